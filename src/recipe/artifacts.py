@@ -1,0 +1,154 @@
+"""Files that stages hand to each other: atomic writes, JSON lines with located errors, fingerprints, run folders."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from recipe.errors import InputError
+
+JsonObject = dict[str, Any]
+
+
+@contextmanager
+def atomic_path(target: Path) -> Iterator[Path]:
+    """A sibling path to write to that takes `target`'s place once it is complete and on disk.
+
+    Works for files and folders. If the body raises, the target is untouched and the partial output removed.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    _remove(partial)
+    try:
+        yield partial
+        _sync(partial)
+        if partial.is_dir() and target.is_dir():
+            shutil.rmtree(target)
+        partial.replace(target)
+        _sync_entry(target.parent)
+    finally:
+        _remove(partial)
+
+
+def write_text(target: Path, text: str) -> None:
+    """Write `text` as UTF-8, all or nothing."""
+    with atomic_path(target) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(target: Path, value: object) -> None:
+    """Write `value` as indented JSON with sorted keys, all or nothing."""
+    write_text(target, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file. Raises InputError when it is missing or not JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError.at(path, "the file does not exist", "check the path") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
+
+
+def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Write one JSON object a line, all or nothing; returns the number of rows."""
+    count = 0
+    with atomic_path(target) as partial, partial.open("w", encoding="utf-8") as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
+    """Line number and object of each line, read as a stream; blank lines are skipped.
+
+    Raises InputError for a file that is missing or holds no object, and for a line that is not a JSON object.
+    """
+    if not path.is_file():
+        raise InputError.at(path, "the file does not exist", "check the path")
+    number = rows = 0
+    with path.open(encoding="utf-8", errors="strict") as stream:
+        try:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    rows += 1
+                    yield number, _object(path, number, line)
+        except UnicodeDecodeError:
+            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number + 1) from None
+    if rows == 0:
+        raise InputError.at(path, "the file is empty", "give a file with one JSON object a line")
+
+
+def _object(path: Path, number: int, line: str) -> JsonObject:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError.at(
+            path, f"not valid JSON ({error.msg} at column {error.colno})", "give one JSON object a line", line=number
+        ) from None
+    if not isinstance(value, dict):
+        raise InputError.at(path, "not a JSON object", "give one JSON object a line", line=number)
+    return value
+
+
+def text_field(path: Path, line: int, row: JsonObject, field: str) -> str:
+    """A required, non-blank text field of a JSON line, stripped. Raises InputError."""
+    value = row.get(field)
+    if not isinstance(value, str) or not value.strip():
+        problem = "the field is missing" if field not in row else "the text is empty or not a string"
+        raise InputError.at(path, problem, f"give {field!r} as a non-empty string", line=line, field=field)
+    return value.strip()
+
+
+def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
+    """A required, non-empty list of non-blank texts of a JSON line, each stripped. Raises InputError."""
+    value = row.get(field)
+    if not isinstance(value, list) or not value:
+        problem = "the field is missing" if field not in row else "the list is empty or not a list"
+        raise InputError.at(path, problem, f"give {field!r} as a non-empty list of strings", line=line, field=field)
+    if any(not isinstance(item, str) or not item.strip() for item in value):
+        raise InputError.at(path, "an item is empty or not a string", "give non-empty strings", line=line, field=field)
+    return tuple(item.strip() for item in value)
+
+
+def fingerprint(value: object) -> str:
+    """SHA-256 of a JSON-serialisable value, independent of key order."""
+    encoded = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(encoded.encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, read in blocks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    for file in files:
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+
+
+def _sync_entry(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

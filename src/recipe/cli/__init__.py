@@ -1,0 +1,30 @@
+"""The command line: thin commands over the rooms, each importing what it needs only when it runs."""
+
+import sys
+
+import typer
+
+from recipe.cli import corpus, data, demo, evaluate, plan, report, reward, train
+from recipe.cli.console import run
+
+app = typer.Typer(
+    name="recipe",
+    help="Procedural planning with rewards verified against narrated how-to videos.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("demo")(demo.demo)
+app.command("run")(demo.run)
+app.add_typer(corpus.app, name="corpus")
+app.add_typer(data.app, name="data")
+app.add_typer(train.app, name="train")
+app.command("plan")(plan.plan)
+app.add_typer(reward.app, name="reward")
+app.add_typer(evaluate.app, name="evaluate")
+app.command("report")(report.report)
+
+
+def main() -> None:
+    """Entry point of the `recipe` command: exit code 0, 1 for input that cannot be used, 2 for wrong usage."""
+    sys.exit(run(app))

@@ -1,0 +1,215 @@
+"""The settings of every stage: one frozen class each, defaults as in the paper, importable without any heavy package."""
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recipe.errors import ConfigError
+
+Positive = Annotated[int, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Metrics = Literal["tensorboard", "wandb"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class EncoderConfig(Settings):
+    """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
+
+    name: str = "jinaai/jina-embeddings-v3-hf"
+    """A sentence-transformers model id or folder; `minilm` is the packaged MiniLM; `hash:D` hashes words into D dimensions."""
+    revision: str | None = None
+    """The model's pinned revision on its hub."""
+    task: str | None = None
+    """The model's own task or prompt name, for example `text-matching`."""
+    dimension: Positive | None = None
+    """Truncate vectors to this many dimensions (Matryoshka models)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format that the encoder computes in."""
+    batch_size: Positive = 64
+    """Texts encoded at once."""
+
+
+class CorpusConfig(Settings):
+    """How narrations become an index on disk."""
+
+    encoder: EncoderConfig = EncoderConfig()
+    shard_size: Positive = 4096
+    """Narrations in a shard."""
+
+
+class RewardConfig(Settings):
+    """The verifier (paper, section 3.2 and appendix A.3)."""
+
+    verifier: Literal["paper"] = "paper"
+    pool: Literal["history", "full", "own"] = "history"
+    """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
+    pool_size: Positive = 25
+    """K, narrations kept by stage 1."""
+    gap: Annotated[float, Field(le=0)] = -0.05
+    """g, the gap penalty of stage 2."""
+    tau: Fraction = 0.10
+    """Progress threshold of the gate."""
+    alpha: Annotated[float, Field(gt=0)] = 2.0
+    """Penalty slope below the gate."""
+    epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    """Guard of the division by the remaining gap 1 - A(h)."""
+    stage2: bool = True
+    """Off: A_mono in place of A_NW (ablation)."""
+    history_baseline: bool = True
+    """Off: A(h) = 0 (ablation)."""
+    relative_progress: bool = True
+    """Off: rho = A(h + c) - A(h) (ablation)."""
+    gate: bool = True
+    """Off: R = A(h + c) always (ablation)."""
+
+
+class BaseModelConfig(Settings):
+    """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub."""
+
+    hidden_size: Positive = 192
+    layers: Positive = 4
+    head_size: Positive = 32
+    vocabulary: Positive = 2048
+    """Entries of the byte-level BPE, special tokens included."""
+    context: Positive = 1024
+    """Longest position the model is built for, in tokens."""
+    documents: Positive = 12000
+    """Training texts drawn from the source."""
+    steps: Positive = 700
+    batch_size: Positive = 16
+    """Sequences in a step."""
+    sequence: Positive = 256
+    """Tokens in a packed training sequence."""
+    learning_rate: float = 4e-3
+    bf16: bool = True
+    seed: int = 0
+
+
+class LoraSettings(Settings):
+    """Low-rank adapters on the query and value projections of the language decoder (paper, section 3.1)."""
+
+    rank: Positive = 16
+    alpha: Positive = 32
+    dropout: Fraction = 0.05
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+
+
+class TrainingSettings(Settings):
+    """What SFT and GRPO share."""
+
+    model: str
+    """A model id on the hub or a folder in the standard layout."""
+    examples: Path
+    """Training examples, JSON lines."""
+    output: Path
+    """Run folder: `checkpoints/`, `logs/`, and the merged model in `model/`."""
+    split: str = "train"
+    """Examples of this split are trained on; empty takes all."""
+    lora: LoraSettings = LoraSettings()
+    save_every: Positive = 50
+    """Optimiser steps between two resumable checkpoints."""
+    log_every: Positive = 1
+    """Optimiser steps between two records of the metrics."""
+    metrics: tuple[Metrics, ...] = ("tensorboard",)
+    bf16: bool = False
+    gradient_checkpointing: bool = False
+    seed: int = 0
+
+
+class SFTConfig(TrainingSettings):
+    """Supervised fine-tuning on the continuation (paper, appendix A.4)."""
+
+    epochs: Positive = 3
+    batch_size: Positive = 2
+    learning_rate: float = 2e-4
+    warmup: Fraction = 0.1
+    """Share of the steps in which the rate rises; it then falls as a cosine."""
+    max_tokens: Positive = 1024
+    """Longer prompt-and-continuation pairs are cut."""
+
+
+class GRPOConfig(TrainingSettings):
+    """Group relative policy optimisation against the verifier (paper, section 3.3 and appendix A.4).
+
+    From an SFT run, give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint.
+    """
+
+    corpus: Path
+    """The verification corpus."""
+    reward: RewardConfig = RewardConfig()
+    steps: Positive = 500
+    """Optimiser steps."""
+    prompts_per_step: Positive = 8
+    group_size: Annotated[int, Field(ge=2)] = 4
+    """G, completions of one prompt."""
+    beta: Annotated[float, Field(ge=0)] = 0.04
+    """Weight of the KL divergence to the reference policy."""
+    clip: Annotated[float, Field(gt=0)] = 0.30
+    """Clipping range of the importance ratio."""
+    iterations: Positive = 1
+    """Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
+    learning_rate: float = 1e-4
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    max_completion_tokens: Positive = 256
+
+
+class SamplingConfig(Settings):
+    """How a planner samples (SPEC: evaluation takes one continuation at temperature 0.7)."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    """0 is greedy."""
+    max_tokens: Positive = 256
+    batch_size: Positive = 64
+    seed: int = 0
+
+
+Config = TypeVar("Config", bound=Settings)
+
+
+def load_config(path: Path, kind: type[Config]) -> Config:
+    """Read a TOML file into the settings of one stage; raises ConfigError with the field and the nearest known key."""
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: the file does not exist; check the path.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
+    return parse_config(raw, kind, str(path))
+
+
+def parse_config(raw: dict[str, Any], kind: type[Config], origin: str) -> Config:
+    """Validate plain values as the settings of one stage; raises ConfigError naming `origin`."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        raise ConfigError(f"{origin}: {_explain(error, kind)}") from None
+
+
+def _explain(error: ValidationError, kind: type[Settings]) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] != "extra_forbidden":
+        return f"key {key!r}: {first['msg'][0].lower()}{first['msg'][1:]} (given: {first['input']!r})."
+    known = _keys_at(kind, first["loc"][:-1])
+    nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
+    return f"unknown key {key!r}; {hint}"
+
+
+def _keys_at(kind: type[Settings], location: tuple[int | str, ...]) -> list[str]:
+    """Field names of the settings class that `location` leads to."""
+    here: type[Settings] = kind
+    for part in location:
+        field = here.model_fields.get(str(part))
+        inner = field.annotation if field else None
+        if isinstance(inner, type) and issubclass(inner, Settings):
+            here = inner
+    return sorted(here.model_fields)

@@ -1,0 +1,56 @@
+"""Every error a user can meet, as one tree.
+
+    RecipeError            the base: one clear sentence, exit code 1
+    |- InputError          a file, a line or a value that the user gave cannot be used
+    |- ConfigError         a config file or option that does not validate
+    |- CorpusError         a corpus folder that is damaged, incomplete or of another format
+    |  `- EncoderMismatch  a corpus built with another encoder than the one asked for
+    |- MissingExtra        a feature whose optional packages are not installed
+    `- ComputeError        a result that could not be computed: never turned into a number
+"""
+
+from pathlib import Path
+
+
+class RecipeError(Exception):
+    """Base of all errors raised on purpose; the command line prints its message and exits with `exit_code`."""
+
+    exit_code = 1
+
+
+class InputError(RecipeError):
+    """Something the user handed over cannot be used."""
+
+    @classmethod
+    def at(
+        cls, path: Path | str, problem: str, remedy: str, *, line: int | None = None, field: str | None = None
+    ) -> "InputError":
+        """An error that names file, line, field, what is wrong and what to do, in one sentence."""
+        place = str(path) if line is None else f"{path}, line {line}"
+        where = place if field is None else f"{place}, field {field!r}"
+        return cls(f"{where}: {problem}; {remedy}.")
+
+
+class ConfigError(RecipeError):
+    """A config does not validate."""
+
+
+class CorpusError(RecipeError):
+    """A corpus folder cannot be opened or trusted."""
+
+
+class EncoderMismatch(CorpusError):
+    """The corpus was built with another encoder than the one asked for."""
+
+
+class ComputeError(RecipeError):
+    """A value could not be computed; a caller reports it as missing, never as zero."""
+
+
+class MissingExtra(RecipeError):
+    """A feature was asked for whose packages are not installed."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(
+            f"{feature} needs packages that are not installed; run: pip install 'recipe-planner[{extra}]'."
+        )

@@ -1,0 +1,65 @@
+"""Progress of long work, handed in as an argument so that the same function runs silently, in a terminal or in a log."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+Advance = Callable[[int], None]
+"""Tells that n more units are done."""
+
+
+class Progress(Protocol):
+    """Where long-running functions report what they do."""
+
+    def task(self, description: str, total: int | None = None) -> "ProgressTask":
+        """A context manager around one piece of work of `total` units; entering it yields an `Advance`."""
+        ...
+
+
+class ProgressTask(Protocol):
+    """One piece of work under way."""
+
+    def __enter__(self) -> Advance: ...
+
+    def __exit__(self, *exc: object) -> bool | None: ...
+
+
+class Silent:
+    """Reports nothing."""
+
+    @contextmanager
+    def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        yield lambda _n: None
+
+
+class LogLines:
+    """One line of text at most every `every` seconds, for a terminal that is not interactive."""
+
+    def __init__(self, stream: TextIO, every: float = 5.0) -> None:
+        self._stream, self._every = stream, every
+
+    @contextmanager
+    def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        began = last = time.monotonic()
+        done = 0
+
+        def advance(n: int) -> None:
+            nonlocal done, last
+            done += n
+            now = time.monotonic()
+            if now - last >= self._every:
+                last = now
+                of = "" if total is None else f" of {total}"
+                self._line(f"{description}: {done}{of}, {now - began:.0f} s")
+
+        self._line(f"{description} ...")
+        yield advance
+        self._line(f"{description}: done in {time.monotonic() - began:.1f} s")
+
+    def _line(self, text: str) -> None:
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+SILENT: Progress = Silent()

@@ -1,0 +1,53 @@
+"""Plan text to steps and back, and the chat messages a planner is asked with."""
+
+import re
+from collections.abc import Sequence
+
+from recipe.types import Malformed, Plan
+
+SYSTEM_PROMPT = (
+    "You plan procedures. Given a goal and the steps already done, "
+    "write only the remaining steps as a numbered list, one short step per line."
+)
+"""Asks for the format that `parse_plan` reads; short, because small models read it at every prompt."""
+
+_MARKER = re.compile(r"^\s*(?:step\s+)?(?:\d{1,3}\s*[.):]|[-*•])\s*", re.IGNORECASE)
+_EMPHASIS = re.compile(r"\*\*|__|`")
+
+
+def parse_plan(text: str) -> Plan | Malformed:
+    """The steps written in a completion, or why there are none.
+
+    Where some lines carry a number or a bullet, only those are steps, so that a preamble is not mistaken for one;
+    otherwise each non-empty line is a step.
+
+    >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea")
+    Plan(steps=('Boil water', 'Steep the tea'))
+    >>> parse_plan("  ").reason
+    'the completion is empty'
+    """
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return Malformed("the completion is empty", text)
+    marked = [line for line in lines if _MARKER.match(line)]
+    stripped = (_EMPHASIS.sub("", _MARKER.sub("", line)).strip() for line in marked or lines)
+    steps = tuple(step for step in stripped if any(char.isalnum() for char in step))
+    return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
+
+
+def format_plan(steps: Sequence[str]) -> str:
+    """Steps as the numbered list that `parse_plan` reads.
+
+    >>> format_plan(["Boil water", "Steep the tea"])
+    '1. Boil water\\n2. Steep the tea'
+    """
+    return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
+
+
+def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
+    """The chat that asks a planner for the steps after `history`; the reply is the assistant's turn."""
+    done = format_plan(history) if history else "nothing yet"
+    return [
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": f"Goal: {goal}\nDone:\n{done}"},
+    ]

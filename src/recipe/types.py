@@ -1,0 +1,121 @@
+"""The vocabulary of the project: frozen values without behaviour beyond their own consistency.
+
+A *procedure* is what was done and labelled; a *narration* is what was said. The planner maps an *example*'s goal and
+history to a *plan*; the verifier maps a plan to a *reward* by aligning it with narrations.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Supervision = Literal["annotated", "weak"]
+"""Where an example's history and continuation come from: human labels or Phi's pseudo-trace (paper, section 3.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One instruction in natural language, with its time span in seconds where it is known."""
+
+    text: str
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One narrated segment; times in seconds, both None for text that came without times."""
+
+    text: str
+    start: float | None = None
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A video's goal and its annotated steps, in the order they were performed."""
+
+    source: str
+    video_id: str
+    goal: str
+    steps: tuple[Step, ...]
+    split: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Narration:
+    """A video's narration segments in time order; a corpus is many of them."""
+
+    video_id: str
+    segments: tuple[Segment, ...]
+    title: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What a planner is trained and tested on: a procedure cut after `cut` steps (paper, section 3.1)."""
+
+    example_id: str
+    source: str
+    video_id: str
+    goal: str
+    history: tuple[str, ...]
+    continuation: tuple[str, ...]
+    cut: int
+    split: str = ""
+    supervision: Supervision = "annotated"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered steps that a model proposes as the rest of a procedure."""
+
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A completion that holds no plan, and why: a value, because a bad completion must not stop a batch."""
+
+    reason: str
+    text: str
+
+
+class Hit(NamedTuple):
+    """A narration found by stage 1: its index in the corpus and its A_mono."""
+
+    narration: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """A_NW of steps against segments, and the path that attains it.
+
+    Each move of `path` is (step, segment) for a match, (step, None) for a skipped step, (None, segment) for a skipped
+    segment, with zero-based indices; `len(path)` is the |pi*| that normalises the score.
+    """
+
+    score: float
+    path: tuple[tuple[int | None, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """The reward of one completion and every part that made it (paper, equations 6 to 8)."""
+
+    total: float
+    """R: what the trainer sees."""
+    aligned_history: float
+    """A(h) on the pool: the baseline, 0 without a history."""
+    aligned_full: float
+    """A(h + c) on the pool."""
+    rho: float
+    """Relative progress."""
+    gated: bool
+    """True where rho fell short of tau, so that the total is the penalty branch."""
+    steps: int
+    """Number of steps in the completion."""
+    pool: tuple[Hit, ...]
+    """Narrations that A(h + c) was taken over, best first by A_mono."""
+    best_narration: int | None
+    """The narration of the pool that attains A(h + c); None when nothing was aligned."""
