@@ -1,5 +1,6 @@
 """Files that stages hand to each other: atomic writes, JSON lines with located errors, fingerprints, run folders."""
 
+import difflib
 import hashlib
 import json
 import os
@@ -115,6 +116,17 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
     if any(not isinstance(item, str) or not item.strip() for item in value):
         raise InputError.at(path, "an item is empty or not a string", "give non-empty strings", line=line, field=field)
     return tuple(item.strip() for item in value)
+
+
+def only_fields(path: Path, line: int, row: JsonObject, known: Iterable[str]) -> None:
+    """Reject a field of a JSON line that is not among `known`, naming the nearest one. Raises InputError."""
+    names = sorted(known)
+    for field in row:
+        if field not in names:
+            nearest = difflib.get_close_matches(field, names, n=1, cutoff=0.5)
+            known_fields = f"known fields are {', '.join(names)}"
+            remedy = f"rename it to {nearest[0]!r} or remove it" if nearest else known_fields
+            raise InputError.at(path, "the field is unknown", remedy, line=line, field=field)
 
 
 def fingerprint(value: object) -> str:

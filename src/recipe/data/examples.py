@@ -1,0 +1,92 @@
+"""Examples as JSON lines: what `recipe data prepare` writes and what training and evaluation read.
+
+One object a line with the fields of `recipe.types.Example`. A file is taken whole or not at all: a planner
+that is trained on half of what was asked for looks like a worse method.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import get_args
+
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
+from recipe.errors import InputError
+from recipe.types import Example, Supervision
+
+_FIELDS = tuple(field.name for field in fields(Example))
+_SUPERVISION: tuple[Supervision, ...] = get_args(Supervision)
+
+
+def write_examples(path: Path, examples: Iterable[Example]) -> int:
+    """Write examples as JSON lines, all or nothing, the same bytes for equal examples; returns their number."""
+    return write_jsonl(path, (asdict(example) for example in examples))
+
+
+def read_examples(path: Path, split: str = "") -> list[Example]:
+    """The examples of a file in file order; `split` keeps those of one split, the empty string all.
+
+    `example_id`, `goal`, `history` and `continuation` are required; `cut` defaults to the history's length.
+    Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
+    or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
+    """
+    seen: dict[str, int] = {}
+    examples = []
+    for line, row in read_jsonl(path):
+        example = _example(path, line, row)
+        if (first := seen.setdefault(example.example_id, line)) != line:
+            problem = f"{example.example_id!r} was already used in line {first}"
+            raise InputError.at(path, problem, "make ids unique", line=line, field="example_id")
+        examples.append(example)
+    return _of_split(path, examples, split)
+
+
+def _example(path: Path, line: int, row: JsonObject) -> Example:
+    only_fields(path, line, row, _FIELDS)
+    history = text_list_field(path, line, row, "history")
+    return Example(
+        example_id=text_field(path, line, row, "example_id"),
+        source=_optional_text(path, line, row, "source"),
+        video_id=_optional_text(path, line, row, "video_id"),
+        goal=text_field(path, line, row, "goal"),
+        history=history,
+        continuation=text_list_field(path, line, row, "continuation"),
+        cut=_cut(path, line, row, len(history)),
+        split=_optional_text(path, line, row, "split"),
+        supervision=_supervision(path, line, row),
+    )
+
+
+def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str:
+    value = row.get(field, "")
+    if not isinstance(value, str):
+        raise InputError.at(path, f"{value!r} is not a string", "give a string", line=line, field=field)
+    return value.strip()
+
+
+def _cut(path: Path, line: int, row: JsonObject, default: int) -> int:
+    value = row.get("cut", default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        remedy = "give the number of steps done before the cut, at least 1"
+        raise InputError.at(path, f"{value!r} is no cut point", remedy, line=line, field="cut")
+    return value
+
+
+def _supervision(path: Path, line: int, row: JsonObject) -> Supervision:
+    value = row.get("supervision", "annotated")
+    for known in _SUPERVISION:
+        if value == known:
+            return known
+    remedy = f"give one of {', '.join(_SUPERVISION)}"
+    raise InputError.at(path, f"{value!r} is unknown", remedy, line=line, field="supervision")
+
+
+def _of_split(path: Path, examples: list[Example], split: str) -> list[Example]:
+    if not split:
+        return examples
+    chosen = [example for example in examples if example.split == split]
+    if not chosen:
+        present = Counter(example.split or "(none)" for example in examples)
+        listed = ", ".join(f"{name} ({count})" for name, count in sorted(present.items()))
+        raise InputError.at(path, f"no example is in split {split!r}", f"splits in the file: {listed}")
+    return chosen
