@@ -17,7 +17,7 @@ Metrics = Literal["tensorboard", "wandb"]
 class Settings(BaseModel):
     """Base of all settings: immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
 
 
 class EncoderConfig(Settings):

@@ -51,6 +51,12 @@ class MissingExtra(RecipeError):
     """A feature was asked for whose packages are not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(
-            f"{feature} needs packages that are not installed; run: pip install 'recipe-planner[{extra}]'."
+        # Both go to the base so that the error survives the way back from a worker process.
+        super().__init__(feature, extra)
+        self.feature, self.extra = feature, extra
+
+    def __str__(self) -> str:
+        return (
+            f"{self.feature} needs packages that are not installed; "
+            f"run: pip install 'recipe-planner[{self.extra}]'."
         )

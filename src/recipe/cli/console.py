@@ -2,12 +2,20 @@
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
 
 from recipe.errors import RecipeError
@@ -21,14 +29,45 @@ err = Console(stderr=True)
 
 
 class Bars:
-    """Progress bars on a terminal; their spinner and clock move while a unit of work takes long."""
+    """Progress bars on a terminal, one for each task under way; spinner and clock move while a unit of work lasts."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way = 0
+        self._display: RichProgress | None = None
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with RichProgress(*columns, console=err) as bars:
-            task = bars.add_task(description, total=total)
-            yield lambda n: bars.advance(task, n)
+        display = self._enter()
+        bar = display.add_task(description, total=total)
+        try:
+            yield lambda n: display.advance(bar, n)
+        finally:
+            display.stop_task(bar)
+            self._leave()
+
+    def _enter(self) -> RichProgress:
+        with self._lock:
+            if self._display is None:
+                self._display = RichProgress(
+                    SpinnerColumn(),
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    MofNCompleteColumn(),
+                    TimeElapsedColumn(),
+                    TimeRemainingColumn(),
+                    console=err,
+                )
+                self._display.start()
+            self._under_way += 1
+            return self._display
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._under_way -= 1
+            if self._under_way == 0 and self._display is not None:
+                self._display.stop()
+                self._display = None
 
 
 def progress() -> Progress:
@@ -42,20 +81,13 @@ def print_json(value: object) -> None:
 
 
 def run(app: typer.Typer) -> int:
-    """Run the command line; returns its exit code instead of raising."""
+    """Run the command line; returns 0, or 1 for input that cannot be used. Wrong usage exits with 2 by itself."""
     try:
-        result = app(standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        app()
     except RecipeError as error:
-        err.print(f"[bold red]error:[/] {error}", highlight=False, soft_wrap=True)
+        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return error.exit_code
-    except (KeyboardInterrupt, typer.Abort):
-        err.print("[bold]interrupted[/]: finished work is kept; the same command goes on from there.")
+    except KeyboardInterrupt:
+        err.print("interrupted: finished work is kept; the same command goes on from there.")
         return INTERRUPTED
-    except typer.Exit as stop:
-        return stop.exit_code
-    except Exception as error:
-        if hasattr(error, "show") and hasattr(error, "exit_code"):  # click's usage errors
-            error.show()
-            return int(error.exit_code)
-        raise
+    return 0

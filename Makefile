@@ -1,0 +1,52 @@
+# Every target works alone on a bare machine with Python 3.11 or newer and make.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+# Small models run far faster on one thread than on several that spin.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+# Folder of real data for `make narrations`; see docs/narrations.md for its layout.
+DATA ?= ../shared/data
+
+.PHONY: install demo narrations test lint types contracts docs check bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/recipe demo
+
+narrations: $(INSTALLED)
+	$(BIN)/recipe run configs/narrations.toml --data $(DATA)
+
+test: export HF_HUB_OFFLINE = 1
+test: export TRANSFORMERS_OFFLINE = 1
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+contracts: $(INSTALLED)
+	$(BIN)/lint-imports
+
+docs: $(INSTALLED)
+	$(BIN)/python docs/reference.py --check
+
+check: test lint types contracts docs
+
+bench: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	$(BIN)/python benchmarks/alignment.py
+	$(BIN)/python benchmarks/search.py
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,69 @@
+"""Write docs/reference.md: every command's help and every setting, taken from the code; `--check` fails when it is stale."""
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer.main
+from recipe import config
+from recipe.cli import app
+
+TARGET = Path(__file__).with_name("reference.md")
+
+
+def commands(command: Any, path: str) -> list[str]:
+    """Help texts of a command and of those below it."""
+    context = typer.Context(command, info_name=path, max_content_width=100)
+    children = getattr(command, "commands", {})
+    if children:
+        return [line for name, child in children.items() for line in commands(child, f"{path} {name}")]
+    rows = [f"### `{path}`", "", inspect.cleandoc(command.help or ""), ""]
+    options = [p.get_help_record(context) for p in command.params]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    table = [(a.make_metavar(context), getattr(a, "help", "") or "") for a in arguments]
+    table += [record for record in options if record]
+    if table:
+        rows += ["| argument | meaning |", "| --- | --- |"]
+        rows += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in table]
+        rows.append("")
+    return rows
+
+
+def settings(kind: type[config.Settings]) -> list[str]:
+    """One table of a settings class: key, default, meaning."""
+    rows = [f"### {kind.__name__}", "", inspect.getdoc(kind) or "", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    for name, field in kind.model_fields.items():
+        default = "required" if field.is_required() else f"`{field.default!r}`"
+        rows.append(f"| `{name}` | {_cell(default)} | {_cell(field.description or '')} |")
+    return [*rows, ""]
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def render() -> str:
+    kinds = [k for k in vars(config).values() if inspect.isclass(k) and issubclass(k, config.Settings)]
+    kinds = [k for k in kinds if k is not config.Settings and k.__module__ == "recipe.config"]
+    lines = ["# Reference", "", "Generated from the code by `docs/reference.py`.", "", "## Commands", ""]
+    lines += commands(typer.main.get_command(app), "recipe")
+    lines += ["## Settings", "", "Keys of the TOML files; an unknown key is an error that names the nearest known one.", ""]
+    lines += [line for kind in kinds for line in settings(kind)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> int:
+    text = render()
+    if "--check" in sys.argv:
+        current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
+        if current != text:
+            sys.stderr.write("docs/reference.md is stale; run: .venv/bin/python docs/reference.py\n")
+            return 1
+        return 0
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
