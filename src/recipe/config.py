@@ -3,9 +3,9 @@
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from recipe.errors import ConfigError
 
@@ -74,21 +74,25 @@ class RewardConfig(Settings):
 class BaseModelConfig(Settings):
     """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub."""
 
+    examples: Path
+    """Training texts: examples as JSON lines, each rendered as one chat."""
+    output: Path
+    """Run folder: `logs/`, `metrics.jsonl`, and the model in `model/`."""
+    split: str = ""
+    """Examples of this split are trained on; empty takes all."""
     hidden_size: Positive = 192
     layers: Positive = 4
     head_size: Positive = 32
-    vocabulary: Positive = 2048
-    """Entries of the byte-level BPE, special tokens included."""
+    vocabulary: Annotated[int, Field(ge=512)] = 2048
+    """Entries of the byte-level BPE at most, special tokens included."""
     context: Positive = 1024
-    """Longest position the model is built for, in tokens."""
-    documents: Positive = 12000
-    """Training texts drawn from the source."""
+    """Longest position the model is built for, in tokens; longer chats are left out of training."""
     steps: Positive = 700
-    batch_size: Positive = 16
-    """Sequences in a step."""
-    sequence: Positive = 256
-    """Tokens in a packed training sequence."""
+    """Optimiser steps."""
+    batch_tokens: Positive = 4096
+    """Tokens in a step, padding included."""
     learning_rate: float = 4e-3
+    """Peak rate: it rises over the first 30 steps and then falls as a cosine."""
     bf16: bool = True
     seed: int = 0
 
@@ -107,10 +111,12 @@ class TrainingSettings(Settings):
 
     model: str
     """A model id on the hub or a folder in the standard layout."""
+    revision: str | None = None
+    """The model's pinned revision on its hub."""
     examples: Path
     """Training examples, JSON lines."""
     output: Path
-    """Run folder: `checkpoints/`, `logs/`, and the merged model in `model/`."""
+    """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the merged model in `model/`."""
     split: str = "train"
     """Examples of this split are trained on; empty takes all."""
     lora: LoraSettings = LoraSettings()
@@ -119,8 +125,11 @@ class TrainingSettings(Settings):
     log_every: Positive = 1
     """Optimiser steps between two records of the metrics."""
     metrics: tuple[Metrics, ...] = ("tensorboard",)
-    bf16: bool = False
+    """Where metrics go beside `metrics.jsonl`."""
+    bf16: bool | None = None
+    """Compute in bfloat16; left out: on CUDA only."""
     gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
     seed: int = 0
 
 
@@ -129,11 +138,18 @@ class SFTConfig(TrainingSettings):
 
     epochs: Positive = 3
     batch_size: Positive = 2
+    """Examples in an optimiser step."""
+    micro_batch: Positive | None = None
+    """Examples in one forward and backward pass, a divisor of `batch_size`; left out: all."""
     learning_rate: float = 2e-4
     warmup: Fraction = 0.1
     """Share of the steps in which the rate rises; it then falls as a cosine."""
     max_tokens: Positive = 1024
     """Longer prompt-and-continuation pairs are cut."""
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        return _checked_micro_batch(self, self.micro_batch, self.batch_size, "batch_size")
 
 
 class GRPOConfig(TrainingSettings):
@@ -150,6 +166,8 @@ class GRPOConfig(TrainingSettings):
     prompts_per_step: Positive = 8
     group_size: Annotated[int, Field(ge=2)] = 4
     """G, completions of one prompt."""
+    micro_batch: Positive | None = None
+    """Completions in one forward and backward pass, a divisor of `prompts_per_step` x `group_size`; left out: all."""
     beta: Annotated[float, Field(ge=0)] = 0.04
     """Weight of the KL divergence to the reference policy."""
     clip: Annotated[float, Field(gt=0)] = 0.30
@@ -157,8 +175,15 @@ class GRPOConfig(TrainingSettings):
     iterations: Positive = 1
     """Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
     learning_rate: float = 1e-4
+    """Constant, without warm-up."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Of the roll-outs."""
     max_completion_tokens: Positive = 256
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        completions = self.prompts_per_step * self.group_size
+        return _checked_micro_batch(self, self.micro_batch, completions, "prompts_per_step x group_size")
 
 
 class SamplingConfig(Settings):
@@ -172,6 +197,12 @@ class SamplingConfig(Settings):
 
 
 Config = TypeVar("Config", bound=Settings)
+
+
+def _checked_micro_batch(config: Config, micro: int | None, whole: int, name: str) -> Config:
+    if micro is not None and whole % micro:
+        raise ValueError(f"micro_batch {micro} does not divide {name}, which is {whole}")
+    return config
 
 
 def load_config(path: Path, kind: type[Config]) -> Config:
@@ -196,6 +227,8 @@ def parse_config(raw: dict[str, Any], kind: type[Config], origin: str) -> Config
 def _explain(error: ValidationError, kind: type[Settings]) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in first["loc"])
+    if not key:
+        return f"{first['msg'].removeprefix('Value error, ')}."
     if first["type"] != "extra_forbidden":
         return f"key {key!r}: {first['msg'][0].lower()}{first['msg'][1:]} (given: {first['input']!r})."
     known = _keys_at(kind, first["loc"][:-1])
