@@ -19,10 +19,11 @@ JsonObject = dict[str, Any]
 def atomic_path(target: Path) -> Iterator[Path]:
     """A sibling path to write to that takes `target`'s place once it is complete and on disk.
 
-    Works for files and folders. If the body raises, the target is untouched and the partial output removed.
+    Works for files and folders. If the body raises, the target is untouched and the partial output removed; what a
+    killed process left behind is removed by the next attempt.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial-{os.getpid()}")
+    partial = target.with_name(f".{target.name}.partial")
     _remove(partial)
     try:
         yield partial

@@ -11,7 +11,7 @@ SYSTEM_PROMPT = (
 )
 """Asks for the format that `parse_plan` reads; short, because small models read it at every prompt."""
 
-_MARKER = re.compile(r"^\s*(?:step\s+)?(?:\d{1,3}\s*[.):]|[-*•])\s*", re.IGNORECASE)
+_MARKER = re.compile(r"^\s*(?:step\s+)?(?:\d{1,3}\s*[.):](?!\d)|[-*•])\s*", re.IGNORECASE)
 _EMPHASIS = re.compile(r"\*\*|__|`")
 
 
@@ -26,11 +26,11 @@ def parse_plan(text: str) -> Plan | Malformed:
     >>> parse_plan("  ").reason
     'the completion is empty'
     """
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in _EMPHASIS.sub("", text).splitlines() if line.strip()]
     if not lines:
         return Malformed("the completion is empty", text)
     marked = [line for line in lines if _MARKER.match(line)]
-    stripped = (_EMPHASIS.sub("", _MARKER.sub("", line)).strip() for line in marked or lines)
+    stripped = (_MARKER.sub("", line).strip() for line in marked or lines)
     steps = tuple(step for step in stripped if any(char.isalnum() for char in step))
     return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
 

@@ -1,0 +1,225 @@
+"""Runs the stages of an experiment: each in a worker process, two at a time, skipping what an earlier run finished.
+
+A stage's record under `stages/` holds the fingerprint of all that decides its output. A stage whose record is done is
+skipped; one that was interrupted goes on from what it left; one whose settings changed starts from nothing.
+"""
+
+import multiprocessing
+import os
+import queue
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
+
+from recipe.artifacts import fingerprint, read_json, write_json
+from recipe.errors import ComputeError
+from recipe.progress import Advance, Progress
+
+HEARTBEAT = 0.2
+"""Seconds between two looks at the workers."""
+
+Work = Callable[[Path, Any, Progress], None]
+"""What a stage does: run folder, settings, progress; a module-level function, since workers receive it by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One piece of an experiment that leaves its outputs in the run folder."""
+
+    name: str
+    work: Work
+    settings: Any
+    """Handed to `work`; its repr decides, with the stages needed, whether an earlier output still holds."""
+    outputs: tuple[str, ...]
+    """Files and folders below the run folder, removed before the stage starts from nothing."""
+    needs: tuple[str, ...] = ()
+
+
+def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress) -> None:
+    """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
+
+    Raises whatever a stage raises, and ComputeError when a worker process dies.
+    """
+    marks = _fingerprints(stages)
+    pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
+    done = {stage.name for stage in stages} - set(pending)
+    context = multiprocessing.get_context("spawn")
+    events: Queue[Event] = context.Queue()
+    with ExitStack() as stack, _one_thread_each():
+        advance = stack.enter_context(progress.task("stages", len(stages)))
+        advance(len(done))
+        if not pending:
+            return
+        board = stack.enter_context(Board(progress))
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(events,))
+        try:
+            _drive(run_dir, pool, pending, done, marks, events, board, advance)
+        except BrokenProcessPool:
+            raise ComputeError(
+                "a worker process died, most likely for want of memory; free some and run the same command again."
+            ) from None
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+
+
+def stage_seconds(run_dir: Path) -> dict[str, float]:
+    """Wall time of each finished stage, in seconds, by name."""
+    records = ((file.stem, read_json(file)) for file in sorted((run_dir / "stages").glob("*.json")))
+    return {name: record["seconds"] for name, record in records if record["done"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a worker tells of its progress: a task begins (`total` set or None), advances by `n`, or ends."""
+
+    task: str
+    kind: str
+    description: str = ""
+    total: int | None = None
+    n: int = 0
+
+
+class Board:
+    """Shows the tasks of all workers on one display."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._stack = progress, ExitStack()
+        self._tasks: dict[str, tuple[ExitStack, Advance]] = {}
+
+    def __enter__(self) -> "Board":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for own, _ in self._tasks.values():
+            own.close()
+
+    def show(self, event: Event) -> None:
+        if event.kind == "begin":
+            own = ExitStack()
+            self._tasks[event.task] = own, own.enter_context(self._progress.task(event.description, event.total))
+        elif event.kind == "advance":
+            self._tasks[event.task][1](event.n)
+        else:
+            self._tasks.pop(event.task)[0].close()
+
+    def beat(self) -> None:
+        """Let displays that only move when told know that time has passed."""
+        for _, advance in self._tasks.values():
+            advance(0)
+
+
+class QueueProgress:
+    """The worker's side of a Board."""
+
+    def __init__(self, events: "Queue[Event]") -> None:
+        self._events, self._count = events, 0
+
+    @contextmanager
+    def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        self._count += 1
+        name = f"{os.getpid()}-{self._count}"
+        self._events.put(Event(name, "begin", description, total))
+        try:
+            yield lambda n: self._events.put(Event(name, "advance", n=n))
+        finally:
+            self._events.put(Event(name, "end"))
+
+
+def _drive(
+    run_dir: Path,
+    pool: ProcessPoolExecutor,
+    pending: dict[str, Stage],
+    done: set[str],
+    marks: dict[str, str],
+    events: "Queue[Event]",
+    board: Board,
+    advance: Advance,
+) -> None:
+    running: dict[Future[None], str] = {}
+    while pending or running:
+        for name in [name for name, stage in pending.items() if done.issuperset(stage.needs)]:
+            running[pool.submit(_work, run_dir, pending.pop(name), marks[name])] = name
+        finished, _ = wait(running, timeout=HEARTBEAT, return_when=FIRST_COMPLETED)
+        _drain(events, board)
+        board.beat()
+        for future in finished:
+            future.result()
+            done.add(running.pop(future))
+            advance(1)
+
+
+def _drain(events: "Queue[Event]", board: Board) -> None:
+    while True:
+        try:
+            board.show(events.get_nowait())
+        except queue.Empty:
+            return
+
+
+_events: "Queue[Event] | None" = None
+"""In a worker: where its progress goes; a queue reaches a process only when it starts."""
+
+
+def _start_worker(events: "Queue[Event]") -> None:
+    global _events
+    _events = events
+    # Ctrl-C reaches the whole process group; the parent alone decides, and ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _work(run_dir: Path, stage: Stage, mark: str) -> None:
+    record = run_dir / "stages" / f"{stage.name}.json"
+    if not record.exists() or read_json(record)["fingerprint"] != mark:
+        for output in stage.outputs:
+            _remove(run_dir / output)
+    write_json(record, {"fingerprint": mark, "done": False})
+    began = time.monotonic()
+    assert _events is not None
+    progress = QueueProgress(_events)
+    with progress.task(stage.name):
+        stage.work(run_dir, stage.settings, progress)
+    write_json(record, {"fingerprint": mark, "done": True, "seconds": time.monotonic() - began})
+
+
+def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
+    marks: dict[str, str] = {}
+    for stage in stages:
+        marks[stage.name] = fingerprint([stage.name, repr(stage.settings), [marks[need] for need in stage.needs]])
+    return marks
+
+
+def _is_done(run_dir: Path, stage: Stage, mark: str) -> bool:
+    record = run_dir / "stages" / f"{stage.name}.json"
+    if not record.exists() or any(not (run_dir / output).exists() for output in stage.outputs):
+        return False
+    state = read_json(record)
+    return bool(state["done"]) and state["fingerprint"] == mark
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers start with one OpenMP thread unless the user says otherwise: spinning threads slow small models down."""
+    names = [name for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM") if name not in os.environ]
+    os.environ.update({name: "1" if name == "OMP_NUM_THREADS" else "false" for name in names})
+    try:
+        yield
+    finally:
+        for name in names:
+            del os.environ[name]

@@ -1,0 +1,67 @@
+"""Writes are all or nothing; lines that cannot be read are named."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recipe.artifacts import atomic_path, fingerprint, read_json, read_jsonl, write_json, write_jsonl
+from recipe.errors import InputError
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_debris(tmp_path: Path) -> None:
+    target = tmp_path / "scores.json"
+    write_json(target, {"a": 1})
+    with pytest.raises(TypeError):
+        write_jsonl(target, [{"a": object()}])
+    assert read_json(target) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "shard"
+    for content in ("old", "new"):
+        with atomic_path(target) as partial:
+            partial.mkdir()
+            (partial / "part").write_text(content)
+            assert not (target / "part").exists() or (target / "part").read_text() == "old"
+    assert (target / "part").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / ".shard.partial").mkdir()
+    (tmp_path / ".shard.partial" / "half").write_text("x")
+    with atomic_path(tmp_path / "shard") as partial:
+        partial.mkdir()
+        (partial / "whole").write_text("y")
+    assert [file.name for file in (tmp_path / "shard").iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        ('{"a": 1}\n{"a": \n', "line 2: not valid JSON"),
+        ("[1]\n", "line 1: not a JSON object"),
+    ],
+)
+def test_lines_that_cannot_be_read_are_named(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match=sentence):
+        list(read_jsonl(path))
+
+
+def test_files_that_are_missing_or_not_text_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        list(read_jsonl(tmp_path / "none.jsonl"))
+    (tmp_path / "latin.jsonl").write_bytes(json.dumps({"a": "é"}, ensure_ascii=False).encode("latin-1"))
+    with pytest.raises(InputError, match="not UTF-8"):
+        list(read_jsonl(tmp_path / "latin.jsonl"))
+
+
+def test_fingerprints_do_not_depend_on_key_order() -> None:
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})

@@ -1,0 +1,131 @@
+"""The house rules that no linter checks: light imports, small modules, stable names, one set of documents."""
+
+import importlib.util
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import recipe
+from recipe.cli.console import run
+from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "recipe"
+HEAVY = {
+    "accelerate", "datasets", "jinja2", "matplotlib", "numba", "numpy", "pandas", "peft", "pyarrow",
+    "sentence_transformers", "tokenizers", "torch", "transformers", "trl",
+}  # fmt: skip
+
+
+def loaded_by(code: str) -> set[str]:
+    report = f"import sys\n{code}\nprint(*{{name.partition('.')[0] for name in sys.modules}}, sep='\\n')"
+    result = subprocess.run([sys.executable, "-c", report], capture_output=True, text=True, check=True)
+    return set(result.stdout.split("\n"))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import recipe",
+        "import recipe.config, recipe.types, recipe.errors, recipe.text, recipe.artifacts",
+        "from recipe.cli import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass",
+    ],
+)
+def test_no_heavy_package_is_loaded(code: str) -> None:
+    assert loaded_by(code) & HEAVY == set()
+
+
+def test_the_check_for_heavy_packages_can_fail() -> None:
+    assert "numpy" in loaded_by("import numpy") & HEAVY
+
+
+@pytest.mark.parametrize("module", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_module_is_over_400_lines(module: Path) -> None:
+    assert len(module.read_text().splitlines()) <= 400
+
+
+def test_public_names_resolve_and_are_complete() -> None:
+    assert sorted(recipe.__all__) == recipe.__all__
+    for name in recipe.__all__:
+        assert getattr(recipe, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'Corpsu'"):
+        _ = recipe.Corpsu  # type: ignore[attr-defined]
+
+
+def test_version_is_stated_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == recipe.__version__
+
+
+def test_torchvision_is_absent() -> None:
+    assert importlib.util.find_spec("torchvision") is None, "its wheels break a CPU installation of torch"
+
+
+def test_every_page_is_reachable_from_the_readme_or_the_index() -> None:
+    texts = (ROOT / "README.md").read_text() + (ROOT / "docs" / "index.md").read_text()
+    missing = [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in texts and page.name != "index.md"]
+    assert missing == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    import re
+
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_generated_reference_is_current() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "reference.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_error_is_told_of_in_the_documents() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    kinds = [RecipeError, *RecipeError.__subclasses__()]
+    assert [kind.__name__ for kind in kinds if f"`{kind.__name__}`" not in text] == []
+
+
+def test_a_missing_extra_names_the_install_line_also_after_pickling() -> None:
+    import pickle
+
+    error = pickle.loads(pickle.dumps(MissingExtra("training", "train")))
+    assert str(error).endswith("run: pip install 'recipe-planner[train]'.")
+
+
+def test_an_error_ends_the_command_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    import typer
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.command()
+    def fails() -> None:
+        raise InputError.at("plans.jsonl", "not valid JSON", "give one JSON object a line", line=3, field="steps")
+
+    import unittest.mock
+
+    with unittest.mock.patch.object(sys, "argv", ["recipe"]):
+        assert run(app) == 1
+    shown = capsys.readouterr().err
+    assert shown == "error: plans.jsonl, line 3, field 'steps': not valid JSON; give one JSON object a line.\n"
+
+
+def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path) -> None:
+    from recipe.config import GRPOConfig, load_config
+
+    path = tmp_path / "grpo.toml"
+    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\n[reward]\npool_sise = 3\n')
+    with pytest.raises(ConfigError, match=r"unknown key 'reward.pool_sise'; did you mean 'pool_size'\?"):
+        load_config(path, GRPOConfig)
+    path.write_text("model = [\n")
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        load_config(path, GRPOConfig)
+    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nbeta = -1\n')
+    with pytest.raises(ConfigError, match="key 'beta': input should be greater than or equal to 0"):
+        load_config(path, GRPOConfig)
