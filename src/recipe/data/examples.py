@@ -19,7 +19,7 @@ _SUPERVISION: tuple[Supervision, ...] = get_args(Supervision)
 
 
 def write_examples(path: Path, examples: Iterable[Example]) -> int:
-    """Write examples as JSON lines, all or nothing, the same bytes for equal examples; returns their number."""
+    """Write examples as JSON lines, all or nothing and the same bytes each time; returns their number."""
     return write_jsonl(path, (asdict(example) for example in examples))
 
 

@@ -1,0 +1,120 @@
+"""CrossTask in its published layout, with the split lists of Visual Planning for Assistance (VPA) beside it.
+
+    crosstask_release/tasks_primary.txt            cards: id, name, page, number of steps, steps with commas
+    crosstask_release/annotations/TASK_VIDEO.csv   step number (1-based), start, end; no header
+    splits/{train,validation,test}.txt             one video id a line
+
+The lists are those of facebookresearch/VLaMP, meta_data/crosstask. Video ids hold `_` themselves, so a file
+name is split at its first one. Some files are not in time order and many hold overlapping segments: steps are
+sorted by (start, end, file order).
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from recipe.data.layout import read_lines
+from recipe.errors import InputError
+from recipe.types import Procedure, Step
+
+_LISTS = {"train": "train", "validation": "val", "test": "test"}
+_CARD_LINES = 5
+_RELEASE = "use the folder crosstask_release as published"
+_SPLITS = "use the lists of facebookresearch/VLaMP, meta_data/crosstask"
+
+
+class TaskCard(NamedTuple):
+    """A task's name and its steps, in the order of the card."""
+
+    name: str
+    steps: tuple[str, ...]
+
+
+def read_crosstask(folder: Path) -> list[Procedure]:
+    """The annotated videos of `folder`, ordered by video id; the split is empty for those in no VPA list.
+
+    Raises InputError, with file and line, when a file is missing or of another layout, when an annotation
+    refers to a task or a step that no card has, and when a listed video has no annotation or is in two lists.
+    """
+    release = folder / "crosstask_release"
+    cards = read_cards(release / "tasks_primary.txt")
+    files = _annotation_files(release / "annotations")
+    splits = _read_splits(folder / "splits", files)
+    return [_procedure(files[video], video, cards, splits.get(video, "")) for video in sorted(files)]
+
+
+def read_cards(path: Path) -> dict[str, TaskCard]:
+    """Task id to card, of a file with five lines a card and blank lines between. Raises InputError."""
+    lines = [(number, line) for number, line in enumerate(read_lines(path, _RELEASE), 1) if line.strip()]
+    if not lines or len(lines) % _CARD_LINES:
+        problem = f"{len(lines)} non-blank lines are not cards of {_CARD_LINES} lines"
+        raise InputError.at(path, problem, _RELEASE)
+    cards = {}
+    for first in range(0, len(lines), _CARD_LINES):
+        (_, task), (_, name), _, (_, count), (number, listed) = lines[first : first + _CARD_LINES]
+        steps = tuple(step.strip() for step in listed.split(","))
+        if count.strip() != str(len(steps)) or not all(steps):
+            problem = f"{len(steps)} steps are listed where the card announces {count.strip()}"
+            raise InputError.at(path, problem, _RELEASE, line=number)
+        cards[task.strip()] = TaskCard(name.strip(), steps)
+    return cards
+
+
+def _annotation_files(folder: Path) -> dict[str, Path]:
+    """Video id to its annotation file."""
+    files: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.csv")):
+        _, separator, video = path.stem.partition("_")
+        if not separator or not video:
+            raise InputError.at(path, "the file name is not TASK_VIDEO.csv", _RELEASE)
+        if video in files:
+            raise InputError.at(path, f"the video is annotated in {files[video].name} too", _RELEASE)
+        files[video] = path
+    if not files:
+        raise InputError.at(folder, "no annotation files were found", _RELEASE)
+    return files
+
+
+def _read_splits(folder: Path, files: dict[str, Path]) -> dict[str, str]:
+    """Video id to split."""
+    splits: dict[str, str] = {}
+    for name, split in _LISTS.items():
+        path = folder / f"{name}.txt"
+        for number, line in enumerate(read_lines(path, _SPLITS), start=1):
+            if not (video := line.strip()):
+                continue
+            if video not in files:
+                raise InputError.at(path, f"video {video!r} has no annotation file", _SPLITS, line=number)
+            if splits.setdefault(video, split) != split:
+                problem = f"video {video!r} is in split {splits[video]!r} too"
+                raise InputError.at(path, problem, _SPLITS, line=number)
+    return splits
+
+
+def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str) -> Procedure:
+    task = path.stem.partition("_")[0]
+    if task not in cards:
+        raise InputError.at(path, f"task {task!r} is not in tasks_primary.txt", _RELEASE)
+    lines = read_lines(path, _RELEASE)
+    steps = [_step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()]
+    steps.sort(key=lambda step: (step.start, step.end))
+    return Procedure("crosstask", video, cards[task].name, tuple(steps), split)
+
+
+def _step(path: Path, line: int, row: str, card: TaskCard) -> Step:
+    number, start, end = _row(path, line, row)
+    if not 1 <= number <= len(card.steps):
+        problem = f"step {number} is not among the {len(card.steps)} steps of {card.name!r}"
+        raise InputError.at(path, problem, _RELEASE, line=line)
+    return Step(card.steps[number - 1], start, end)
+
+
+def _row(path: Path, line: int, row: str) -> tuple[int, float, float]:
+    try:
+        number, start, end = row.split(",")
+        values = int(number), float(start), float(end)
+    except ValueError:
+        raise InputError.at(path, f"{row!r} is not step,start,end", _RELEASE, line=line) from None
+    if not 0 <= values[1] <= values[2] < math.inf:
+        raise InputError.at(path, f"{row!r} holds no time span", _RELEASE, line=line)
+    return values
