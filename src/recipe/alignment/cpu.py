@@ -1,0 +1,170 @@
+"""Both alignment stages on the CPU with Numba, over ragged batches (layout: `recipe.alignment.ragged`).
+
+Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is the
+reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter lock: callers
+with many cores give each thread a range of narrations.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recipe.alignment.ragged import Float32, GroupAlignment, Int64, ragged
+from recipe.errors import InputError
+
+Kernel = TypeVar("Kernel", bound=Callable[..., None])
+Row = NDArray[np.float64]
+Moves = NDArray[np.int32]
+
+
+def monotone_coverage(W: ArrayLike, offsets: ArrayLike) -> Float32:
+    """A_mono of one sequence against each narration: W [S, M], offsets [N + 1] -> [N]. Raises InputError."""
+    batch = ragged(W, offsets)
+    return _grouped_coverage(batch.W, batch.offsets, batch.bounds)[0]
+
+
+def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> Float32:
+    """A_mono of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N]. Raises InputError.
+
+    Row 0 is h; a sequence without steps scores 0.
+    """
+    batch = ragged(W, offsets, bounds)
+    return _grouped_coverage(batch.W, batch.offsets, batch.bounds)
+
+
+def grouped_needleman_wunsch(
+    W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = -0.05
+) -> GroupAlignment:
+    """A_NW of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N]. Raises InputError.
+
+    One dynamic programme: row |h| of the table is kept and each completion goes on from there. The length of the
+    path is carried with the score, by the tie order of the reference, instead of a traceback.
+    """
+    if not (np.isfinite(gap) and gap <= 0):
+        raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
+    batch = ragged(W, offsets, bounds)
+    shape = batch.bounds.size, batch.offsets.size - 1
+    result = GroupAlignment(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
+    _needleman_wunsch(batch.W, batch.bounds, batch.offsets, gap, result.score, result.length)
+    return result
+
+
+def _grouped_coverage(W: Float32, offsets: Int64, bounds: Int64) -> Float32:
+    score = np.zeros((bounds.size, offsets.size - 1), np.float32)
+    _coverage(W, bounds, offsets, score)
+    return score
+
+
+def _compiled(function: Kernel) -> Kernel:
+    """Compiled on first call; kept on disk where this or the user's cache folder can be written."""
+    try:
+        return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
+    except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
+        return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))
+
+
+@_compiled
+def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None:
+    longest = 0
+    for n in range(offsets.size - 1):
+        longest = max(longest, offsets[n + 1] - offsets[n])
+    shared, own = np.empty(longest), np.empty(longest)
+    steps = bounds[0]
+    for n in range(offsets.size - 1):
+        start, segments = offsets[n], offsets[n + 1] - offsets[n]
+        for k in range(segments):
+            shared[k] = 0.0
+        _cover_steps(W, start, segments, 0, steps, shared)
+        if steps:
+            score[0, n] = shared[segments - 1] / steps
+        for g in range(1, bounds.size):
+            total = steps + bounds[g] - bounds[g - 1]
+            for k in range(segments):
+                own[k] = shared[k]
+            _cover_steps(W, start, segments, bounds[g - 1], bounds[g], own)
+            if total:
+                score[g, n] = own[segments - 1] / total
+
+
+@_compiled
+def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, best: Row) -> None:
+    """Take best[k] = max_{k' <= k} D[i, k'] on by the steps first:last, four at a time to stay in registers."""
+    i = first
+    while i + 4 <= last:
+        a = b = c = d = -np.inf
+        for k in range(segments):
+            value = W[start + k, i] + best[k]
+            a = value if value > a else a
+            value = W[start + k, i + 1] + a
+            b = value if value > b else b
+            value = W[start + k, i + 2] + b
+            c = value if value > c else c
+            value = W[start + k, i + 3] + c
+            d = value if value > d else d
+            best[k] = d
+        i += 4
+    for j in range(i, last):
+        a = -np.inf
+        for k in range(segments):
+            value = W[start + k, j] + best[k]
+            a = value if value > a else a
+            best[k] = a
+
+
+@_compiled
+def _needleman_wunsch(
+    W: Float32, bounds: Int64, offsets: Int64, gap: float, score: Float32, length: Moves
+) -> None:
+    longest = 0
+    for n in range(offsets.size - 1):
+        longest = max(longest, offsets[n + 1] - offsets[n])
+    shared, own = np.empty(longest + 1), np.empty(longest + 1)
+    shared_moves, own_moves = np.empty(longest + 1), np.empty(longest + 1)
+    steps = bounds[0]
+    for n in range(offsets.size - 1):
+        start, segments = offsets[n], offsets[n + 1] - offsets[n]
+        for k in range(segments + 1):
+            shared[k], shared_moves[k] = k * gap, float(k)
+        _align_steps(W, start, segments, 0, steps, 0, gap, shared, shared_moves)
+        if steps:
+            _finish(shared[segments], shared_moves[segments], 0, n, score, length)
+        for g in range(1, bounds.size):
+            for k in range(segments + 1):
+                own[k], own_moves[k] = shared[k], shared_moves[k]
+            _align_steps(W, start, segments, bounds[g - 1], bounds[g], steps, gap, own, own_moves)
+            if steps + bounds[g] - bounds[g - 1]:
+                _finish(own[segments], own_moves[segments], g, n, score, length)
+
+
+@_compiled
+def _align_steps(
+    W: Float32, start: int, segments: int, first: int, last: int, done: int, gap: float, F: Row, moves: Row
+) -> None:
+    """Take row `done` of the table, and the path lengths to its cells, on by the steps first:last."""
+    for j in range(first, last):
+        done += 1
+        diagonal, diagonal_moves = F[0], moves[0]
+        left, left_moves = done * gap, float(done)
+        F[0], moves[0] = left, left_moves
+        for k in range(1, segments + 1):
+            up, up_moves = F[k], moves[k]
+            value, count = diagonal + W[start + k - 1, j], diagonal_moves
+            skip_step, skip_segment = up + gap, left + gap
+            # Strict comparisons keep the earlier choice on a tie: match, skipped step, skipped segment. Path lengths
+            # are floats so that these choices compile to blends: as integers they become mispredicted branches.
+            count = up_moves if skip_step > value else count
+            value = skip_step if skip_step > value else value
+            count = left_moves if skip_segment > value else count
+            value = skip_segment if skip_segment > value else value
+            diagonal, diagonal_moves = up, up_moves
+            left, left_moves = value, count + 1.0
+            F[k], moves[k] = left, left_moves
+
+
+@_compiled
+def _finish(value: float, moves: float, row: int, n: int, score: Float32, length: Moves) -> None:
+    score[row, n] = min(max(value / moves, 1e-6), 1.0)
+    length[row, n] = moves

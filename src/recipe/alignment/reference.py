@@ -1,0 +1,97 @@
+"""The paper's alignment equations (RECIPE, section 3.2) in NumPy and float64, one scalar at a time: the specification.
+
+W[i, k] is the cosine similarity of step i and narration segment k, shape [M steps, L segments]. Arrays here are
+zero-based, so that W[i - 1, k - 1] stands where the paper writes W_{i,k}.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recipe.errors import InputError
+from recipe.types import Alignment
+
+GAP = -0.05
+"""g, the gap penalty of the paper."""
+
+LOWEST, HIGHEST = 1e-6, 1.0
+"""The range that A_NW is clipped to."""
+
+
+def monotone_coverage(W: ArrayLike) -> float:
+    """A_mono: the mean similarity of the best monotone assignment of steps to segments (paper, monotonic coverage).
+
+    A_mono = 1/M max over 1 <= k_1 <= ... <= k_M <= L of sum_i W[i, k_i], by the recursion
+    D[i, k] = W[i, k] + max_{k' <= k} D[i-1, k'], D[0, .] = 0. W has shape [M, L]. Raises InputError.
+
+    >>> monotone_coverage([[0.0, 1.0], [1.0, 0.5]])
+    0.75
+    """
+    W = _similarities(W)
+    M, L = W.shape
+    D = np.zeros((M + 1, L))
+    for i in range(1, M + 1):
+        best = -np.inf
+        for k in range(L):
+            best = max(best, D[i - 1, k])
+            D[i, k] = W[i - 1, k] + best
+    return float(D[M].max() / M)
+
+
+def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
+    """A_NW and one optimal path of the global alignment (paper, Needleman-Wunsch on similarities).
+
+    F[i, k] = max(F[i-1, k-1] + W[i, k], F[i-1, k] + g, F[i, k-1] + g), F[i, 0] = i g, F[0, k] = k g;
+    A_NW = clip(F[M, L] / |path|, 1e-6, 1). Ties go to the match, then to the skipped step, then to the skipped
+    segment: the path's length divides the score, so the order is part of the definition. W has shape [M, L]; g <= 0.
+    Raises InputError.
+
+    >>> needleman_wunsch([[1.0, 0.0]])
+    Alignment(score=0.475, path=((0, 0), (None, 1)))
+    """
+    W = _similarities(W)
+    if not (np.isfinite(gap) and gap <= 0):
+        raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
+    F = _table(W, gap)
+    path = _traceback(W, F, gap)
+    return Alignment(float(np.clip(F[-1, -1] / len(path), LOWEST, HIGHEST)), path)
+
+
+def _table(W: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
+    M, L = W.shape
+    F = np.empty((M + 1, L + 1))
+    F[:, 0] = np.arange(M + 1) * gap
+    F[0, :] = np.arange(L + 1) * gap
+    for i in range(1, M + 1):
+        for k in range(1, L + 1):
+            F[i, k] = max(F[i - 1, k - 1] + W[i - 1, k - 1], F[i - 1, k] + gap, F[i, k - 1] + gap)
+    return F
+
+
+def _traceback(
+    W: NDArray[np.float64], F: NDArray[np.float64], gap: float
+) -> tuple[tuple[int | None, int | None], ...]:
+    """The moves from (0, 0) to (M, L): each cell repeats the sums of `_table`, so equality is exact."""
+    i, k = W.shape
+    moves: list[tuple[int | None, int | None]] = []
+    while i or k:
+        if i and k and F[i, k] == F[i - 1, k - 1] + W[i - 1, k - 1]:
+            i, k = i - 1, k - 1
+            moves.append((i, k))
+        elif i and (not k or F[i, k] == F[i - 1, k] + gap):
+            i -= 1
+            moves.append((i, None))
+        else:
+            k -= 1
+            moves.append((None, k))
+    return tuple(reversed(moves))
+
+
+def _similarities(W: ArrayLike) -> NDArray[np.float64]:
+    W = np.asarray(W, dtype=np.float64)
+    if W.ndim != 2:
+        raise InputError(f"Similarities have shape {W.shape}; give a matrix of steps by segments.")
+    if not W.shape[0] or not W.shape[1]:
+        raise InputError(f"Similarities have shape {W.shape}; give at least one step and one segment.")
+    if not np.isfinite(W).all():
+        raise InputError("Similarities hold NaN or infinity; give finite cosine similarities.")
+    return W
