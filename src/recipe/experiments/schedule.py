@@ -70,6 +70,7 @@ def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: P
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()
+                child.join()
 
 
 def stage_seconds(run_dir: Path) -> dict[str, float]:
@@ -192,10 +193,13 @@ def _work(run_dir: Path, stage: Stage, mark: str) -> None:
 
 
 def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
-    marks: dict[str, str] = {}
-    for stage in stages:
-        marks[stage.name] = fingerprint([stage.name, repr(stage.settings), [marks[need] for need in stage.needs]])
-    return marks
+    by_name = {stage.name: stage for stage in stages}
+
+    def mark(name: str) -> str:
+        stage = by_name[name]
+        return fingerprint([name, repr(stage.settings), [mark(need) for need in stage.needs]])
+
+    return {name: mark(name) for name in by_name}
 
 
 def _is_done(run_dir: Path, stage: Stage, mark: str) -> bool:

@@ -1,0 +1,102 @@
+"""Stages run once, in the order of their needs, and begin again exactly where an earlier run stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.experiments.schedule import Stage, run_stages, stage_seconds
+from recipe.progress import SILENT, Progress
+
+
+def append(run_dir: Path, settings: Any, progress: Progress) -> None:
+    """Leave one line in the stage's file, so that a second call shows."""
+    with progress.task("appending", 1) as advance, (run_dir / settings["file"]).open("a") as stream:
+        stream.write(settings["text"])
+        advance(1)
+
+
+def copy(run_dir: Path, settings: Any, progress: Progress) -> None:
+    (run_dir / settings["file"]).write_text((run_dir / settings["source"]).read_text())
+
+
+def fail(run_dir: Path, settings: Any, progress: Progress) -> None:
+    raise MissingExtra("this stage", "train") if settings == "extra" else InputError("this stage cannot run.")
+
+
+def die(run_dir: Path, settings: Any, progress: Progress) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stages(text: str = "a", tail: str = "z") -> list[Stage]:
+    return [
+        Stage("last", append, {"file": "last.txt", "text": tail}, ("last.txt",), needs=("second",)),
+        Stage("second", copy, {"file": "second.txt", "source": "first.txt"}, ("second.txt",), needs=("first",)),
+        Stage("first", append, {"file": "first.txt", "text": text}, ("first.txt",)),
+    ]
+
+
+def test_needs_come_first_and_a_second_run_skips_all(tmp_path: Path) -> None:
+    run_stages(tmp_path, stages(), 2, SILENT)
+    assert (tmp_path / "second.txt").read_text() == "a"
+    run_stages(tmp_path, stages(), 2, SILENT)
+    assert (tmp_path / "first.txt").read_text() == "a"
+    assert set(stage_seconds(tmp_path)) == {"first", "second", "last"}
+
+
+def test_a_changed_setting_runs_its_stage_and_those_after_it_from_nothing(tmp_path: Path) -> None:
+    run_stages(tmp_path, stages(), 2, SILENT)
+    run_stages(tmp_path, stages(text="b"), 2, SILENT)
+    assert [(tmp_path / f"{name}.txt").read_text() for name in ("first", "second", "last")] == ["b", "b", "z"]
+    run_stages(tmp_path, stages(text="b", tail="y"), 2, SILENT)
+    assert [(tmp_path / f"{name}.txt").read_text() for name in ("first", "last")] == ["b", "y"]
+
+
+def test_a_missing_output_is_made_again(tmp_path: Path) -> None:
+    run_stages(tmp_path, stages(), 2, SILENT)
+    (tmp_path / "second.txt").unlink()
+    run_stages(tmp_path, stages(), 2, SILENT)
+    assert (tmp_path / "second.txt").read_text() == "a"
+
+
+def test_a_failure_is_raised_here_and_what_was_done_is_kept(tmp_path: Path) -> None:
+    broken = [*stages()[2:], Stage("broken", fail, None, (), needs=("first",))]
+    with pytest.raises(InputError, match="cannot run"):
+        run_stages(tmp_path, broken, 1, SILENT)
+    assert set(stage_seconds(tmp_path)) == {"first"}
+    with pytest.raises(MissingExtra, match=r"recipe-planner\[train\]"):
+        run_stages(tmp_path, [Stage("broken", fail, "extra", ())], 1, SILENT)
+
+
+def test_a_worker_that_dies_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ComputeError, match="a worker process died"):
+        run_stages(tmp_path, [Stage("dying", die, None, ())], 1, SILENT)
+
+
+def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import os, sys, time\nfrom pathlib import Path\nfrom recipe.experiments.schedule import Stage, run_stages\n"
+        "from recipe.progress import SILENT\n"
+        "def wait(run_dir, settings, progress):\n    part = run_dir / 'part'\n    part.write_text(str(os.getpid()))\n    part.rename(run_dir / 'started')\n    time.sleep(60)\n"
+        "if __name__ == '__main__':\n    run_stages(Path(sys.argv[1]), [Stage('wait', wait, None, ())], 1, SILENT)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], start_new_session=True, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert b"KeyboardInterrupt" in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "started").read_text()), 0)
