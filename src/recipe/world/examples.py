@@ -1,0 +1,161 @@
+"""Examples for planners, split by goal and by cut point, and careless text for a base model.
+
+A cut point is a goal with an ordered history. Held-out goals belong to `test_goals`. Of the other goals, a
+quarter of the cut points, chosen by a hash, belong to `test_cuts`: the planner knows the goal but has never
+been trained to go on from there.
+"""
+
+import random
+import zlib
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from recipe.errors import InputError
+from recipe.types import Example
+from recipe.world.graph import TaskGraph, World
+from recipe.world.narrator import SOURCE
+
+Split = Literal["train", "test_cuts", "test_goals"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+CARELESS = "careless"
+"""The split name of careless text."""
+
+TEST_SHARE = 4
+"""One in so many cut points is tested on."""
+FEWEST_LEFT = 2
+"""Steps that a cut leaves to be planned, at least."""
+_DRAWS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """How a base model's text goes wrong: each number is a probability per step."""
+
+    drop: float = 0.2
+    swap: float = 0.25
+    alien: float = 0.2
+    repeat: float = 0.1
+    stop: float = 0.12
+    """Probability, tried again and again, that the last step is missing."""
+
+
+Cut = tuple[tuple[str, ...], tuple[str, ...]]
+"""Step ids done and step ids left."""
+
+
+def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
+    """The split of a cut point, of step ids; stable across runs, machines and versions of Python."""
+    if graph.held_out:
+        return "test_goals"
+    key = "\n".join((graph.goal, *history)).encode()
+    return "test_cuts" if zlib.crc32(key) % TEST_SHARE == 0 else "train"
+
+
+def draw_examples(world: World, split: Split, count: int, seed: int = 0) -> list[Example]:
+    """`count` examples of a split: random valid orders, cut after at least one step and before the last two.
+
+    Goals take turns; a prompt comes up again only when no goal gives a new one. Fewer examples of the same
+    seed are the first of more. Raises InputError for an unknown split and for a world without a cut point in
+    the split.
+    """
+    if split not in SPLITS:
+        raise InputError(f"The world has no split {split!r}; the splits are {', '.join(SPLITS)}.")
+    graphs = [graph for graph in world.goals.values() if graph.held_out == (split == "test_goals")]
+    rng = random.Random(f"examples {split} {seed}")
+    examples: list[Example] = []
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    while len(examples) < count:
+        before = len(examples)
+        for graph in graphs[: count - before]:
+            video_id = f"world-{split}-{seed}-{len(examples):06d}"
+            example = _new_example(world, graph, rng, video_id, split, seen)
+            if example is not None:
+                seen.add((example.goal, example.history))
+                examples.append(example)
+        if len(examples) == before and not seen:
+            raise InputError(f"The world has no cut point in split {split!r}; add goals.")
+        if len(examples) == before:
+            seen.clear()
+    return examples
+
+
+def careless_examples(
+    world: World,
+    count: int,
+    seed: int = 0,
+    goals: Sequence[str] | None = None,
+    carelessness: Carelessness = Carelessness(),
+) -> list[Example]:
+    """Text for a base model: fluent lists with steps missing, swapped, foreign or said twice.
+
+    Covers all goals unless `goals` names some, the held-out ones included, as a pretrained model has read
+    about everything. Raises InputError for an unknown goal.
+    """
+    graphs = [world.graph(goal) for goal in (goals or world.goals)]
+    examples = []
+    for index in range(count):
+        rng = random.Random(f"{CARELESS} {seed} {index}")
+        graph = rng.choice(graphs)
+        cut = _cut(graph, rng)
+        written = (cut[0], _careless(world, graph, cut, rng, carelessness))
+        examples.append(_example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written))
+    return examples
+
+
+def _cut(graph: TaskGraph, rng: random.Random) -> Cut:
+    order = graph.draw(rng)
+    at = rng.randint(1, len(order) - FEWEST_LEFT)
+    return order[:at], order[at:]
+
+
+def _new_example(
+    world: World,
+    graph: TaskGraph,
+    rng: random.Random,
+    video_id: str,
+    split: Split,
+    seen: AbstractSet[tuple[str, tuple[str, ...]]],
+) -> Example | None:
+    """An example of the split with a prompt not yet seen; None if a fair number of draws gives none."""
+    for _ in range(_DRAWS):
+        cut = _cut(graph, rng)
+        if cut_split(graph, cut[0]) == split:
+            example = _example(world, graph, rng, video_id, split, cut)
+            if (example.goal, example.history) not in seen:
+                return example
+    return None
+
+
+def _example(
+    world: World, graph: TaskGraph, rng: random.Random, video_id: str, split: str, cut: Cut
+) -> Example:
+    history, continuation = (tuple(world.label(step, rng) for step in steps) for steps in cut)
+    at = len(history)
+    return Example(f"{video_id}-{at}", SOURCE, video_id, graph.goal, history, continuation, at, split)
+
+
+def _careless(
+    world: World, graph: TaskGraph, cut: Cut, rng: random.Random, how: Carelessness
+) -> tuple[str, ...]:
+    def chance(probability: float) -> bool:
+        return rng.random() < probability
+
+    history, left = cut
+    everything = list(world.wordings)
+    out: list[str] = []
+    for step in left:
+        if chance(how.drop):
+            continue
+        if chance(how.alien):
+            out.append(rng.choice(everything if chance(0.5) else graph.steps))
+        out.append(step)
+        if chance(how.repeat):
+            out.append(rng.choice([*history, *out]))
+    for index in range(len(out) - 1):
+        if chance(how.swap):
+            out[index], out[index + 1] = out[index + 1], out[index]
+    while len(out) > 1 and chance(how.stop):
+        out.pop()
+    return tuple(out) or (left[0],)

@@ -1,0 +1,95 @@
+"""How good a plan is, exactly: its steps are mapped to the task graph, and the graph is the judge.
+
+    order    = respected pairs / pairs          over the pairs (a, b) where b is new in the plan and waits for a
+    coverage = required steps named / required  over the required steps that the history lacks
+    clean    = useful lines / lines             a line is useful if it is the first to name a new step of the goal
+    score    = order * 2 coverage clean / (coverage + clean)
+
+A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
+breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there.
+Only the plan is judged: a history out of order costs nothing. The score is 1 for every valid completion of
+the history, and for nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recipe.world.graph import TaskGraph, World
+
+PlanKey = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """The quality of one plan against its task graph; every share is of the plan's lines."""
+
+    score: float
+    order: float
+    coverage: float
+    clean: float
+    repeated: float
+    """Share of lines that name a step the plan has named before."""
+    copied: float
+    """Share of lines that name a step of the history."""
+    alien: float
+    """Share of lines that name a step of other goals only."""
+    unrecognised: float
+    """Share of lines that name no step of the world."""
+    steps: int
+    """Number of lines."""
+    perfect: bool
+    """A valid completion: the score is 1."""
+
+
+def plan_key(world: World, goal: str, steps: Sequence[str]) -> PlanKey:
+    """The step ids a plan says, None for a line that says none; plans with equal keys differ in wording only.
+
+    Raises InputError for an unknown goal.
+    """
+    own = world.graph(goal).after
+    return tuple(world.recogniser.step(step, own) for step in steps)
+
+
+def score_plan(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> Validity:
+    """The validity of `steps` as what remains to be done for `goal` after `history`.
+
+    A plan without lines scores 0. Raises InputError for an unknown goal.
+    """
+    return score_key(world.graph(goal), plan_key(world, goal, history), plan_key(world, goal, steps))
+
+
+def score_key(graph: TaskGraph, history: PlanKey, plan: PlanKey) -> Validity:
+    """As `score_plan`, of step ids."""
+    done = set(graph.after).intersection(history)
+    place: dict[str, int] = {}
+    lines = dict.fromkeys(("repeated", "copied", "alien", "unrecognised"), 0)
+    for index, step in enumerate(plan):
+        if step is None:
+            lines["unrecognised"] += 1
+        elif step not in graph.after:
+            lines["alien"] += 1
+        elif step in done:
+            lines["copied"] += 1
+        elif step in place:
+            lines["repeated"] += 1
+        else:
+            place[step] = index
+    total = len(plan)
+    shares = {name: count / total if total else 0.0 for name, count in lines.items()}
+    needed = graph.required - done
+    coverage = (len(needed & place.keys()) / len(needed) if needed else 1.0) if total else 0.0
+    clean = len(place) / total if total else 0.0
+    order = _order(graph, done, place)
+    score = order * 2 * coverage * clean / (coverage + clean) if coverage * clean else 0.0
+    return Validity(score, order, coverage, clean, **shares, steps=total, perfect=score == 1.0)
+
+
+def _order(graph: TaskGraph, done: set[str], place: dict[str, int]) -> float:
+    """Share of respected pairs; 1 where nothing has to wait, 0 where the plan holds no step of the goal."""
+    present = done | place.keys()
+    pairs = [(earlier, later) for later in place for earlier in graph.before(later, present)]
+    if not pairs:
+        return 1.0 if place else 0.0
+    never = max(place.values()) + 1
+    kept = sum(earlier in done or place.get(earlier, never) < place[later] for earlier, later in pairs)
+    return kept / len(pairs)
