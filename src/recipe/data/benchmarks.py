@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from recipe.data.coin import read_coin
 from recipe.data.crosstask import read_crosstask
+from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Procedure
@@ -108,10 +109,11 @@ def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:
 
 def summarise(procedures: Sequence[Procedure]) -> Summary:
     """Counts over procedures."""
+    splits = Counter(procedure.split for procedure in procedures)
     return Summary(
         videos=len(procedures),
         segments=sum(len(procedure.steps) for procedure in procedures),
         tasks=len({procedure.goal for procedure in procedures}),
         unique_steps=len({step.text for procedure in procedures for step in procedure.steps}),
-        splits=dict(Counter(procedure.split for procedure in procedures)),
+        splits={split: splits[split] for split in (*SPLITS, "") if split in splits},
     )

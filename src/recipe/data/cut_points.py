@@ -1,7 +1,7 @@
 """Where a procedure is cut into history and continuation (paper, section 3.1).
 
-Training takes several cut points per video, testing one. Which ones is decided by hashing (seed, video id, t):
-a video keeps its cut points when other videos come or go, when the benchmark is read in another order, and from
+Training takes several cut points per video, testing one. They are decided by hashing (seed, video id, t), so
+that a video keeps its own when other videos come or go, when the benchmark is read in another order, and from
 one Python version to the next.
 
 Steps are taken as annotated: where a label repeats in consecutive segments, both stay.
