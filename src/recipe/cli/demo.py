@@ -1,0 +1,66 @@
+"""`recipe demo` and `recipe run`: the whole method in one command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from recipe.cli import console
+
+Output = Annotated[Path, typer.Option(help="Run folder; the same command later goes on from what is there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the headline figures as JSON.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
+
+
+def demo(
+    output: Output = Path("runs/demo"),
+    quick: Annotated[bool, typer.Option(help="A fraction of the steps and prompts: shows the way, proves nothing.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Run the whole method on the embedded world and write a report.
+
+    Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
+    points and goals. Needs no network and no data.
+
+    Example: recipe demo --output runs/demo
+    """
+    from recipe.experiments.pipeline import demo_config, run_experiment
+
+    config = demo_config(quick=quick, seed=seed, workers=workers)
+    _show(run_experiment(config, output, None, console.progress()), as_json)
+
+
+def run(
+    config: Annotated[Path, typer.Argument(help="TOML file of an experiment, such as configs/narrations.toml.")],
+    data: Annotated[Path | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<config name>")] = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Run the whole method as a config says, on your own narrations and benchmarks, and write a report.
+
+    Example: recipe run configs/narrations.toml --data data
+    """
+    from recipe.config import load_config
+    from recipe.experiments.pipeline import run_experiment
+    from recipe.experiments.settings import ExperimentConfig
+
+    experiment = load_config(config, ExperimentConfig)
+    if workers is not None:
+        experiment = experiment.model_copy(update={"workers": workers})
+    run_dir = output if output is not None else Path("runs") / config.stem
+    _show(run_experiment(experiment, run_dir, data, console.progress()), as_json)
+
+
+def _show(run_dir: Path, as_json: bool) -> None:
+    from recipe.evaluation.results import load_results, to_json
+
+    results = load_results(run_dir / "report.json")
+    if as_json:
+        console.print_json(to_json(results.scores))
+        return
+    for sentence in results.summary:
+        console.out.print(f"- {sentence}", highlight=False)
+    console.out.print(f"report: {run_dir / 'report.html'}", highlight=False)
