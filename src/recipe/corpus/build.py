@@ -1,0 +1,180 @@
+"""Narrations to a corpus on disk, shard by shard: a build that is killed goes on at its first missing shard."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import atomic_path, file_sha256, fingerprint, read_json, write_json
+from recipe.config import CorpusConfig
+from recipe.corpus.encoders import Encoder, open_encoder
+from recipe.corpus.layout import (
+    EMBEDDINGS,
+    FILES,
+    FORMAT,
+    MANIFEST,
+    PLAN,
+    SHARDS,
+    FileRecord,
+    Manifest,
+    Plan,
+    ShardRecord,
+    read_narrations,
+    shard_name,
+    write_narrations,
+)
+from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.progress import SILENT, Progress
+from recipe.types import Narration
+
+
+def build_corpus(
+    narrations: Iterable[Narration],
+    output: Path,
+    config: CorpusConfig,
+    progress: Progress = SILENT,
+    *,
+    encoder: Encoder | None = None,
+    total: int | None = None,
+) -> Path:
+    """Write the corpus of `narrations` to the folder `output`, and return it.
+
+    Shards that a former run of the same build has finished are compared with the narrations and kept; the result is
+    byte for byte that of an uninterrupted build. `encoder` stands in for the one that `config` names; `total` is the
+    number of narrations where the progress should know it.
+
+    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size) or is being
+    written by another process, and InputError where there are no narrations.
+    """
+    encoder = encoder or open_encoder(config.encoder)
+    plan = Plan(format=FORMAT, encoder=encoder.identity, shard_size=config.shard_size)
+    with _locked(output):
+        _bind(output, plan)
+        shards = []
+        with progress.task("Build corpus (narrations)", total) as advance:
+            for index, batch in enumerate(_batches(narrations, config.shard_size)):
+                folder = output / SHARDS / shard_name(index)
+                if not _kept(folder, batch):
+                    _write_shard(folder, batch, encoder, progress)
+                shards.append(_record(folder, batch))
+                advance(len(batch))
+        if not shards:
+            raise InputError("there are no narrations to build a corpus from; give at least one.")
+        _finish(output, plan, shards)
+    return output
+
+
+@contextmanager
+def _locked(output: Path) -> Iterator[None]:
+    """Keep the folder to this process; the lock ends with it, however it ends."""
+    output.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(output, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise CorpusError(f"{output}: another process is building here; wait for it or choose another folder.") from None
+    finally:
+        os.close(descriptor)
+
+
+def _bind(output: Path, plan: Plan) -> None:
+    """Hold the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
+    begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
+    if begun is None:
+        if any(output.iterdir()):
+            raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
+        write_json(output / PLAN, plan)
+        return
+    recorded = read_json(begun)
+    for key, value in plan.items():
+        if recorded.get(key) != value:
+            raise CorpusError(
+                f"{output}: holds a build with another {key.replace('_', ' ')} ({recorded.get(key)}, not {value}); "
+                "choose another folder or delete this one."
+            )
+    for remnant in (output / SHARDS).glob(".*.partial-*"):  # of a process that was killed
+        shutil.rmtree(remnant)
+
+
+def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:
+    stream = iter(narrations)
+    while batch := list(islice(stream, size)):
+        for narration in batch:
+            if not narration.segments:
+                raise InputError(f"narration {narration.video_id!r} has no segments; leave it out.")
+        yield batch
+
+
+def _kept(folder: Path, batch: list[Narration]) -> bool:
+    """True where the shard is there and holds exactly these narrations."""
+    if not folder.is_dir():
+        return False
+    try:
+        same = list(read_narrations(folder)) == batch
+        rows = len(np.load(folder / EMBEDDINGS, mmap_mode="r"))
+    except (OSError, ValueError) as error:
+        raise CorpusError(f"{folder}: the shard is damaged ({error}); delete it and build again.") from None
+    if not same or rows != sum(len(narration.segments) for narration in batch):
+        raise CorpusError(
+            f"{folder}: the shard holds other narrations than the input; "
+            "the input has changed since this build began: choose another folder or delete this one."
+        )
+    return True
+
+
+def _write_shard(folder: Path, batch: list[Narration], encoder: Encoder, progress: Progress) -> None:
+    with atomic_path(folder) as partial:
+        partial.mkdir(parents=True)
+        np.save(partial / EMBEDDINGS, _embed(batch, encoder, progress))
+        write_narrations(partial, batch)
+
+
+def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDArray[np.float16]:
+    """Float16 [segments, d]; each distinct text is encoded once.
+
+    A shard's vectors depend on nothing but its own narrations, or a resumed build could differ in its last bits.
+    """
+    rows: dict[str, int] = {}
+    index = [rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments]
+    vectors = encoder.encode(list(rows), progress)
+    if not np.isfinite(vectors).all():
+        raise ComputeError("the encoder gave a vector that is not finite; no shard was written.")
+    return vectors.astype(np.float16)[index]
+
+
+def _record(folder: Path, batch: list[Narration]) -> ShardRecord:
+    return ShardRecord(
+        name=folder.name,
+        narrations=len(batch),
+        segments=sum(len(narration.segments) for narration in batch),
+        timed=sum(narration.segments[0].start is not None for narration in batch),
+        files={
+            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in FILES
+        },
+    )
+
+
+def _finish(output: Path, plan: Plan, shards: list[ShardRecord]) -> None:
+    surplus = output / SHARDS / shard_name(len(shards))
+    if surplus.exists():
+        raise CorpusError(
+            f"{surplus}: the input ends before this shard; "
+            "the input has changed since this build began: choose another folder or delete this one."
+        )
+    manifest = Manifest(
+        **plan,
+        narrations=sum(shard["narrations"] for shard in shards),
+        timed=sum(shard["timed"] for shard in shards),
+        segments=sum(shard["segments"] for shard in shards),
+        shards=shards,
+        id=fingerprint([plan, shards]),
+    )
+    write_json(output / MANIFEST, manifest)
+    (output / PLAN).unlink(missing_ok=True)

@@ -1,0 +1,156 @@
+"""Encoders: texts to unit-norm vectors, behind one protocol and chosen by name."""
+
+import importlib
+import re
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.config import EncoderConfig
+from recipe.errors import ConfigError, MissingExtra
+from recipe.progress import SILENT, Progress
+
+_WORD = re.compile(r"[^\W_]+")
+_NGRAMS = (3, 4)
+_BLOCK = 1024
+"""Texts summed at once: bounds the memory of the gathered word vectors."""
+
+
+class EncoderIdentity(TypedDict):
+    """What makes two encoders give the same vectors; written into a corpus's manifest."""
+
+    name: str
+    revision: str | None
+    task: str | None
+    dtype: str
+    dimension: int
+    weights: str | None
+    """SHA-256 over the model's files where they lie in a folder, None where name and revision say it all."""
+
+
+class Encoder(Protocol):
+    """A frozen map from texts to unit-norm vectors."""
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        """What a corpus records about its encoder."""
+        ...
+
+    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+        """Unit-norm float32 [n, d], one row a text, in the order given."""
+        ...
+
+
+class HashEncoder:
+    """`hash:D`: the sum of the texts' word vectors, each a word hashed to one signed coordinate plus its n-grams.
+
+    It knows no meaning and no word order: it stands in for a model in tests, demonstrations and machines without one.
+    CRC-32 is stable across processes and platforms, so the vectors are too.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        self._dimension = dimension
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        """What a corpus records about its encoder."""
+        return {
+            "name": f"hash:{self._dimension}",
+            "revision": None,
+            "task": None,
+            "dtype": "float32",
+            "dimension": self._dimension,
+            "weights": None,
+        }
+
+    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+        """Unit-norm float32 [n, d], one row a text, in the order given."""
+        vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
+        with progress.task("Encode texts", len(texts)) as advance:
+            for first in range(0, len(texts), _BLOCK):
+                block = texts[first : first + _BLOCK]
+                vectors[first : first + len(block)] = self._encode_block(block)
+                advance(len(block))
+        return vectors
+
+    def _encode_block(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        rows: dict[str, int] = {}
+        words = [[rows.setdefault(word, len(rows)) for word in _words(text)] for text in texts]
+        table = np.stack([_word_vector(word, self._dimension) for word in rows])
+        starts = np.cumsum([0, *(len(indices) for indices in words[:-1])])
+        gathered = table[np.concatenate([np.asarray(indices) for indices in words])]
+        sums = np.add.reduceat(gathered, starts, axis=0)
+        norms = np.linalg.norm(sums, axis=1, keepdims=True)
+        # Opposite signs can cancel to nothing in a few dimensions: such a text keeps its first word's direction.
+        cancelled = norms[:, 0] < 1e-6
+        sums[cancelled] = gathered[starts[cancelled]]
+        norms[cancelled] = 1.0
+        unit: NDArray[np.float32] = (sums / norms).astype(np.float32)
+        return unit
+
+
+def _words(text: str) -> list[str]:
+    """Lower-case words; a text without any counts as one word, so that no text is without a vector."""
+    return _WORD.findall(text.lower()) or [text]
+
+
+def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
+    """Unit-norm float32 [d]; the word and all its n-grams together weigh the same."""
+    padded = f"<{word}>"
+    grams = [padded[at : at + size] for size in _NGRAMS for at in range(len(padded) - size + 1)]
+    vector = np.zeros(dimension, dtype=np.float32)
+    for feature, weight in [(word, 1.0), *((gram, len(grams) ** -0.5) for gram in grams)]:
+        code = zlib.crc32(feature.encode("utf-8", "surrogatepass"))
+        vector[(code >> 1) % dimension] += weight if code & 1 else -weight
+    norm = float(np.linalg.norm(vector))
+    if norm < 1e-6:
+        vector[zlib.crc32(word.encode("utf-8", "surrogatepass")) % dimension] = norm = 1.0
+    return vector / np.float32(norm)
+
+
+def open_encoder(config: EncoderConfig) -> Encoder:
+    """The encoder that `config` names.
+
+    Raises ConfigError for settings that the encoder does not have, MissingExtra where its packages are not installed,
+    and RecipeError where its model cannot be loaded.
+    """
+    family = config.name.partition(":")[0]
+    return _FAMILIES.get(family, _open_model)(config)
+
+
+def _open_hash(config: EncoderConfig) -> Encoder:
+    size = config.name.partition(":")[2]
+    if not size.isascii() or not size.isdigit() or int(size) == 0:
+        raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
+    for setting in ("revision", "task", "dimension"):
+        if getattr(config, setting) is not None:
+            raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")
+    if config.dtype != "float32":
+        raise ConfigError(f"encoder {config.name!r} computes in float32 only; leave dtype out.")
+    return HashEncoder(int(size))
+
+
+def _open_minilm(config: EncoderConfig) -> Encoder:
+    return _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")(config)
+
+
+def _open_model(config: EncoderConfig) -> Encoder:
+    return _sentence_transformer(f"encoder {config.name!r}", "encoder", "SentenceTransformerEncoder")(config)
+
+
+_FAMILIES: dict[str, Callable[[EncoderConfig], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
+
+
+def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[[EncoderConfig], Encoder]:
+    """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
+    try:
+        module = importlib.import_module("recipe.corpus.sentence_transformer")
+    except ModuleNotFoundError as error:
+        if error.name in ("sentence_transformers", "torch", "transformers"):
+            raise MissingExtra(feature, extra) from None
+        raise
+    constructor: Callable[[EncoderConfig], Encoder] = getattr(module, name)
+    return constructor

@@ -1,0 +1,201 @@
+"""A corpus on disk, opened without reading its embeddings: they are mapped into memory and paged in by use."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import file_sha256, read_json
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import Encoder, EncoderIdentity, open_encoder
+from recipe.corpus.layout import (
+    EMBEDDINGS,
+    FORMAT,
+    MANIFEST,
+    PLAN,
+    SHARDS,
+    Manifest,
+    ShardRecord,
+    read_counts,
+    read_narrations,
+)
+from recipe.corpus.search import Block, best_hits, coverage_scores
+from recipe.errors import CorpusError, EncoderMismatch, InputError
+from recipe.progress import SILENT, Progress
+from recipe.types import Hit, Narration
+
+_DECODED_SHARDS = 8
+"""Shards whose texts stay decoded, for lookups that jump about."""
+
+
+class Corpus:
+    """Narrations, their embeddings and the encoder that made them. Open one with `Corpus.open`."""
+
+    def __init__(self, folder: Path, manifest: Manifest, encoder: EncoderConfig) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._encoder_config = encoder
+        self._blocks = [_open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]]
+        self._first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
+        self.offsets: NDArray[np.int64] = _joined_offsets(self._blocks)
+        """Row of each narration's first segment among all segments, int64 [N + 1]."""
+        self._texts: dict[int, list[Narration]] = {}
+
+    @classmethod
+    def open(cls, path: Path | str, encoder: EncoderConfig | None = None) -> "Corpus":
+        """The corpus in the folder `path`, with the encoder that it was built with.
+
+        Raises CorpusError for a folder without a finished corpus or with a damaged shard, and EncoderMismatch where
+        `encoder` asks for another one than the corpus was built with.
+        """
+        folder = Path(path)
+        manifest = _read_manifest(folder)
+        recorded = manifest["encoder"]
+        if encoder is None:
+            encoder = EncoderConfig.model_validate(
+                {key: recorded[key] for key in ("name", "revision", "task", "dtype")}
+                | ({} if recorded["name"].startswith("hash:") else {"dimension": recorded["dimension"]})
+            )
+        else:
+            _check_encoder(folder, recorded, encoder)
+        return cls(folder, manifest, encoder)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of the vectors."""
+        return self.manifest["encoder"]["dimension"]
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The corpus's encoder, loaded on first use.
+
+        Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
+        """
+        encoder = open_encoder(self._encoder_config)
+        found, recorded = encoder.identity, self.manifest["encoder"]
+        if found != recorded:
+            raise EncoderMismatch(
+                f"{self.folder}: the encoder now found as {recorded['name']!r} differs from the one that the corpus "
+                f"was built with in {_differences(recorded, found)}; restore it or build the corpus again."
+            )
+        return encoder
+
+    def narration(self, index: int) -> Narration:
+        """The narration at `index` in corpus order. Raises IndexError."""
+        shard, row = self._locate(index)
+        if shard not in self._texts:
+            if len(self._texts) >= _DECODED_SHARDS:
+                self._texts.pop(next(iter(self._texts)))
+            self._texts[shard] = list(read_narrations(self._shard_folder(shard)))
+        return self._texts[shard][row]
+
+    def embeddings(self, index: int) -> NDArray[np.float32]:
+        """Unit-norm float32 [L, d] of a narration's segments: the stored float16 widened, which all scores are of."""
+        shard, row = self._locate(index)
+        block = self._blocks[shard]
+        return block.embeddings[block.offsets[row] : block.offsets[row + 1]].astype(np.float32)
+
+    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
+        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order (paper, equation 3).
+
+        Raises InputError where there are no steps.
+        """
+        if not steps:
+            raise InputError("there are no steps to search with; give at least one.")
+        return self.search_vectors(self.encoder.encode(steps), k)
+
+    def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
+        """The same for steps given as unit-norm vectors, float32 [M, d]. Raises InputError for another shape."""
+        if k < 1:
+            raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
+        return best_hits(self.coverage(queries), k)
+
+    def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
+        if queries.ndim != 2 or queries.shape[0] == 0 or queries.shape[1] != self.dimension:
+            raise InputError(
+                f"the query vectors have shape {queries.shape}; give at least one of {self.dimension} dimensions each."
+            )
+        return coverage_scores(self._blocks, queries)
+
+    def verify(self, progress: Progress = SILENT) -> None:
+        """Compare every file with its checksum in the manifest. Raises CorpusError for one that differs."""
+        with progress.task("Verify shards", len(self.manifest["shards"])) as advance:
+            for shard in self.manifest["shards"]:
+                folder = self.folder / SHARDS / shard["name"]
+                for name, record in shard["files"].items():
+                    if file_sha256(folder / name) != record["sha256"]:
+                        raise _damaged(folder, f"{name} differs from its checksum")
+                advance(1)
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"narration {index} of a corpus with {len(self)}")
+        shard = int(np.searchsorted(self._first, index, side="right")) - 1
+        return shard, index - int(self._first[shard])
+
+    def _shard_folder(self, shard: int) -> Path:
+        return self.folder / SHARDS / self.manifest["shards"][shard]["name"]
+
+
+def _read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    if not path.is_file():
+        if (folder / PLAN).is_file():
+            raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
+        raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
+    manifest: Manifest = read_json(path)
+    if manifest.get("format") != FORMAT:
+        raise CorpusError(
+            f"{path}: format {manifest.get('format')!r} cannot be read, only {FORMAT}; build the corpus again."
+        )
+    return manifest
+
+
+def _open_shard(folder: Path, shard: ShardRecord, dimension: int) -> Block:
+    here = folder / SHARDS / shard["name"]
+    for name, record in shard["files"].items():
+        size = (here / name).stat().st_size if (here / name).is_file() else None
+        if size != record["bytes"]:
+            problem = "is missing" if size is None else f"has {size} bytes, not {record['bytes']}"
+            raise _damaged(here, f"{name} {problem}")
+    try:
+        embeddings = np.load(here / EMBEDDINGS, mmap_mode="r")
+        counts = read_counts(here)
+    except (OSError, ValueError) as error:
+        raise _damaged(here, str(error)) from None
+    if embeddings.shape != (sum(counts), dimension) or embeddings.dtype != np.float16:
+        raise _damaged(here, f"{EMBEDDINGS} holds {embeddings.dtype} {embeddings.shape}")
+    return Block(embeddings, np.cumsum([0, *counts], dtype=np.int64))
+
+
+def _damaged(shard: Path, problem: str) -> CorpusError:
+    return CorpusError(
+        f"{shard}: the shard is damaged ({problem}); "
+        "delete this shard and run the same `recipe corpus build` again, which makes only what is missing."
+    )
+
+
+def _joined_offsets(blocks: Sequence[Block]) -> NDArray[np.int64]:
+    counts = [np.diff(block.offsets) for block in blocks]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
+
+
+def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
+    wanted: dict[str, Any] = {key: getattr(asked, key) for key in ("name", "revision", "task", "dtype")}
+    wanted["dimension"] = recorded["dimension"] if asked.dimension is None else asked.dimension
+    if difference := _differences(recorded, wanted):
+        raise EncoderMismatch(
+            f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
+            "ask for the corpus's own or build another corpus."
+        )
+
+
+def _differences(recorded: Any, other: Any) -> str:
+    return ", ".join(f"{key} {recorded[key]!r} against {other[key]!r}" for key in other if recorded[key] != other[key])
