@@ -1,4 +1,4 @@
 """Alignment of steps with narration segments: similarity arrays in, score arrays out; knows no text.
 
-`reference` is the paper in NumPy and the specification; `cpu` is fast. Nothing heavy is imported here.
+`reference` is the paper in NumPy and the specification; `backends` chooses what computes batches.
 """

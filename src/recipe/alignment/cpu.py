@@ -1,8 +1,8 @@
 """Both alignment stages on the CPU with Numba, over ragged batches (layout: `recipe.alignment.ragged`).
 
-Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is the
-reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter lock: callers
-with many cores give each thread a range of narrations.
+Similarities are read as float32; sums run in float64 in the order of the reference, so that every score is
+the reference's, rounded once, and every tie falls as there. A kernel uses one core and holds no interpreter
+lock: callers with many cores give each thread a range of narrations.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.ragged import Float32, GroupAlignment, Int64, ragged
+from recipe.alignment.ragged import Float32, GroupAlignment, Int64, Ragged, ragged
 from recipe.errors import InputError
 
 Kernel = TypeVar("Kernel", bound=Callable[..., None])
@@ -22,26 +22,26 @@ Moves = NDArray[np.int32]
 
 def monotone_coverage(W: ArrayLike, offsets: ArrayLike) -> Float32:
     """A_mono of one sequence against each narration: W [S, M], offsets [N + 1] -> [N]. Raises InputError."""
-    batch = ragged(W, offsets)
-    return _grouped_coverage(batch.W, batch.offsets, batch.bounds)[0]
+    score: Float32 = _grouped_coverage(ragged(W, offsets))[0]
+    return score
 
 
 def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> Float32:
-    """A_mono of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N]. Raises InputError.
+    """A_mono of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
 
-    Row 0 is h; a sequence without steps scores 0.
+    Row 0 is h; a sequence without steps scores 0. Raises InputError.
     """
-    batch = ragged(W, offsets, bounds)
-    return _grouped_coverage(batch.W, batch.offsets, batch.bounds)
+    return _grouped_coverage(ragged(W, offsets, bounds))
 
 
 def grouped_needleman_wunsch(
     W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = -0.05
 ) -> GroupAlignment:
-    """A_NW of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N]. Raises InputError.
+    """A_NW of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
 
-    One dynamic programme: row |h| of the table is kept and each completion goes on from there. The length of the
-    path is carried with the score, by the tie order of the reference, instead of a traceback.
+    One dynamic programme: row |h| of the table is kept and each completion goes on from there. The length of
+    the path is carried with the score, by the tie order of the reference, instead of a traceback. Raises
+    InputError.
     """
     if not (np.isfinite(gap) and gap <= 0):
         raise InputError(f"The gap penalty is {gap}; give a finite number that is at most 0.")
@@ -52,9 +52,9 @@ def grouped_needleman_wunsch(
     return result
 
 
-def _grouped_coverage(W: Float32, offsets: Int64, bounds: Int64) -> Float32:
-    score = np.zeros((bounds.size, offsets.size - 1), np.float32)
-    _coverage(W, bounds, offsets, score)
+def _grouped_coverage(batch: Ragged) -> Float32:
+    score = np.zeros((batch.bounds.size, batch.offsets.size - 1), np.float32)
+    _coverage(batch.W, batch.bounds, batch.offsets, score)
     return score
 
 
@@ -91,7 +91,7 @@ def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None
 
 @_compiled
 def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, best: Row) -> None:
-    """Take best[k] = max_{k' <= k} D[i, k'] on by the steps first:last, four at a time to stay in registers."""
+    """Take best[k] = max_{k' <= k} D[i, k'] on by first:last, four steps at a time to stay in registers."""
     i = first
     while i + 4 <= last:
         a = b = c = d = -np.inf
@@ -153,8 +153,8 @@ def _align_steps(
             up, up_moves = F[k], moves[k]
             value, count = diagonal + W[start + k - 1, j], diagonal_moves
             skip_step, skip_segment = up + gap, left + gap
-            # Strict comparisons keep the earlier choice on a tie: match, skipped step, skipped segment. Path lengths
-            # are floats so that these choices compile to blends: as integers they become mispredicted branches.
+            # Strict comparisons keep the earlier choice on a tie: match, skipped step, skipped segment. Path
+            # lengths are floats so that these choices compile to blends; integers give mispredicted branches.
             count = up_moves if skip_step > value else count
             value = skip_step if skip_step > value else value
             count = left_moves if skip_segment > value else count

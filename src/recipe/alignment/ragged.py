@@ -1,9 +1,9 @@
 """The layout in which every backend takes many alignments at once, without padding.
 
-`W` is float32 [S, C], row-major: the segments of all narrations one below the other, one column per step, so that it is
-the product of stored embeddings [S, d] with step embeddings [d, C] as it comes. Narration n owns the rows
-`offsets[n]:offsets[n + 1]`. In a *group*, the sequences h + c_1, ..., h + c_G share the columns of h: those are the first
-`bounds[0]`, and c_g owns the columns `bounds[g - 1]:bounds[g]`.
+`W` is float32 [S, C], row-major: the segments of all narrations one below the other, one column per step,
+so that it is the product of stored embeddings [S, d] with step embeddings [d, C] as it comes. Narration n
+owns the rows `offsets[n]:offsets[n + 1]`. In a *group*, the sequences h + c_1, ..., h + c_G share the columns
+of h: those are the first `bounds[0]`, and c_g owns the columns `bounds[g - 1]:bounds[g]`.
 """
 
 from typing import NamedTuple
@@ -35,15 +35,20 @@ class Ragged(NamedTuple):
 
 
 def ragged(W: ArrayLike, offsets: ArrayLike, bounds: ArrayLike | None = None) -> Ragged:
-    """Check a batch; without `bounds` all columns are those of h. Costs O(N + G), not O(S C). Raises InputError."""
+    """Check a batch; without `bounds` all columns are those of h. Costs O(N + G). Raises InputError."""
     W = np.ascontiguousarray(W, dtype=np.float32)
     if W.ndim != 2:
         raise InputError(f"Similarities have shape {W.shape}; give segments by steps.")
     rows, columns = W.shape
     offsets = np.ascontiguousarray(offsets, dtype=np.int64)
-    if offsets.ndim != 1 or not offsets.size or offsets[0] < 0 or offsets[-1] > rows or (np.diff(offsets) < 1).any():
-        raise InputError(f"Offsets must rise from 0 or more to at most the {rows} segments, one or more each.")
+    if not _rises(offsets, rows, by=1):
+        raise InputError(f"Offsets must rise within the {rows} segments, by one or more each.")
     bounds = np.ascontiguousarray([columns] if bounds is None else bounds, dtype=np.int64)
-    if bounds.ndim != 1 or not bounds.size or bounds[0] < 0 or bounds[-1] > columns or (np.diff(bounds) < 0).any():
-        raise InputError(f"Bounds must not fall, and lie within the {columns} columns.")
+    if not _rises(bounds, columns, by=0):
+        raise InputError(f"Bounds must lie within the {columns} columns and must not fall.")
     return Ragged(W, offsets, bounds)
+
+
+def _rises(marks: Int64, limit: int, by: int) -> bool:
+    inside = marks.ndim == 1 and marks.size > 0 and marks[0] >= 0 and marks[-1] <= limit
+    return bool(inside and (np.diff(marks) >= by).all())

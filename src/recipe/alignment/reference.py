@@ -1,7 +1,7 @@
-"""The paper's alignment equations (RECIPE, section 3.2) in NumPy and float64, one scalar at a time: the specification.
+"""The specification: the paper's alignment equations (RECIPE, section 3.2) in NumPy and float64, by cell.
 
-W[i, k] is the cosine similarity of step i and narration segment k, shape [M steps, L segments]. Arrays here are
-zero-based, so that W[i - 1, k - 1] stands where the paper writes W_{i,k}.
+W[i, k] is the cosine similarity of step i and narration segment k, shape [M steps, L segments]. Arrays here
+are zero-based, so that W[i - 1, k - 1] stands where the paper writes W_{i,k}.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ LOWEST, HIGHEST = 1e-6, 1.0
 
 
 def monotone_coverage(W: ArrayLike) -> float:
-    """A_mono: the mean similarity of the best monotone assignment of steps to segments (paper, monotonic coverage).
+    """A_mono: the mean similarity of the best monotone assignment of steps to segments (eq. monocov).
 
     A_mono = 1/M max over 1 <= k_1 <= ... <= k_M <= L of sum_i W[i, k_i], by the recursion
     D[i, k] = W[i, k] + max_{k' <= k} D[i-1, k'], D[0, .] = 0. W has shape [M, L]. Raises InputError.
@@ -41,9 +41,9 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
     """A_NW and one optimal path of the global alignment (paper, Needleman-Wunsch on similarities).
 
     F[i, k] = max(F[i-1, k-1] + W[i, k], F[i-1, k] + g, F[i, k-1] + g), F[i, 0] = i g, F[0, k] = k g;
-    A_NW = clip(F[M, L] / |path|, 1e-6, 1). Ties go to the match, then to the skipped step, then to the skipped
-    segment: the path's length divides the score, so the order is part of the definition. W has shape [M, L]; g <= 0.
-    Raises InputError.
+    A_NW = clip(F[M, L] / |path|, 1e-6, 1). Ties go to the match, then to the skipped step, then to the
+    skipped segment: the path's length divides the score, so the order is part of the definition. W has shape
+    [M, L]; g <= 0. Raises InputError.
 
     >>> needleman_wunsch([[1.0, 0.0]])
     Alignment(score=0.475, path=((0, 0), (None, 1)))

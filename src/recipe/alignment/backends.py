@@ -1,0 +1,48 @@
+"""Which implementation of the batch functions runs: the one named, or the fastest that is installed."""
+
+import importlib
+import importlib.util
+from typing import Protocol, cast
+
+from numpy.typing import ArrayLike
+
+from recipe.alignment.ragged import Float32, GroupAlignment
+from recipe.errors import InputError, MissingExtra
+
+BACKENDS = {"cpu": "recipe.alignment.cpu", "reference": "recipe.alignment.reference_batch"}
+"""Name to module, fastest first."""
+
+_NEEDS = {"cpu": "numba"}
+"""The package that a backend cannot run without; the extra of the backend's name installs it."""
+
+
+class Backend(Protocol):
+    """The batch functions that every backend module exports (layout: `recipe.alignment.ragged`)."""
+
+    def monotone_coverage(self, W: ArrayLike, offsets: ArrayLike) -> Float32: ...
+
+    def grouped_monotone_coverage(self, W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> Float32: ...
+
+    def grouped_needleman_wunsch(
+        self, W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = ...
+    ) -> GroupAlignment: ...
+
+
+def available() -> tuple[str, ...]:
+    """Names of the backends that can run here, fastest first."""
+    return tuple(name for name in BACKENDS if _installed(name))
+
+
+def load(name: str = "auto") -> Backend:
+    """The backend of that name; `auto` takes the fastest available. Raises InputError, MissingExtra."""
+    if name == "auto":
+        name = available()[0]
+    if name not in BACKENDS:
+        raise InputError(f"Unknown alignment backend {name!r}; choose auto, {', '.join(BACKENDS)}.")
+    if not _installed(name):
+        raise MissingExtra(f"The alignment backend {name!r}", extra=name)
+    return cast(Backend, importlib.import_module(BACKENDS[name]))
+
+
+def _installed(name: str) -> bool:
+    return name not in _NEEDS or importlib.util.find_spec(_NEEDS[name]) is not None
