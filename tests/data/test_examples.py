@@ -1,0 +1,108 @@
+"""Examples survive the round trip, and a file that cannot be used says exactly why."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.data.examples import read_examples, write_examples
+from recipe.errors import InputError
+from recipe.types import Example
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
+rows = st.builds(
+    Example,
+    example_id=texts,
+    source=texts,
+    video_id=texts,
+    goal=texts,
+    history=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    continuation=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    cut=st.integers(1, 9),
+    split=st.sampled_from(["", "train", "test"]),
+    supervision=st.sampled_from(["annotated", "weak"]),
+)
+GOOD = {"example_id": "s/v/1", "goal": "brew tea", "history": ["boil"], "continuation": ["pour", "drink"]}
+
+
+def written(folder: Path, *objects: dict[str, Any]) -> Path:
+    path = folder / "examples.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in objects))
+    return path
+
+
+@given(examples=st.lists(rows, min_size=1, max_size=4, unique_by=lambda example: example.example_id))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, examples: list[Example]) -> None:
+    path = tmp_path_factory.mktemp("round") / "examples.jsonl"
+    assert write_examples(path, examples) == len(examples)
+    assert read_examples(path) == examples
+
+
+def test_optional_fields_have_defaults(tmp_path: Path) -> None:
+    (example,) = read_examples(written(tmp_path, {**GOOD, "history": ["boil", "steep"]}))
+    assert (example.cut, example.split, example.source, example.supervision) == (2, "", "", "annotated")
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "word"),
+    [
+        ({"goal": "  "}, "goal", "empty"),
+        ({"goal": None}, "goal", "empty"),
+        ({"history": []}, "history", "empty"),
+        ({"history": "boil"}, "history", "not a list"),
+        ({"continuation": ["pour", " "]}, "continuation", "empty"),
+        ({"continuation": []}, "continuation", "empty"),
+        ({"cut": 0}, "cut", "at least 1"),
+        ({"cut": True}, "cut", "at least 1"),
+        ({"split": 3}, "split", "not a string"),
+        ({"supervision": "strong"}, "supervision", "annotated, weak"),
+        ({"continuaton": ["x"]}, "continuaton", "'continuation'"),
+        ({"zzz": 1}, "zzz", "known fields are"),
+    ],
+)
+def test_a_bad_field_is_named(tmp_path: Path, change: dict[str, Any], field: str, word: str) -> None:
+    path = written(tmp_path, GOOD, {**GOOD, "example_id": "s/v/2", **change})
+    with pytest.raises(InputError) as caught:
+        read_examples(path)
+    message = str(caught.value)
+    assert f"{path}, line 2, field {field!r}" in message
+    assert word in message
+
+
+@pytest.mark.parametrize("field", GOOD)
+def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
+    path = written(tmp_path, {key: value for key, value in GOOD.items() if key != field})
+    with pytest.raises(InputError, match=f"line 1, field '{field}': the field is missing"):
+        read_examples(path)
+
+
+def test_a_repeated_id_is_named_with_its_first_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 3, field 'example_id': 's/v/1' was already used in line 1"):
+        read_examples(written(tmp_path, GOOD, {**GOOD, "example_id": "other"}, GOOD))
+
+
+def test_a_split_selects(tmp_path: Path) -> None:
+    first, second = {**GOOD, "split": "train"}, {**GOOD, "example_id": "s/v/2", "split": "test"}
+    path = written(tmp_path, first, second)
+    assert [example.example_id for example in read_examples(path, "test")] == ["s/v/2"]
+    with pytest.raises(InputError, match=r"split 'val'; splits in the file: test \(1\), train \(1\)"):
+        read_examples(path, "val")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    example = Example("s/v/1", "s", "v", "g", ("a",), ("b",), 1)
+    write_examples(path, [example])
+    before = path.read_bytes()
+
+    def broken() -> Any:
+        yield example
+        raise InputError("the source broke off")
+
+    with pytest.raises(InputError, match="broke off"):
+        write_examples(path, broken())
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["examples.jsonl"]

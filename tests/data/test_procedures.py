@@ -1,0 +1,108 @@
+"""Procedure files: strict by default, and nothing is left out without being told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.data.procedures import read_procedures, write_procedures
+from recipe.errors import InputError
+from recipe.types import Procedure, Step
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
+times = st.one_of(st.none(), st.floats(0, 1e4))
+
+
+@st.composite
+def procedures(draw: st.DrawFn) -> Procedure:
+    starts = sorted(draw(st.lists(st.floats(0, 1e4), min_size=1, max_size=4)))
+    steps = tuple(Step(draw(texts), start, draw(st.sampled_from([None, start + 1.0]))) for start in starts)
+    split = draw(st.sampled_from(["", "train", "val", "test"]))
+    return Procedure(draw(texts), draw(texts), draw(texts), steps, split)
+
+
+GOOD: dict[str, Any] = {
+    "source": "mine",
+    "video_id": "v1",
+    "goal": "brew tea",
+    "split": "train",
+    "steps": [{"text": "boil", "start": 1, "end": 2.5}, {"text": "pour", "start": 2, "end": None}],
+}
+
+
+def written(folder: Path, *objects: dict[str, Any]) -> Path:
+    path = folder / "procedures.jsonl"
+    path.write_text("".join(json.dumps(value) + "\n" for value in objects))
+    return path
+
+
+@given(value=st.lists(procedures(), min_size=1, max_size=3, unique_by=lambda p: (p.source, p.video_id)))
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value: list[Procedure]) -> None:
+    path = tmp_path_factory.mktemp("round") / "procedures.jsonl"
+    assert write_procedures(path, value) == len(value)
+    assert read_procedures(path) == (value, [])
+
+
+def test_times_and_split_may_be_absent(tmp_path: Path) -> None:
+    row = {"source": "mine", "video_id": "v", "goal": "g", "steps": [{"text": " boil "}]}
+    assert read_procedures(written(tmp_path, row)).procedures == [
+        Procedure("mine", "v", "g", (Step("boil"),))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "word"),
+    [
+        ({"goal": ""}, "goal", "empty"),
+        ({"steps": []}, "steps", "empty"),
+        ({"steps": ["boil"]}, "steps[0]", "not a JSON object"),
+        ({"steps": [{"text": ""}]}, "steps[0].text", "empty"),
+        ({"steps": [{"text": "a"}, {"txt": "b"}]}, "steps[1].txt", "steps[1].text"),
+        ({"steps": [{"text": "a", "start": "1"}]}, "steps[0].start", "no time"),
+        ({"steps": [{"text": "a", "start": -1}]}, "steps[0].start", "no time"),
+        ({"steps": [{"text": "a", "start": float("nan")}]}, "steps[0].start", "no time"),
+        ({"steps": [{"text": "a", "start": 3, "end": 2}]}, "steps[0].end", "before the start"),
+        (
+            {"steps": [{"text": "a", "start": 3}, {"text": "b"}, {"text": "c", "start": 2}]},
+            "steps[2].start",
+            "earlier step",
+        ),
+        ({"split": "training"}, "split", "train, val, test"),
+        ({"splits": "train"}, "splits", "'split'"),
+        ({"video_id": "v1"}, "video_id", "already in line 1"),
+    ],
+)
+def test_a_bad_field_is_named_or_skipped(
+    tmp_path: Path, change: dict[str, Any], field: str, word: str
+) -> None:
+    path = written(tmp_path, GOOD, {**GOOD, "video_id": "v2", **change}, {**GOOD, "video_id": "v3"})
+    with pytest.raises(InputError) as caught:
+        read_procedures(path)
+    message = str(caught.value)
+    assert f"{path}, line 2, field {field!r}" in message
+    assert word in message
+    found = read_procedures(path, on_bad="skip")
+    assert [procedure.video_id for procedure in found.procedures] == ["v1", "v3"]
+    assert found.skipped == [(2, message)]
+
+
+def test_broken_json_is_an_error_even_when_skipping(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD)
+    path.write_text(path.read_text() + '{"source": \n')
+    with pytest.raises(InputError, match="line 2: not valid JSON"):
+        read_procedures(path, on_bad="skip")
+
+
+@pytest.mark.real_data
+def test_youcook2(shared_data: Path) -> None:
+    path = shared_data / "youcook2" / "procedures.jsonl"
+    with pytest.raises(InputError, match="line 1430, field 'goal': the text is empty"):
+        read_procedures(path)
+    found = read_procedures(path, on_bad="skip")
+    assert (len(found.procedures), len(found.skipped)) == (1790 - 19, 19)
+    assert all("field 'goal'" in row.reason for row in found.skipped)
+    assert sum(procedure.split == "train" for procedure in found.procedures) == 1333
+    assert len({procedure.goal for procedure in found.procedures}) == 89
