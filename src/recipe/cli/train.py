@@ -1,5 +1,98 @@
-"""Commands of `recipe train`."""
+"""Commands of `recipe train`: a config in, a standalone model folder out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="train")
+from recipe.cli.console import out, print_json, progress
+
+if TYPE_CHECKING:
+    from recipe.config import Settings
+
+app = typer.Typer(no_args_is_help=True, help="Train a planner: from scratch, SFT, or GRPO on the verifier.")
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.command()
+def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Train a small language model from scratch, so that nothing has to be downloaded.
+
+    Example: recipe train base base.toml
+    """
+    from recipe.config import BaseModelConfig, load_config
+
+    settings = load_config(config, BaseModelConfig)
+    if dry_run:
+        print_json(settings.model_dump(mode="json"))
+        return
+    with_packages("base")
+    from recipe.training.base import train_base
+
+    show(settings, train_base(settings, progress()), as_json)
+
+
+@app.command()
+def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Fine-tune on the reference continuations; run it again to resume.
+
+    Example: recipe train sft configs/sft-qwen2.5-3b.toml
+    """
+    from recipe.config import SFTConfig, load_config
+
+    settings = load_config(config, SFTConfig)
+    if dry_run:
+        print_json(settings.model_dump(mode="json"))
+        return
+    with_packages("sft")
+    from recipe.training.sft import train_sft
+
+    show(settings, train_sft(settings, progress()), as_json)
+
+
+@app.command()
+def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Train on the verifier's reward; run it again to resume.
+
+    Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
+    """
+    from recipe.config import GRPOConfig, load_config
+
+    settings = load_config(config, GRPOConfig)
+    if dry_run:
+        print_json(settings.model_dump(mode="json"))
+        return
+    with_packages("grpo")
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
+    from recipe.training.grpo import train_grpo
+
+    verifier = Verifier(Corpus.open(settings.corpus), settings.reward)
+    show(settings, train_grpo(settings, verifier, progress()), as_json)
+
+
+def with_packages(stage: str) -> None:
+    """Raises MissingExtra where the training packages are not installed."""
+    from importlib.util import find_spec
+
+    from recipe.errors import MissingExtra
+
+    needed = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
+    if any(find_spec(name) is None for name in needed):
+        raise MissingExtra(f"recipe train {stage}", "train")
+
+
+def show(settings: "Settings", model: Path, as_json: bool) -> None:
+    """Say where the model is and what the last step measured."""
+    from recipe.artifacts import read_jsonl
+
+    *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
+    if as_json:
+        print_json({"model": str(model), "config": settings.model_dump(mode="json"), "last_step": last})
+        return
+    out.print(f"model: {model}", highlight=False, soft_wrap=True)
+    numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
+    out.print("last step: " + ", ".join(numbers), highlight=False, soft_wrap=True)

@@ -1,0 +1,195 @@
+"""A small language model from scratch: Qwen2's architecture, trained on chats of the task and nothing else.
+
+Differs from pretraining proper in three ways: a text is one whole chat at the positions at which the
+planner will meet it, instead of a window of a packed stream; batches hold chats of about the same length;
+and the fixed system turn carries no loss, so that no capacity goes into reciting it. Equal seeds and inputs
+give equal weights.
+"""
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from recipe.artifacts import write_jsonl
+from recipe.config import BaseModelConfig
+from recipe.data.examples import read_examples
+from recipe.errors import ConfigError
+from recipe.progress import SILENT, Progress
+from recipe.text import format_plan, planner_messages
+from recipe.training.policy import save_model
+from recipe.training.quiet import quiet
+from recipe.training.runs import open_run
+from recipe.training.tokenizer import chat_text, train_tokenizer
+from recipe.types import Example
+
+WARMUP = 30
+"""Steps in which the learning rate rises."""
+_TOKENIZER_TEXTS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Chats padded on the right: ids [B, L], and labels [B, L] with -100 where there is no loss."""
+
+    ids: torch.Tensor
+    labels: torch.Tensor
+
+
+def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
+    """Train the tokenizer and the model from scratch; returns the model's folder, at once if it is
+    finished.
+    """
+    run = open_run("base", config, config.output, {"examples": config.examples})
+    if run.finished:
+        return run.model
+    began = time.monotonic()
+    with quiet():
+        chats = [_messages(example) for example in read_examples(config.examples, config.split)]
+        tokenizer = _tokenizer(chats, config)
+        model = _model(config, tokenizer)
+        rows = _optimise(model, _encode(tokenizer, chats, config), config, progress)
+        write_jsonl(run.folder / "metrics.jsonl", rows)
+        save_model(model, tokenizer, run.model)
+    return run.finish(time.monotonic() - began)
+
+
+def _messages(example: Example) -> list[dict[str, str]]:
+    reply = {"role": "assistant", "content": format_plan(example.continuation)}
+    return [*planner_messages(example.goal, example.history), reply]
+
+
+def _tokenizer(chats: Sequence[list[dict[str, str]]], config: BaseModelConfig) -> PreTrainedTokenizerFast:
+    # Evenly spaced texts, because files are often ordered by goal.
+    stride = max(1, len(chats) // _TOKENIZER_TEXTS)
+    texts = ("\n".join(f"{turn['role']}\n{turn['content']}" for turn in chat) for chat in chats[::stride])
+    return train_tokenizer(texts, config.vocabulary, config.context)
+
+
+def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    if config.hidden_size % config.head_size:
+        raise ConfigError(
+            f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}."
+        )
+    torch.manual_seed(config.seed)
+    heads = config.hidden_size // config.head_size
+    shape = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=max(32, config.hidden_size * 8 // 3 // 32 * 32),
+        num_hidden_layers=config.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2 if heads % 2 == 0 else heads,
+        max_position_embeddings=config.context,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    model = Qwen2ForCausalLM(shape)
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Chats:
+    """Token ids of every chat, shortest first, and how many leading tokens of each carry no loss."""
+
+    ids: list[list[int]]
+    silent: int
+    padding: int
+
+
+def _encode(
+    tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig
+) -> Chats:
+    texts = [chat_text(tokenizer, chat) for chat in chats]
+    head = chat_text(tokenizer, chats[0][:1]) + "<|im_start|>user\n"
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    fitting = sorted((ids for ids in encoded if len(ids) <= config.context), key=len)
+    if not fitting:
+        raise ConfigError(f"no chat fits into a context of {config.context} tokens; raise `context`.")
+    silent = len(tokenizer(head, add_special_tokens=False)["input_ids"])
+    return Chats(fitting, silent, int(tokenizer.pad_token_id))
+
+
+def _batches(chats: Chats, config: BaseModelConfig) -> Iterator[Batch]:
+    """Endless batches of about `batch_tokens` tokens; neighbours in length share one, their order is drawn
+    anew.
+    """
+    draw = torch.Generator().manual_seed(config.seed)
+    bounds = _bounds([len(ids) for ids in chats.ids], config.batch_tokens)
+    while True:
+        for index in torch.randperm(len(bounds), generator=draw).tolist():
+            yield _batch(chats, *bounds[index])
+
+
+def _bounds(lengths: Sequence[int], tokens: int) -> list[tuple[int, int]]:
+    """Cut sorted lengths into runs whose padded size stays within `tokens`, each with at least one chat."""
+    bounds, start = [], 0
+    for stop in range(1, len(lengths) + 1):
+        if stop == len(lengths) or lengths[stop] * (stop + 1 - start) > tokens:
+            bounds.append((start, stop))
+            start = stop
+    return bounds
+
+
+def _batch(chats: Chats, start: int, stop: int) -> Batch:
+    longest = len(chats.ids[stop - 1])
+    ids = torch.full((stop - start, longest), chats.padding)
+    labels = torch.full((stop - start, longest), -100)
+    for row, tokens in enumerate(chats.ids[start:stop]):
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, chats.silent : len(tokens)] = torch.tensor(tokens[chats.silent :])
+    return Batch(ids, labels)
+
+
+def _optimise(
+    model: Qwen2ForCausalLM, chats: Chats, config: BaseModelConfig, progress: Progress
+) -> list[dict[str, float]]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).train()
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+    )
+    rows = []
+    with progress.task("base model", config.steps) as advance:
+        for step, batch in zip(range(config.steps), _batches(chats, config), strict=False):
+            rate = _rate(step, config)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
+                loss = _loss(model, batch.ids.to(device), batch.labels.to(device))
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            optimiser.zero_grad()
+            rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
+            advance(1)
+    model.to("cpu").eval()
+    return rows
+
+
+def _rate(step: int, config: BaseModelConfig) -> float:
+    """Linear rise over the first steps, then a cosine down to a twentieth."""
+    cosine = 0.5 * (1 + math.cos(math.pi * step / config.steps))
+    return config.learning_rate * min(1.0, (step + 1) / WARMUP) * (0.05 + 0.95 * cosine)
+
+
+def _loss(model: Qwen2ForCausalLM, ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy of the labelled tokens; only their logits are computed.
+
+    Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
+    """
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state[:, :-1]
+    wanted = labels[:, 1:]
+    scored = wanted != -100
+    logits = model.lm_head(hidden[scored])
+    return cross_entropy(logits.float(), wanted[scored])

@@ -1,0 +1,167 @@
+"""Group relative policy optimisation against the verifier, by TRL with the settings of the paper.
+
+Differs from TRL's defaults where those differ from GRPO as first published: a KL term with weight beta that
+is not multiplied by the ratio, the loss averaged within each sequence before the batch, rewards scaled
+within the group, and a constant learning rate. The reference policy is the model with its adapter switched
+off.
+
+TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore
+laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
+"""
+
+import random
+from pathlib import Path
+
+from datasets import Dataset
+from trl import GRPOConfig as TrlGRPOConfig
+from trl import GRPOTrainer
+
+from recipe.config import GRPOConfig
+from recipe.data.examples import read_examples
+from recipe.progress import SILENT, Progress
+from recipe.text import planner_messages
+from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
+from recipe.training.metrics import MetricsLog, Row
+from recipe.training.policy import Policy, load_policy, lora_config
+from recipe.training.quiet import quiet
+from recipe.training.rollouts import RewardFunction, Scorer
+from recipe.training.runs import Run, open_run, step_of
+from recipe.types import Example
+
+_FIELDS = {
+    "reward": "reward",
+    "reward_std": "reward_std",
+    "aligned_history": "aligned_history",
+    "aligned_full": "aligned_full",
+    "rho": "rho",
+    "gated": "gated",
+    "steps": "steps",
+    "malformed": "malformed",
+    "unscored": "unscored",
+    "loss": "loss",
+    "kl": "kl",
+    "entropy": "entropy",
+    "grad_norm": "grad_norm",
+    "clip_ratio/region_mean": "clip_ratio",
+    "completions/mean_length": "completion_tokens",
+    "completions/clipped_ratio": "clipped_ratio",
+    "frac_reward_zero_std": "zero_std",
+    "reward_seconds": "reward_seconds",
+    "step_seconds": "step_seconds",
+}
+
+
+class QuietGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer without its report to the hub and its model cards."""
+
+    def _send_telemetry(self) -> None:
+        return
+
+    def create_model_card(self, *_: object, **__: object) -> None:
+        return
+
+
+def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) -> Path:
+    """Train adapters on the scorer's rewards and merge them; returns the model's folder.
+
+    A finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
+    Raises InputError for a model or examples that cannot be read, ConfigError for a run folder of other
+    settings, ComputeError where training diverges.
+    """
+    inputs = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
+    run = open_run("grpo", config, config.output, inputs)
+    if run.finished:
+        return run.model
+    examples = read_examples(config.examples, config.split)
+    with quiet():
+        policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
+        _drop_later_completions(run)
+        trainer = grpo_trainer(config, policy, examples, scorer, run)
+        log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
+        return finish_training(trainer, run, log, "GRPO", config.steps, progress)
+
+
+def grpo_trainer(
+    config: GRPOConfig, policy: Policy, examples: list[Example], scorer: Scorer, run: Run
+) -> GRPOTrainer:
+    """The trainer of one run."""
+    return QuietGRPOTrainer(
+        model=policy.model,
+        reward_funcs=RewardFunction(scorer, run.completions),
+        args=trl_arguments(config, run),
+        train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config.lora),
+    )
+
+
+def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
+    """Our settings as TRL's."""
+    completions = config.prompts_per_step * config.group_size
+    micro = config.micro_batch or completions
+    shared = shared_arguments(config, run)
+    # A checkpoint between two passes over the same completions would lose them.
+    shared["save_steps"] = -(-config.save_every // config.iterations) * config.iterations
+    return TrlGRPOConfig(
+        **shared,
+        max_steps=config.steps,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=completions // micro,
+        num_generations=config.group_size,
+        num_iterations=config.iterations,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="constant",
+        warmup_steps=0,
+        beta=config.beta,
+        epsilon=config.clip,
+        loss_type="grpo",
+        scale_rewards="group",
+        use_bias_correction_kl=False,
+        temperature=config.temperature,
+        top_p=1.0,
+        top_k=0,
+        max_completion_length=config.max_completion_tokens,
+        shuffle_dataset=False,
+        remove_unused_columns=False,
+        log_completions=False,
+    )
+
+
+def prompts_in_order(config: GRPOConfig, examples: list[Example]) -> list[Example]:
+    """One example for each group of the whole run: every example once before any comes again, in drawn
+    order.
+    """
+    draw = random.Random(config.seed)
+    needed = -(-config.steps // config.iterations) * config.prompts_per_step
+    order: list[Example] = []
+    while len(order) < needed:
+        order += draw.sample(examples, len(examples))
+    return order[:needed]
+
+
+def _row_of(example: Example) -> dict[str, object]:
+    return {
+        "prompt": planner_messages(example.goal, example.history),
+        "example_id": example.example_id,
+        "goal": example.goal,
+        "history": list(example.history),
+    }
+
+
+def _drop_later_completions(run: Run) -> None:
+    """Remove the records of steps that are about to be repeated."""
+    checkpoint = run.latest_checkpoint()
+    done = 0 if checkpoint is None else step_of(checkpoint)
+    for record in run.completions.glob("step-*.jsonl"):
+        if int(record.stem.rpartition("-")[2]) > done:
+            record.unlink()
+
+
+def _row(record: Row) -> Row | None:
+    return renamed(record, _FIELDS, _reward_share)
+
+
+def _reward_share(record: Row) -> Row:
+    if "reward_seconds" not in record:
+        return {}
+    return {"reward_share": record["reward_seconds"] / record["step_seconds"]}

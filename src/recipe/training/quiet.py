@@ -1,0 +1,34 @@
+"""Silence for the training packages: their bars, advice and warnings; ours is the only voice."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import datasets
+import transformers
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, the training packages report errors only."""
+    verbosity = transformers.logging.get_verbosity()
+    loggers = [logging.getLogger(name) for name in ("trl", "peft", "accelerate", "datasets")]
+    levels = [logger.level for logger in loggers]
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    datasets.disable_progress_bars()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings(
+                "ignore", module=r"(torch|transformers|trl|peft|accelerate|datasets)(\.|$)"
+            )
+            yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        transformers.logging.enable_progress_bar()
+        datasets.enable_progress_bars()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
