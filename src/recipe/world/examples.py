@@ -100,7 +100,9 @@ def careless_examples(
         graph = rng.choice(graphs)
         cut = _cut(graph, rng)
         written = (cut[0], _careless(world, graph, cut, rng, carelessness))
-        examples.append(_example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written))
+        examples.append(
+            _example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written)
+        )
     return examples
 
 

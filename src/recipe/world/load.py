@@ -22,7 +22,9 @@ SHORTEST, LONGEST = 5, 12
 FEWEST_WORDINGS = 3
 """Least wordings of a step."""
 
-_LINE = re.compile(r"(?P<step>[a-z0-9-]+)(?P<optional>\?)?(?:\s+after\s+(?P<after>[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*))?")
+_LINE = re.compile(
+    r"(?P<step>[a-z0-9-]+)(?P<optional>\?)?(?:\s+after\s+(?P<after>[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*))?"
+)
 _STEP_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _TALK_SLOTS = {"openings": ("{goal}",), "afterthoughts": ("{step}",), "repeats": ("{step}",)}
 
@@ -92,19 +94,21 @@ def _add_wordings(name: str, table: Mapping[str, str], wordings: dict[str, tuple
         _check_wordings(name, step, wordings[step], owner)
 
 
-def _check_wordings(
-    name: str, step: str, known: tuple[str, ...], owner: dict[tuple[str, ...], str]
-) -> None:
+def _check_wordings(name: str, step: str, known: tuple[str, ...], owner: dict[tuple[str, ...], str]) -> None:
     if len(known) < FEWEST_WORDINGS:
         remedy = f"give at least {FEWEST_WORDINGS}, separated by |"
         raise InputError.at(name, f"the step has only {len(known)} wordings", remedy, field=step)
     for wording in known:
         if wording != wording.lower() or wording.endswith(".") or not wording:
             problem = f"the wording {wording!r} is not in the agreed form"
-            raise InputError.at(name, problem, "write a lower-case imperative without a full stop", field=step)
+            raise InputError.at(
+                name, problem, "write a lower-case imperative without a full stop", field=step
+            )
         if (other := owner.get(words(wording))) is not None:
             problem = f"the wording {wording!r} already belongs to {other!r}"
-            raise InputError.at(name, problem, "say it another way, so that a text means one step", field=step)
+            raise InputError.at(
+                name, problem, "say it another way, so that a text means one step", field=step
+            )
         owner[words(wording)] = step
 
 
