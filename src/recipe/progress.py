@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Protocol, TextIO
 
 Advance = Callable[[int], None]
@@ -22,7 +23,9 @@ class ProgressTask(Protocol):
 
     def __enter__(self) -> Advance: ...
 
-    def __exit__(self, *exc: object) -> bool | None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool | None: ...
 
 
 class Silent:

@@ -1,4 +1,4 @@
-"""Narrations to a corpus on disk, shard by shard: a build that is killed goes on at its first missing shard."""
+"""Narrations to a corpus on disk, shard by shard; a killed build goes on at its first missing shard."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ from recipe.corpus.layout import (
     write_narrations,
 )
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.progress import SILENT, Progress
+from recipe.progress import SILENT, Advance, Progress
 from recipe.types import Narration
 
 
@@ -45,29 +45,50 @@ def build_corpus(
 ) -> Path:
     """Write the corpus of `narrations` to the folder `output`, and return it.
 
-    Shards that a former run of the same build has finished are compared with the narrations and kept; the result is
-    byte for byte that of an uninterrupted build. `encoder` stands in for the one that `config` names; `total` is the
-    number of narrations where the progress should know it.
+    Shards that a former run of the same build has finished are compared with the narrations and kept: the
+    result is byte for byte that of an uninterrupted build. `encoder` stands in for the one that `config`
+    names; `total` is the number of segments, where the progress should know it.
 
-    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size) or is being
-    written by another process, and InputError where there are no narrations.
+    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size) or is
+    being written by another process, InputError where there are no narrations or one has no segments, and
+    ComputeError where the encoder gives no finite vector.
     """
     encoder = encoder or open_encoder(config.encoder)
     plan = Plan(format=FORMAT, encoder=encoder.identity, shard_size=config.shard_size)
     with _locked(output):
         _bind(output, plan)
         shards = []
-        with progress.task("Build corpus (narrations)", total) as advance:
+        with progress.task("encoding segments", total) as advance:
             for index, batch in enumerate(_batches(narrations, config.shard_size)):
                 folder = output / SHARDS / shard_name(index)
+                within = _Within(advance)
                 if not _kept(folder, batch):
-                    _write_shard(folder, batch, encoder, progress)
+                    _write_shard(folder, batch, encoder, within)
                 shards.append(_record(folder, batch))
-                advance(len(batch))
+                within.complete(shards[-1]["segments"])
         if not shards:
             raise InputError("there are no narrations to build a corpus from; give at least one.")
         _finish(output, plan, shards)
     return output
+
+
+class _Within:
+    """Progress inside a larger task: what the encoder reports moves the one bar of the build."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance, self._done = advance, 0
+
+    @contextmanager
+    def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        yield self._count
+
+    def complete(self, total: int) -> None:
+        """Report what is left of `total` units: recurring texts and finished shards are not encoded."""
+        self._advance(total - self._done)
+
+    def _count(self, n: int) -> None:
+        self._done += n
+        self._advance(n)
 
 
 @contextmanager
@@ -79,7 +100,9 @@ def _locked(output: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise CorpusError(f"{output}: another process is building here; wait for it or choose another folder.") from None
+        raise CorpusError(
+            f"{output}: another process is building here; wait for it or choose another folder."
+        ) from None
     finally:
         os.close(descriptor)
 
@@ -89,14 +112,16 @@ def _bind(output: Path, plan: Plan) -> None:
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
         if any(output.iterdir()):
-            raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
+            raise CorpusError(
+                f"{output}: the folder is not empty and holds no corpus; choose another folder."
+            )
         write_json(output / PLAN, plan)
         return
     recorded = read_json(begun)
     for key, value in plan.items():
         if recorded.get(key) != value:
             raise CorpusError(
-                f"{output}: holds a build with another {key.replace('_', ' ')} ({recorded.get(key)}, not {value}); "
+                f"{output}: a build with another {key.replace('_', ' ')}: {recorded.get(key)}, not {value}; "
                 "choose another folder or delete this one."
             )
     for remnant in (output / SHARDS).glob(".*.partial-*"):  # of a process that was killed
@@ -139,10 +164,12 @@ def _write_shard(folder: Path, batch: list[Narration], encoder: Encoder, progres
 def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDArray[np.float16]:
     """Float16 [segments, d]; each distinct text is encoded once.
 
-    A shard's vectors depend on nothing but its own narrations, or a resumed build could differ in its last bits.
+    A shard's vectors depend on its own narrations only, or a resumed build could differ in its last bits.
     """
     rows: dict[str, int] = {}
-    index = [rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments]
+    index = [
+        rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments
+    ]
     vectors = encoder.encode(list(rows), progress)
     if not np.isfinite(vectors).all():
         raise ComputeError("the encoder gave a vector that is not finite; no shard was written.")
@@ -156,7 +183,8 @@ def _record(folder: Path, batch: list[Narration]) -> ShardRecord:
         segments=sum(len(narration.segments) for narration in batch),
         timed=sum(narration.segments[0].start is not None for narration in batch),
         files={
-            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in FILES
+            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name))
+            for name in FILES
         },
     )
 

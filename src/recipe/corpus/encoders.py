@@ -45,9 +45,9 @@ class Encoder(Protocol):
 
 
 class HashEncoder:
-    """`hash:D`: the sum of the texts' word vectors, each a word hashed to one signed coordinate plus its n-grams.
+    """`hash:D`: the sum of a text's word vectors, each the word and its n-grams hashed to signed coordinates.
 
-    It knows no meaning and no word order: it stands in for a model in tests, demonstrations and machines without one.
+    It knows no meaning and no word order: it stands in for a model in tests and on machines without one.
     CRC-32 is stable across processes and platforms, so the vectors are too.
     """
 
@@ -69,7 +69,7 @@ class HashEncoder:
     def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
         """Unit-norm float32 [n, d], one row a text, in the order given."""
         vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
-        with progress.task("Encode texts", len(texts)) as advance:
+        with progress.task("encoding texts", len(texts)) as advance:
             for first in range(0, len(texts), _BLOCK):
                 block = texts[first : first + _BLOCK]
                 vectors[first : first + len(block)] = self._encode_block(block)
@@ -84,7 +84,7 @@ class HashEncoder:
         gathered = table[np.concatenate([np.asarray(indices) for indices in words])]
         sums = np.add.reduceat(gathered, starts, axis=0)
         norms = np.linalg.norm(sums, axis=1, keepdims=True)
-        # Opposite signs can cancel to nothing in a few dimensions: such a text keeps its first word's direction.
+        # In few dimensions opposite signs can cancel to nothing: such a text keeps its first word's vector.
         cancelled = norms[:, 0] < 1e-6
         sums[cancelled] = gathered[starts[cancelled]]
         norms[cancelled] = 1.0
@@ -114,8 +114,8 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
 def open_encoder(config: EncoderConfig) -> Encoder:
     """The encoder that `config` names.
 
-    Raises ConfigError for settings that the encoder does not have, MissingExtra where its packages are not installed,
-    and RecipeError where its model cannot be loaded.
+    Raises ConfigError for settings that the encoder does not have, MissingExtra where its packages are not
+    installed, and RecipeError where its model cannot be loaded.
     """
     family = config.name.partition(":")[0]
     return _FAMILIES.get(family, _open_model)(config)
@@ -124,7 +124,9 @@ def open_encoder(config: EncoderConfig) -> Encoder:
 def _open_hash(config: EncoderConfig) -> Encoder:
     size = config.name.partition(":")[2]
     if not size.isascii() or not size.isdigit() or int(size) == 0:
-        raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
+        raise ConfigError(
+            f"encoder {config.name!r}: the size is not a positive number; write for example hash:256."
+        )
     for setting in ("revision", "task", "dimension"):
         if getattr(config, setting) is not None:
             raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")

@@ -4,6 +4,7 @@ import importlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ _CHUNK_BYTES = 4 << 20
 
 
 class Block(NamedTuple):
-    """Consecutive narrations whose embeddings lie in one array: float16 [S, d], and their rows in it, int64 [N + 1]."""
+    """Consecutive narrations: their vectors, float16 [S, d], and the rows they begin at, int64 [N + 1]."""
 
     embeddings: NDArray[np.float16]
     offsets: NDArray[np.int64]
@@ -28,27 +29,29 @@ def coverage_scores(
 ) -> NDArray[np.float32]:
     """A_mono of the steps, float32 queries [M, d], with each narration of the blocks in turn: float32 [N].
 
-    A narration's score depends on its own rows only, whatever the threads and blocks, so that equal narrations tie
-    exactly. Raises MissingExtra where Numba is not installed.
+    A narration's score depends on its own rows only, whatever the threads and blocks, so that equal
+    narrations tie exactly. Raises MissingExtra where Numba is not installed.
     """
     kernel = _kernel()
+    steps = len(queries)
+    padded = np.zeros((-(-steps // kernel.STEPS) * kernel.STEPS, queries.shape[1]), dtype=np.float32)
+    padded[:steps] = queries
     scores = np.empty(sum(len(block.offsets) - 1 for block in blocks), dtype=np.float32)
-    queries = np.ascontiguousarray(queries, dtype=np.float32)
     work = []
     start = 0
     for block in blocks:
         bits = block.embeddings.view(np.uint16)
         part = scores[start : start + len(block.offsets) - 1]
-        work += [(bits, block.offsets, queries, first, last, part) for first, last in _chunks(block)]
+        work += [(bits, block.offsets, padded, steps, first, last, part) for first, last in _chunks(block)]
         start += len(part)
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for _ in pool.map(lambda arguments: kernel(*arguments), work):
+        for _ in pool.map(lambda arguments: kernel.coverage(*arguments), work):
             pass
     return scores
 
 
 def best_hits(scores: NDArray[np.float32], k: int) -> list[Hit]:
-    """The k highest scores, best first, equal scores in corpus order; all of them where there are fewer than k.
+    """The k highest scores, best first, equal scores in corpus order; all where there are fewer than k.
 
     >>> best_hits(np.float32([0.25, 0.5, 0.25, 0.5]), 3)
     [Hit(narration=1, score=0.5), Hit(narration=3, score=0.5), Hit(narration=0, score=0.25)]
@@ -66,12 +69,12 @@ def _chunks(block: Block) -> list[tuple[int, int]]:
     while bounds[-1] < len(block.offsets) - 1:
         end = int(np.searchsorted(block.offsets, block.offsets[bounds[-1]] + rows, side="right")) - 1
         bounds.append(max(end, bounds[-1] + 1))
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def _kernel() -> Any:
     try:
-        return importlib.import_module("recipe.corpus.scan").coverage
+        return importlib.import_module("recipe.corpus.scan")
     except ModuleNotFoundError as error:
         if error.name in ("numba", "llvmlite"):
             raise MissingExtra("corpus search", "cpu") from None

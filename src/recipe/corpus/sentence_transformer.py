@@ -1,4 +1,4 @@
-"""Encoders that are sentence-transformers models: from a hub, from a folder, or packaged for use without a network."""
+"""Encoders that are sentence-transformers models: from a hub, from a folder, or packaged."""
 
 import hashlib
 import importlib.util
@@ -23,9 +23,10 @@ _BATCHES_A_STEP = 4
 
 
 class SentenceTransformerEncoder:
-    """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised in float32.
+    """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised.
 
-    Raises ConfigError for a task or dimension that the model does not have, RecipeError where it cannot be loaded.
+    Raises ConfigError for a task or dimension that the model does not have, and RecipeError where it cannot
+    be loaded.
     """
 
     def __init__(self, config: EncoderConfig, folder: Path | None = None) -> None:
@@ -70,7 +71,7 @@ class SentenceTransformerEncoder:
         order = sorted(range(len(texts)), key=lambda index: (len(texts[index]), index))
         vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
         step = self._config.batch_size * _BATCHES_A_STEP
-        with progress.task("Encode texts", len(texts)) as advance:
+        with progress.task("encoding texts", len(texts)) as advance:
             for first in range(0, len(texts), step):
                 rows = order[first : first + step]
                 vectors[rows] = self._embed([texts[row] for row in rows])[:, : self._dimension]
@@ -83,13 +84,17 @@ class SentenceTransformerEncoder:
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         embedded: NDArray[np.float32] = self._model.encode(
-            texts, batch_size=self._config.batch_size, show_progress_bar=False, convert_to_numpy=True, **self._task
+            texts,
+            batch_size=self._config.batch_size,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+            **self._task,
         )
         return embedded.astype(np.float32, copy=False)
 
 
 def open_packaged_minilm(config: EncoderConfig) -> SentenceTransformerEncoder:
-    """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra where it is absent."""
+    """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
     spec = importlib.util.find_spec(_PACKAGED)
     if spec is None or spec.origin is None:
         raise MissingExtra("the packaged MiniLM encoder", "offline")
@@ -99,7 +104,7 @@ def open_packaged_minilm(config: EncoderConfig) -> SentenceTransformerEncoder:
 
 
 def _task_arguments(model: SentenceTransformer, config: EncoderConfig) -> dict[str, str]:
-    """How this model is told its task: as a prompt of that name, or as an argument that its modules accept."""
+    """How this model is told its task: by a prompt of that name, or an argument that its modules accept."""
     if config.task is None:
         return {}
     if config.task in model.prompts:
@@ -107,7 +112,9 @@ def _task_arguments(model: SentenceTransformer, config: EncoderConfig) -> dict[s
     if "task" in model.get_model_kwargs():
         return {"task": config.task}
     known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
-    raise ConfigError(f"encoder {config.name!r} has no task or prompt {config.task!r}; its prompts are: {known}.")
+    raise ConfigError(
+        f"encoder {config.name!r} has no task or prompt {config.task!r}; its prompts are: {known}."
+    )
 
 
 def _folder_sha256(folder: Path) -> str:

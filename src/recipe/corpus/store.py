@@ -1,4 +1,4 @@
-"""A corpus on disk, opened without reading its embeddings: they are mapped into memory and paged in by use."""
+"""A corpus on disk, opened without reading its vectors: they are mapped into memory and paged in by use."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -38,7 +38,9 @@ class Corpus:
         self.folder = folder
         self.manifest = manifest
         self._encoder_config = encoder
-        self._blocks = [_open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]]
+        self._blocks = [
+            _open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]
+        ]
         self._first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
         self.offsets: NDArray[np.int64] = _joined_offsets(self._blocks)
         """Row of each narration's first segment among all segments, int64 [N + 1]."""
@@ -48,8 +50,8 @@ class Corpus:
     def open(cls, path: Path | str, encoder: EncoderConfig | None = None) -> "Corpus":
         """The corpus in the folder `path`, with the encoder that it was built with.
 
-        Raises CorpusError for a folder without a finished corpus or with a damaged shard, and EncoderMismatch where
-        `encoder` asks for another one than the corpus was built with.
+        Raises CorpusError for a folder without a finished corpus or with a damaged shard, and EncoderMismatch
+        where `encoder` asks for another one than the corpus was built with.
         """
         folder = Path(path)
         manifest = _read_manifest(folder)
@@ -81,8 +83,8 @@ class Corpus:
         found, recorded = encoder.identity, self.manifest["encoder"]
         if found != recorded:
             raise EncoderMismatch(
-                f"{self.folder}: the encoder now found as {recorded['name']!r} differs from the one that the corpus "
-                f"was built with in {_differences(recorded, found)}; restore it or build the corpus again."
+                f"{self.folder}: the encoder found as {recorded['name']!r} is not the one the corpus was "
+                f"built with: {_differences(recorded, found)}; restore it or build the corpus again."
             )
         return encoder
 
@@ -96,22 +98,22 @@ class Corpus:
         return self._texts[shard][row]
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
-        """Unit-norm float32 [L, d] of a narration's segments: the stored float16 widened, which all scores are of."""
+        """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
         shard, row = self._locate(index)
         block = self._blocks[shard]
         return block.embeddings[block.offsets[row] : block.offsets[row + 1]].astype(np.float32)
 
     def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
-        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order (paper, equation 3).
+        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
 
-        Raises InputError where there are no steps.
+        This is stage 1 (paper, section 3.2). Raises InputError where there are no steps.
         """
         if not steps:
             raise InputError("there are no steps to search with; give at least one.")
         return self.search_vectors(self.encoder.encode(steps), k)
 
     def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
-        """The same for steps given as unit-norm vectors, float32 [M, d]. Raises InputError for another shape."""
+        """The same for steps given as unit-norm vectors, float32 [M, d]. Raises InputError."""
         if k < 1:
             raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
         return best_hits(self.coverage(queries), k)
@@ -120,7 +122,7 @@ class Corpus:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         if queries.ndim != 2 or queries.shape[0] == 0 or queries.shape[1] != self.dimension:
             raise InputError(
-                f"the query vectors have shape {queries.shape}; give at least one of {self.dimension} dimensions each."
+                f"the query vectors have shape {queries.shape}; give one or more of {self.dimension} dimensions."
             )
         return coverage_scores(self._blocks, queries)
 
@@ -148,12 +150,14 @@ def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         if (folder / PLAN).is_file():
-            raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
+            raise CorpusError(
+                f"{folder}: the build is not finished; run the same `recipe corpus build` again."
+            )
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
     manifest: Manifest = read_json(path)
     if manifest.get("format") != FORMAT:
         raise CorpusError(
-            f"{path}: format {manifest.get('format')!r} cannot be read, only {FORMAT}; build the corpus again."
+            f"{path}: the format is {manifest.get('format')!r}, not {FORMAT}; build the corpus again."
         )
     return manifest
 
@@ -198,4 +202,6 @@ def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig
 
 
 def _differences(recorded: Any, other: Any) -> str:
-    return ", ".join(f"{key} {recorded[key]!r} against {other[key]!r}" for key in other if recorded[key] != other[key])
+    return ", ".join(
+        f"{key} {recorded[key]!r} against {other[key]!r}" for key in other if recorded[key] != other[key]
+    )

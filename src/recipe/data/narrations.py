@@ -1,8 +1,8 @@
 """Narration corpora as JSON lines: what was said in each video, with the times that the source really has.
 
-Two layouts are read, one object a line. `segments` is a list of {"text", "start", "end"}, where the times are given for
-all segments or for none; `sentences` is a list of texts without times. `title` and `source` are optional, and fields that
-are not named here are ignored. No time is ever invented.
+Two layouts are read, one object a line. `segments` is a list of {"text", "start", "end"}, with times for
+all of them or for none; `sentences` is a list of texts without times. `title` and `source` are optional,
+and fields that are not named here are ignored. No time is ever invented.
 """
 
 import math
@@ -21,9 +21,9 @@ Duplicates = Literal["error", "keep-first"]
 def read_narrations(files: Path | Sequence[Path], duplicates: Duplicates = "error") -> Iterator[Narration]:
     """The narrations of one or more files, in file and line order, read as a stream.
 
-    Raises InputError, with file, line, field and remedy, for a file that is missing or empty, a line that is not a
-    narration (no segments, blank text, times that are negative, reversed, unordered or given for some segments only),
-    and, unless `duplicates` is `keep-first`, a video id that was read before.
+    Raises InputError, with file, line, field and remedy, for a file that is missing or empty, a line that
+    is not a narration (no segments, blank text, times that are negative, reversed, unordered or given for
+    some segments only), and, unless `duplicates` is `keep-first`, a video id that was read before.
     """
     seen: dict[str, tuple[Path, int]] = {}
     for path in [files] if isinstance(files, Path) else files:
@@ -59,21 +59,27 @@ def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str | 
     if row.get(field) is None:
         return None
     if not isinstance(row[field], str):
-        raise InputError.at(path, "not a string", f"give {field!r} as a string or leave it out", line=line, field=field)
+        raise InputError.at(
+            path, "not a string", f"give {field!r} as a string or leave it out", line=line, field=field
+        )
     return row[field].strip() or None
 
 
 def _segments(path: Path, line: int, row: JsonObject) -> tuple[Segment, ...]:
     if "segments" in row and "sentences" in row:
         raise InputError.at(
-            path, "'segments' and 'sentences' are both given", "keep one of them", line=line, field="sentences"
+            path,
+            "'segments' and 'sentences' are both given",
+            "keep one of them",
+            line=line,
+            field="sentences",
         )
     if "sentences" in row:
         return tuple(Segment(text) for text in text_list_field(path, line, row, "sentences"))
     items = row.get("segments")
     if not isinstance(items, list) or not items:
         problem = "the list is empty or not a list" if "segments" in row else "the narration has no segments"
-        remedy = "give 'segments' as a non-empty list of {\"text\", \"start\", \"end\"}, or 'sentences' as a list of texts"
+        remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
         raise InputError.at(path, problem, remedy, line=line, field="segments")
     segments = tuple(_segment(path, line, f"segments[{index}]", item) for index, item in enumerate(items))
     _check_times(path, line, segments)
@@ -86,10 +92,14 @@ def _segment(path: Path, line: int, field: str, item: object) -> Segment:
     text = item.get("text")
     if not isinstance(text, str) or not text.strip():
         problem = "the text is missing, blank or not a string"
-        raise InputError.at(path, problem, "give the text or remove the segment", line=line, field=f"{field}.text")
+        raise InputError.at(
+            path, problem, "give the text or remove the segment", line=line, field=f"{field}.text"
+        )
     start, end = (_time(path, line, f"{field}.{name}", item.get(name)) for name in ("start", "end"))
     if (start is None) != (end is None):
-        raise InputError.at(path, "only one of 'start' and 'end' is given", "give both or none", line=line, field=field)
+        raise InputError.at(
+            path, "only one of 'start' and 'end' is given", "give both or none", line=line, field=field
+        )
     return Segment(text.strip(), start, end)
 
 
@@ -110,7 +120,9 @@ def _check_times(path: Path, line: int, segments: tuple[Segment, ...]) -> None:
         field = f"segments[{index}]"
         if (segment.start is not None) != timed:
             problem = "some segments of the narration have times and some have none"
-            raise InputError.at(path, problem, "give times for all segments or for none", line=line, field=field)
+            raise InputError.at(
+                path, problem, "give times for all segments or for none", line=line, field=field
+            )
         if segment.start is None or segment.end is None:
             continue
         if segment.end < segment.start:
@@ -118,5 +130,7 @@ def _check_times(path: Path, line: int, segments: tuple[Segment, ...]) -> None:
             raise InputError.at(path, problem, "correct the times", line=line, field=f"{field}.end")
         if segment.start < previous:
             problem = f"the segment starts at {segment.start:g} s, before the previous one at {previous:g} s"
-            raise InputError.at(path, problem, "sort the segments by start", line=line, field=f"{field}.start")
+            raise InputError.at(
+                path, problem, "sort the segments by start", line=line, field=f"{field}.start"
+            )
         previous = segment.start
