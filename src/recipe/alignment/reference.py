@@ -1,4 +1,4 @@
-"""The specification: the paper's alignment equations (RECIPE, section 3.2) in NumPy and float64, by cell.
+"""The specification: the paper's alignment equations (RECIPE, section 3.2) in NumPy and float64.
 
 W[i, k] is the cosine similarity of step i and narration segment k, shape [M steps, L segments]. Arrays here
 are zero-based, so that W[i - 1, k - 1] stands where the paper writes W_{i,k}.
@@ -18,7 +18,7 @@ LOWEST, HIGHEST = 1e-6, 1.0
 
 
 def monotone_coverage(W: ArrayLike) -> float:
-    """A_mono: the mean similarity of the best monotone assignment of steps to segments (eq. monocov).
+    """A_mono: the mean similarity of the best monotone assignment of steps to segments (equation 2).
 
     A_mono = 1/M max over 1 <= k_1 <= ... <= k_M <= L of sum_i W[i, k_i], by the recursion
     D[i, k] = W[i, k] + max_{k' <= k} D[i-1, k'], D[0, .] = 0. W has shape [M, L]. Raises InputError.
@@ -38,7 +38,7 @@ def monotone_coverage(W: ArrayLike) -> float:
 
 
 def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
-    """A_NW and one optimal path of the global alignment (paper, Needleman-Wunsch on similarities).
+    """A_NW and one optimal path of the global alignment (equations 5 and 6).
 
     F[i, k] = max(F[i-1, k-1] + W[i, k], F[i-1, k] + g, F[i, k-1] + g), F[i, 0] = i g, F[0, k] = k g;
     A_NW = clip(F[M, L] / |path|, 1e-6, 1). Ties go to the match, then to the skipped step, then to the

@@ -1,0 +1,76 @@
+"""What a trainer calls: rows of goals, histories and completions in, one reward or None a row out."""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from recipe.errors import ComputeError, CorpusError
+from recipe.reward.verifier import Steps
+from recipe.text import parse_plan
+from recipe.types import Plan, Reward
+
+_LOG = logging.getLogger(__name__)
+
+
+class Scorer(Protocol):
+    """Anything that rewards the continuations of one prompt: the verifier, or exact validity in a world."""
+
+    def score(
+        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
+    ) -> list[Reward]:
+        """The reward of each continuation, in order. Raises ComputeError where one cannot be computed."""
+        ...
+
+
+TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], list[Reward | None]]
+"""(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
+
+
+def trainer_reward(
+    scorer: Scorer, prefetch: Callable[[Sequence[str]], object] | None = None
+) -> TrainerReward:
+    """A function for a trainer's batch: rows with equal goal and history are a group, scored in one call.
+
+    A completion that holds no steps is scored as an empty plan. A group that cannot be computed gives None
+    for its rows and a warning in the log, never a number. `prefetch` is given all steps of the batch first,
+    for example `Verifier.embed`: the encoder then sees one large batch instead of one for each prompt.
+    """
+
+    def rewards(
+        goals: Sequence[str], histories: Sequence[Sequence[str]], completions: Sequence[str]
+    ) -> list[Reward | None]:
+        groups: dict[tuple[str, Steps], list[int]] = {}
+        for row, (goal, history, _) in enumerate(zip(goals, histories, completions, strict=True)):
+            groups.setdefault((goal, tuple(history)), []).append(row)
+        plans = [_steps(text) for text in completions]
+        if prefetch is not None:
+            _prefetch(prefetch, [*(steps for _, steps in groups), *plans])
+        result: list[Reward | None] = [None] * len(plans)
+        for (goal, history), rows in groups.items():
+            for row, reward in zip(
+                rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True
+            ):
+                result[row] = reward
+        return result
+
+    return rewards
+
+
+def _steps(completion: str) -> Steps:
+    plan = parse_plan(completion)
+    return plan.steps if isinstance(plan, Plan) else ()
+
+
+def _prefetch(prefetch: Callable[[Sequence[str]], object], sequences: Sequence[Steps]) -> None:
+    if texts := list(dict.fromkeys(step for steps in sequences for step in steps)):
+        with suppress(ComputeError):  # the groups that are concerned meet the failure again, and it is theirs
+            prefetch(texts)
+
+
+def _score(scorer: Scorer, history: Steps, plans: Sequence[Steps], goal: str) -> Sequence[Reward | None]:
+    try:
+        return scorer.score(history, plans, goal)
+    except (ComputeError, CorpusError) as error:
+        _LOG.warning("no reward for %d completions of %r: %s", len(plans), goal, error)
+        return [None] * len(plans)

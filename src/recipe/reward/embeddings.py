@@ -1,0 +1,49 @@
+"""Step texts to vectors, each text encoded once: a policy writes the same steps over and over."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import ComputeError, InputError
+from recipe.reward.cache import LruCache
+
+Vectors = NDArray[np.float32]
+
+
+class TextEncoder(Protocol):
+    """What embeds steps: the corpus's own encoder."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit-norm float32 [n, d]."""
+        ...
+
+
+class StepEmbeddings:
+    """An encoder with a bounded memory; safe to share between threads."""
+
+    def __init__(self, encoder: TextEncoder, capacity: int) -> None:
+        self._encoder = encoder
+        self._known = LruCache[str, Vectors](capacity)
+
+    def __call__(self, texts: Sequence[str]) -> list[Vectors]:
+        """A float32 [d] for each text; new texts are encoded in one call. Raises InputError, ComputeError."""
+        if any(not text.strip() for text in texts):
+            raise InputError("A step is empty; give every step some text.")
+        distinct = dict.fromkeys(texts)
+        vectors = {text: vector for text in distinct if (vector := self._known.get(text)) is not None}
+        if missing := [text for text in distinct if text not in vectors]:
+            for text, vector in zip(missing, self._encode(missing), strict=True):
+                vectors[text] = vector
+                self._known.put(text, vector)
+        return [vectors[text] for text in texts]
+
+    def _encode(self, texts: Sequence[str]) -> Vectors:
+        try:
+            vectors = np.asarray(self._encoder.encode(texts), dtype=np.float32)
+        except (OSError, RuntimeError, ValueError) as error:  # what model libraries and connections raise
+            raise ComputeError(f"The encoder failed on {len(texts)} steps: {error}.") from error
+        if len(vectors) != len(texts) or not np.isfinite(vectors).all():
+            raise ComputeError(f"The encoder gave no usable vectors for {len(texts)} steps; check its model.")
+        return vectors

@@ -1,0 +1,164 @@
+"""The verifier: the one place where a corpus meets alignment (paper, section 3.2)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment import backends
+from recipe.config import RewardConfig
+from recipe.errors import ComputeError, InputError
+from recipe.reward.cache import LruCache
+from recipe.reward.embeddings import StepEmbeddings, TextEncoder, Vectors
+from recipe.reward.explain import Explanation, ground_steps
+from recipe.reward.paper import paper_reward
+from recipe.types import Hit, Narration, Reward
+
+Steps = tuple[str, ...]
+
+_STEPS_KEPT = 32_768
+"""Step embeddings in memory: 128 MiB at 1024 dimensions."""
+_POOLS_KEPT = 4_096
+"""Pools in memory: a training set's histories return at every epoch."""
+_PAPER = RewardConfig()
+
+
+class NarrationIndex(Protocol):
+    """What the verifier needs of a corpus."""
+
+    @property
+    def encoder(self) -> TextEncoder: ...
+
+    def narration(self, index: int) -> Narration: ...
+
+    def embeddings(self, index: int) -> Vectors:
+        """Unit-norm float32 [L, d]."""
+        ...
+
+    def search_vectors(self, queries: Vectors, k: int) -> list[Hit]:
+        """The k narrations of the highest A_mono with the steps [M, d], best first, ties in corpus order."""
+        ...
+
+
+class _Panel(NamedTuple):
+    """Scores of h (row 0) and of each h + c_g (row g) on the narrations of a pool."""
+
+    pool: tuple[Hit, ...]
+    scores: NDArray[np.float32]
+    """[G + 1, K]."""
+
+    def highest(self, row: int) -> float:
+        """A(s, pool), 0 where there is nothing to align."""
+        return float(self.scores[row].max()) if self.pool else 0.0
+
+    def best(self, row: int) -> int | None:
+        """The narration that attains A(s, pool); the first of equals."""
+        return self.pool[int(self.scores[row].argmax())].narration if self.pool else None
+
+
+class Verifier:
+    """Scores continuations by how well they align with the corpus; safe to share between threads.
+
+    `backend` names the alignment backend (`recipe.alignment.backends`).
+    """
+
+    def __init__(
+        self, corpus: NarrationIndex, config: RewardConfig = _PAPER, *, backend: str = "auto"
+    ) -> None:
+        self._corpus = corpus
+        self._config = config
+        self._backend = backends.load(backend)
+        self._embeddings = StepEmbeddings(corpus.encoder, _STEPS_KEPT)
+        self._pools = LruCache[Steps, tuple[Hit, ...]](_POOLS_KEPT)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit-norm float32 [n, d] of steps, n >= 1; new texts are encoded in one call and kept.
+
+        Raises InputError for a blank step, ComputeError where the encoder fails.
+        """
+        return np.stack(self._embeddings(texts))
+
+    def score(
+        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
+    ) -> list[Reward]:
+        """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
+
+        The paper's reward does not read the goal. Raises InputError for a blank step, ComputeError for a score
+        that cannot be computed.
+        """
+        h, plans = _steps(history), [_steps(continuation) for continuation in continuations]
+        self._embeddings([*h, *(step for plan in plans for step in plan)])
+        if self._config.pool == "history" and h:
+            panel = self._panel(self._pool(h), h, plans)
+            return [
+                self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)
+            ]
+        return [self._reward_alone(h, plan) for plan in plans]
+
+    def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+        """The reward of one continuation and the segments of the best narration that ground its steps.
+
+        The grounding is stage 2's path, also where the config scores without stage 2. Raises as `score`.
+        """
+        [reward] = self.score(history, [continuation], goal)
+        if reward.best_narration is None:
+            return Explanation(reward, None, ())
+        h, plan = _steps(history), _steps(continuation)
+        narration = self._corpus.narration(reward.best_narration)
+        W = self.embed([*h, *plan]) @ self._corpus.embeddings(reward.best_narration).T
+        return Explanation(reward, narration, ground_steps(h, plan, narration, W, self._config.gap))
+
+    def _reward_alone(self, h: Steps, plan: Steps) -> Reward:
+        """The reward where a continuation has its own pool: `full`, `own`, and all where h is empty."""
+        panel = self._panel(self._pool(h + plan), h, [plan])
+        if self._config.pool == "own" and h:
+            return self._reward(panel, 1, self._panel(self._pool(h), h, []).highest(0), plan)
+        return self._reward(panel, 1, panel.highest(0), plan)
+
+    def _reward(self, panel: _Panel, row: int, aligned_history: float, plan: Steps) -> Reward:
+        full = panel.highest(row)
+        parts = paper_reward(aligned_history, full, self._config)
+        return Reward(
+            total=parts.total,
+            aligned_history=parts.baseline,
+            aligned_full=full,
+            rho=parts.rho,
+            gated=parts.gated,
+            steps=len(plan),
+            pool=panel.pool,
+            best_narration=panel.best(row),
+        )
+
+    def _pool(self, steps: Steps) -> tuple[Hit, ...]:
+        """Stage 1, remembered; no steps have no pool."""
+        if not steps:
+            return ()
+        if (pool := self._pools.get(steps)) is None:
+            pool = tuple(self._corpus.search_vectors(self.embed(steps), self._config.pool_size))
+            self._pools.put(steps, pool)
+        return pool
+
+    def _panel(self, pool: tuple[Hit, ...], h: Steps, plans: Sequence[Steps]) -> _Panel:
+        """Stage 2, or A_mono in its place, of all sequences on all narrations in one dynamic programme."""
+        bounds = np.cumsum([len(h), *map(len, plans)])
+        if not pool or not bounds[-1]:
+            return _Panel(pool, np.zeros((len(bounds), len(pool)), np.float32))
+        narrations = [self._corpus.embeddings(hit.narration) for hit in pool]
+        offsets = np.cumsum([0, *map(len, narrations)])
+        W = np.concatenate(narrations) @ self.embed([*h, *(step for plan in plans for step in plan)]).T
+        if not np.isfinite(W).all():
+            raise ComputeError(
+                "Similarities hold NaN or infinity; check the corpus with: recipe corpus verify."
+            )
+        if not self._config.stage2:
+            return _Panel(pool, self._backend.grouped_monotone_coverage(W, bounds, offsets))
+        return _Panel(
+            pool, self._backend.grouped_needleman_wunsch(W, bounds, offsets, self._config.gap).score
+        )
+
+
+def _steps(texts: Sequence[str]) -> Steps:
+    if isinstance(texts, str):
+        raise InputError(f"Steps are a list of texts, not one text ({texts[:40]!r}); split it into steps.")
+    return tuple(texts)
