@@ -33,10 +33,10 @@ _DRAWS = 50
 class Carelessness:
     """How a base model's text goes wrong: each number is a probability per step."""
 
-    drop: float = 0.2
-    swap: float = 0.25
-    alien: float = 0.2
-    repeat: float = 0.1
+    drop: float = 0.22
+    swap: float = 0.3
+    alien: float = 0.25
+    repeat: float = 0.12
     stop: float = 0.12
     """Probability, tried again and again, that the last step is missing."""
 

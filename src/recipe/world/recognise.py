@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 
-THRESHOLD = 0.75
+THRESHOLD = 0.7
 """Least similarity of a text that is no known wording."""
 OWN_BONUS = 0.05
 """How much less similar a step of the goal at hand may be than a foreign one and still be preferred."""
@@ -55,7 +55,7 @@ class Recogniser:
         self._nearest = lru_cache(maxsize=100_000)(self._similarities)
 
     def step(self, text: str, own: Collection[str] = ()) -> str | None:
-        """The step that `text` says, or None; `own` are the steps of the goal at hand, preferred to others."""
+        """The step that `text` says, or None; steps in `own`, those of the goal at hand, are preferred."""
         said = words(text)
         if said in self._exact:
             return self._exact[said]

@@ -1,8 +1,8 @@
 """How good a plan is, exactly: its steps are mapped to the task graph, and the graph is the judge.
 
-    order    = respected pairs / pairs          over the pairs (a, b) where b is new in the plan and waits for a
-    coverage = required steps named / required  over the required steps that the history lacks
-    clean    = useful lines / lines             a line is useful if it is the first to name a new step of the goal
+    order    = respected pairs / pairs         over pairs (a, b) where b is new in the plan and waits for a
+    coverage = required steps named / required over the required steps that the history lacks
+    clean    = useful lines / lines            useful is the first line that names a new step of the goal
     score    = order * 2 coverage clean / (coverage + clean)
 
 A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
