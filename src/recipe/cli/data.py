@@ -35,6 +35,7 @@ Limit = Annotated[
     int | None,
     typer.Option(min=1, help="At most this many videos of each source and split, drawn by the seed."),
 ]
+Seed = Annotated[int, typer.Option(help="Decides which cut points, and with --limit which videos, are drawn.")]
 Output = Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
@@ -89,7 +90,7 @@ def prepare(
     cuts_train: Annotated[str, Cuts] = "4",
     cuts_test: Annotated[str, TestCuts] = "1",
     limit: Limit = None,
-    seed: int = 0,
+    seed: Seed = 0,
     skip_bad: SkipBad = False,
     as_json: AsJson = False,
 ) -> None:
