@@ -35,7 +35,7 @@ Limit = Annotated[
     int | None,
     typer.Option(min=1, help="At most this many videos of each source and split, drawn by the seed."),
 ]
-Seed = Annotated[int, typer.Option(help="Decides which cut points, and with --limit which videos, are drawn.")]
+Seed = Annotated[int, typer.Option(help="Decides which cut points and, with --limit, videos are drawn.")]
 Output = Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
