@@ -1,5 +1,79 @@
 """Commands of `recipe evaluate`."""
 
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-app = typer.Typer(no_args_is_help=True, help="evaluate")
+import typer
+from rich.table import Table
+
+from recipe.cli import console
+
+if TYPE_CHECKING:
+    from recipe.evaluation.results import Scores
+
+app = typer.Typer(no_args_is_help=True, help="Measure how good plans are.")
+
+
+@app.callback()
+def evaluate() -> None:
+    """Measure how good plans are."""
+
+
+@app.command("validity")
+def validity(
+    predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
+    examples: Annotated[Path, typer.Option(help="The examples that were planned for.")],
+    split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
+    corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded, too.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score plans for the embedded world exactly, against its task graphs.
+
+    Example: recipe evaluate validity predictions.jsonl --examples runs/demo/data/test.jsonl
+    """
+    from recipe.artifacts import write_json
+    from recipe.data.examples import read_examples
+    from recipe.evaluation.results import to_json
+    from recipe.evaluation.validity import prompt_means, score_predictions, summarise
+    from recipe.planning.predictions import predictions_for, read_predictions
+    from recipe.planning.rerank import reward_predictions
+    from recipe.world.load import load_world
+
+    asked = read_examples(examples, split)
+    planned = predictions_for(asked, read_predictions(predictions))
+    if corpus is not None:
+        from recipe.config import RewardConfig
+        from recipe.corpus.store import Corpus
+        from recipe.reward.verifier import Verifier
+
+        planned = reward_predictions(
+            Verifier(Corpus.open(corpus), RewardConfig()), asked, planned, console.progress()
+        )
+    scored = score_predictions(load_world(), asked, planned, console.progress())
+    scores = summarise(split, predictions.stem, prompt_means(scored), seed)
+    if output is not None:
+        write_json(output, to_json(scores))
+    if json:
+        console.print_json(to_json(scores))
+    else:
+        _show(scores)
+
+
+def _show(scores: "Scores") -> None:
+    from recipe.evaluation.results import METRICS, SHARES
+
+    table = Table(title=f"{scores.regime}: {scores.prompts} prompts, {scores.samples} samples each")
+    table.add_column("metric")
+    for heading in ("mean", "95% interval"):
+        table.add_column(heading, justify="right")
+    for name, value in scores.metrics.items():
+        scale, unit = (100, " %") if name in SHARES else (1, "")
+        bounds = (
+            ""
+            if value.low is None or value.high is None
+            else f"{value.low * scale:.3g} to {value.high * scale:.3g}"
+        )
+        table.add_row(METRICS.get(name, name), f"{value.mean * scale:.3g}{unit}", bounds)
+    console.out.print(table)

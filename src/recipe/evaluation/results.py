@@ -17,8 +17,8 @@ from recipe.artifacts import read_json, write_json
 from recipe.errors import ComputeError, InputError
 
 Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
-"""What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step that
-does not belong to the goal; a step of the goal that comes too early; not known."""
+"""What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
+that does not belong to the goal; a step of the goal that comes too early; not known."""
 
 METRICS: dict[str, str] = {
     "score": "validity",
@@ -28,14 +28,14 @@ METRICS: dict[str, str] = {
     "perfect": "perfect plans",
     "steps": "steps in a plan",
     "repeats": "repeated steps",
-    "alien": "alien steps",
+    "alien": "steps of other goals",
     "distinct": "distinct plans of 10",
     "reward": "reward",
     "gated": "gated",
     "kl": "KL to the reference policy",
     "malformed": "without steps",
 }
-"""Keys of `Scores.metrics` in the order of the table, with their names in words; other keys are shown as they are."""
+"""Keys of `Scores.metrics` in the order of the table, with their names in words; others are shown too."""
 
 SHARES = frozenset({"perfect", "repeats", "alien", "gated", "malformed"})
 """Metrics that are shares, shown in percent."""
@@ -129,7 +129,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """Best-of-N by the verifier, without training: validity of a mean sample, of its pick, of the best sample."""
+    """Best-of-N by the verifier, without training: validity of a mean, its pick, the best sample."""
 
     split: str
     regime: str
@@ -162,7 +162,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RewardParts:
-    """A reward and its parts A(h), A(h + c), rho and the share below the gate, as means over `plans` plans."""
+    """A reward and its parts A(h), A(h + c), rho and the share below the gate: means over `plans` plans."""
 
     total: float
     aligned_history: float

@@ -1,0 +1,158 @@
+"""`recipe plan`: goal and history in, the remaining steps out."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from recipe.cli import console
+from recipe.errors import InputError, MissingExtra
+
+if TYPE_CHECKING:
+    from recipe.config import SamplingConfig
+    from recipe.corpus.store import Corpus
+    from recipe.planning.planner import Planner, Request
+    from recipe.planning.rerank import Ranked
+    from recipe.reward.verifier import Verifier
+
+
+def plan(
+    model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, or hub id.")],
+    goal: Annotated[str, typer.Option(help="What is to be done.")] = "",
+    history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
+    corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
+    examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
+    split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.7,
+    seed: int = 0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Completions sampled at once.")] = 64,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Plan the rest of a procedure, or of every example in a file.
+
+    Example: recipe plan --model runs/demo/grpo/model --goal "make tea" --history "boil the water" --count 8
+    """
+    from recipe.config import SamplingConfig
+    from recipe.planning.planner import Request
+
+    sampling = SamplingConfig(
+        temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed
+    )
+    if examples is not None:
+        if output is None:
+            raise InputError("--examples needs --output, the predictions file to write.")
+        if goal or history:
+            raise InputError("--examples and --goal exclude each other; give one of them.")
+        _plan_examples(model, examples, split, output, count, sampling, corpus, json)
+        return
+    if output is not None:
+        raise InputError("--output goes with --examples; use --json for a single goal.")
+    request = Request(goal, tuple(history or ()))
+    _plan_one(model, sampling, request, count, corpus, json)
+
+
+def _plan_one(
+    model: str, sampling: "SamplingConfig", request: "Request", count: int, folder: Path | None, json: bool
+) -> None:
+    from recipe.planning.rerank import rerank
+
+    opened = None if folder is None else _open(folder)
+    plans = _planner(model, sampling).plan([request], count, console.progress())
+    if opened is None:
+        rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
+    else:
+        [ranked] = rerank(_verifier(opened), [request], plans, console.progress())
+        rows = [_rewarded(ranked, sample, opened) for sample in ranked.order]
+    if json:
+        console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
+        return
+    for row in rows:
+        _show(row, len(rows) > 1)
+
+
+def _plan_examples(
+    model: str,
+    source: Path,
+    split: str,
+    output: Path,
+    count: int,
+    sampling: "SamplingConfig",
+    corpus: Path | None,
+    json: bool,
+) -> None:
+    from recipe.data.examples import read_examples
+    from recipe.planning.predictions import write_predictions
+    from recipe.planning.rerank import reward_predictions
+
+    examples = read_examples(source, split)
+    verifier = None if corpus is None else _verifier(_open(corpus))
+    predictions = _planner(model, sampling).predict(examples, count, console.progress())
+    if verifier is not None:
+        predictions = reward_predictions(verifier, examples, predictions, console.progress())
+    written = write_predictions(output, predictions)
+    empty = sum(not prediction.steps for prediction in predictions)
+    if json:
+        console.print_json({"output": str(output), "predictions": written, "without_steps": empty})
+    else:
+        console.out.print(f"{written} plans for {len(examples)} examples in {output}; {empty} without steps.")
+
+
+def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
+    from recipe.planning.planner import Planner
+
+    try:
+        from recipe.planning.local import LocalEngine
+    except ModuleNotFoundError as error:
+        raise MissingExtra("planning with a local model", "encoder") from error
+    return Planner(LocalEngine(model), sampling)
+
+
+def _open(folder: Path) -> "Corpus":
+    from recipe.corpus.store import Corpus
+
+    return Corpus.open(folder)
+
+
+def _verifier(corpus: "Corpus") -> "Verifier":
+    from recipe.config import RewardConfig
+    from recipe.reward.verifier import Verifier
+
+    return Verifier(corpus, RewardConfig())
+
+
+def _steps(plan: Any) -> list[str]:
+    return list(getattr(plan, "steps", ()))
+
+
+def _rewarded(ranked: "Ranked", sample: int, corpus: "Corpus") -> dict[str, Any]:
+    reward = ranked.rewards[sample]
+    found = reward.best_narration
+    return {
+        "sample": sample,
+        "steps": _steps(ranked.plans[sample]),
+        "reward": reward.total,
+        "aligned_history": reward.aligned_history,
+        "aligned_full": reward.aligned_full,
+        "rho": reward.rho,
+        "gated": reward.gated,
+        "evidence": None if found is None else corpus.narration(found).video_id,
+    }
+
+
+def _show(row: dict[str, Any], numbered: bool) -> None:
+    title = f"[bold]plan {row['sample'] + 1}[/]" if numbered else ""
+    if "reward" in row:
+        gate = ", below the gate" if row["gated"] else ""
+        title += (
+            f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {row['evidence']}"
+        )
+    if title:
+        console.out.print(title.strip(), highlight=False)
+    for number, step in enumerate(row["steps"], start=1):
+        console.out.print(f"{number}. {escape(step)}", highlight=False)
+    if not row["steps"]:
+        console.out.print("[dim]no steps[/]")

@@ -1,0 +1,80 @@
+"""Means with 95% intervals when prompts of one goal are alike: whole goals are drawn, not prompts.
+
+The bootstrap draws as many goals as there are, with replacement, and takes the mean over all their prompts.
+Its percentiles are too narrow for few goals, so they are widened to those whose normal interval would be the
+t interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap).
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import ComputeError
+from recipe.evaluation.results import Interval
+
+Array = NDArray[np.float64]
+
+DRAWS = 10_000
+"""Bootstrap resamples of an interval."""
+LEVEL = 0.95
+
+
+def mean_interval(values: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0) -> Interval:
+    """Mean of `values` [prompts] with its interval; `clusters` [prompts] names each prompt's goal.
+
+    With a single goal there is a mean and no interval. Raises ComputeError without values or where one is not
+    finite.
+    """
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0 or not np.isfinite(data).all():
+        raise ComputeError("a mean was asked of no values, or of a value that is not finite.")
+    names, index = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(index) != len(data):
+        raise ComputeError(f"{len(data)} values come with {len(index)} clusters.")
+    sums = np.bincount(index, weights=data).astype(np.float64)
+    sizes = np.bincount(index).astype(np.float64)
+    mean, count = float(data.mean()), len(names)
+    if count == 1:
+        return Interval(mean, observations=len(data), clusters=1)
+    low, high = np.quantile(_resampled_means(sums, sizes, seed), _levels(count))
+    return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
+
+
+def paired_interval(
+    values: Sequence[float] | Array, baseline: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
+) -> Interval:
+    """Mean of `values - baseline` over the same prompts [prompts], with its interval."""
+    first, second = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if first.shape != second.shape:
+        raise ComputeError(f"{first.size} values cannot be paired with {second.size}.")
+    return mean_interval(first - second, clusters, seed)
+
+
+def _resampled_means(sums: Array, sizes: Array, seed: int) -> Array:
+    """Means [draws] over as many clusters, drawn with replacement; `sums` and `sizes` [clusters]."""
+    count = len(sums)
+    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    return np.asarray((draws @ sums) / (draws @ sizes), dtype=np.float64)
+
+
+def _levels(count: int) -> tuple[float, float]:
+    """The two percentiles of `count` clusters, as shares."""
+    spread = _student(count - 1) * math.sqrt(count / (count - 1))
+    tail = NormalDist().cdf(-spread)
+    return tail, 1 - tail
+
+
+def _student(freedom: int) -> float:
+    """The upper 2.5% point of Student's t by its expansion in 1 / freedom (Abramowitz and Stegun, 26.7.5)."""
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))

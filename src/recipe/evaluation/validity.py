@@ -1,0 +1,216 @@
+"""Exact validity of predictions against the world's task graphs, sample by sample and prompt by prompt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import InputError
+from recipe.evaluation.diversity import PLANS, distinct_plans
+from recipe.evaluation.results import Difference, Interval, Lengths, Line, Reranking, Scores, Status
+from recipe.evaluation.statistics import mean_interval, paired_interval
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
+from recipe.types import Example
+from recipe.world.graph import World
+from recipe.world.validity import PlanKey, Validity, plan_key, score_key
+
+_SHOWN_DIFFERENCES = (
+    "score",
+    "order",
+    "coverage",
+    "clean",
+    "perfect",
+    "steps",
+    "repeats",
+    "reward",
+    "distinct",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPlan:
+    """A prediction and its exact validity."""
+
+    example_id: str
+    goal: str
+    sample: int
+    key: PlanKey
+    validity: Validity
+    reward: float | None = None
+    gated: bool | None = None
+
+    def metrics(self) -> dict[str, float]:
+        """Every metric of one plan (see `results.METRICS`); the verifier's only where it was asked."""
+        score = self.validity
+        known = {
+            "score": score.score,
+            "order": score.order,
+            "coverage": score.coverage,
+            "clean": score.clean,
+            "perfect": float(score.perfect),
+            "steps": float(score.steps),
+            "repeats": score.repeated + score.copied,
+            "alien": score.alien + score.unrecognised,
+            "malformed": float(score.steps == 0),
+        }
+        if self.reward is not None:
+            known["reward"] = self.reward
+        if self.gated is not None:
+            known["gated"] = float(self.gated)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMeans:
+    """Each metric's mean over the samples of each prompt; arrays are [prompts]."""
+
+    example_ids: tuple[str, ...]
+    goals: tuple[str, ...]
+    samples: int
+    """Samples of a prompt: the smallest number where they differ."""
+    values: dict[str, NDArray[np.float64]]
+
+
+def score_predictions(
+    world: World,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    progress: Progress = SILENT,
+) -> list[ScoredPlan]:
+    """The validity of every prediction, in order; raises InputError for an unknown example or goal."""
+    known = {example.example_id: example for example in examples}
+    scored = []
+    with progress.task("checking plans", total=len(predictions)) as advance:
+        for prediction in predictions:
+            example = known.get(prediction.example_id)
+            if example is None:
+                raise InputError(
+                    f"no example is called {prediction.example_id!r}; give the examples planned for."
+                )
+            scored.append(_score(world, example, prediction))
+            advance(1)
+    return scored
+
+
+def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
+    """Means over the samples of each prompt, in order of first appearance.
+
+    A metric that some plan lacks is left out. Distinct plans are counted where every prompt has ten samples.
+    """
+    groups: dict[str, list[ScoredPlan]] = {}
+    for plan in scored:
+        groups.setdefault(plan.example_id, []).append(plan)
+    rows = [[plan.metrics() for plan in group] for group in groups.values()]
+    shared = [
+        name for name in (rows[0][0] if rows else {}) if all(name in plan for row in rows for plan in row)
+    ]
+    values = {name: np.array([np.mean([plan[name] for plan in row]) for row in rows]) for name in shared}
+    samples = min((len(group) for group in groups.values()), default=0)
+    if samples >= PLANS:
+        counts = [distinct_plans([plan.key for plan in group]) for group in groups.values()]
+        values["distinct"] = np.array(counts, dtype=np.float64)
+    goals = tuple(group[0].goal for group in groups.values())
+    return PromptMeans(tuple(groups), goals, samples, values)
+
+
+def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> Scores:
+    """One row of the report's table: every metric's mean with its interval clustered by goal."""
+    metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
+    return Scores(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
+
+
+def differences(
+    split: str, regime: str, means: PromptMeans, baseline: str, base: PromptMeans, seed: int = 0
+) -> tuple[Difference, ...]:
+    """`regime` minus `baseline` on the same prompts; raises InputError where the prompts differ."""
+    if set(means.example_ids) != set(base.example_ids):
+        raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
+    place = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    order = [place[example_id] for example_id in means.example_ids]
+    shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
+
+    def paired(name: str) -> Interval:
+        return paired_interval(means.values[name], base.values[name][order], means.goals, seed)
+
+    return tuple(Difference(split, regime, baseline, name, paired(name)) for name in shared)
+
+
+def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> Lengths:
+    """How many plans have how many steps."""
+    counts = np.bincount([plan.validity.steps for plan in scored])
+    return Lengths(split, regime, tuple(int(count) for count in counts))
+
+
+def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
+    """Of the first `count` samples of each prompt, the one with the highest reward; the earliest of equals.
+
+    Raises InputError where a prompt has fewer samples or a plan has no reward.
+    """
+    return [max(group, key=_reward) for group in _first(scored, count)]
+
+
+def reranking(
+    split: str, regime: str, scored: Sequence[ScoredPlan], count: int, metric: str = "score", seed: int = 0
+) -> Reranking:
+    """What choosing among the first `count` samples by reward gains, between their mean and their best."""
+    groups = _first(scored, count)
+    goals = [group[0].goal for group in groups]
+    table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])
+    chosen = np.array([max(group, key=_reward).metrics()[metric] for group in groups])
+    parts = (table.mean(1), chosen, table.max(1))
+    mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
+    return Reranking(split, regime, count, mean, best, oracle, metric)
+
+
+def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> tuple[Line, ...]:
+    """What each line of a plan is: valid, repeated, foreign to the goal, or too early."""
+    graph = world.graph(goal)
+    done = set(graph.after).intersection(plan_key(world, goal, history))
+    keys = plan_key(world, goal, steps)
+    present = done | set(graph.after).intersection(keys)
+    lines = []
+    for text, step in zip(steps, keys, strict=True):
+        status: Status = "valid"
+        if step is None or step not in graph.after:
+            status = "alien"
+        elif step in done:
+            status = "repeat"
+        else:
+            status = "valid" if graph.before(step, present) <= done else "out-of-order"
+            done.add(step)
+        lines.append(Line(text, status))
+    return tuple(lines)
+
+
+def _score(world: World, example: Example, prediction: Prediction) -> ScoredPlan:
+    graph = world.graph(example.goal)
+    key = plan_key(world, example.goal, prediction.steps)
+    validity = score_key(graph, plan_key(world, example.goal, example.history), key)
+    return ScoredPlan(
+        example.example_id,
+        example.goal,
+        prediction.sample,
+        key,
+        validity,
+        prediction.reward,
+        prediction.gated,
+    )
+
+
+def _first(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
+    """The first `count` samples of each prompt."""
+    groups: dict[str, list[ScoredPlan]] = {}
+    for plan in sorted(scored, key=lambda plan: plan.sample):
+        groups.setdefault(plan.example_id, []).append(plan)
+    short = [example_id for example_id, group in groups.items() if len(group) < count]
+    if short:
+        raise InputError(f"{short[0]!r} has fewer than {count} samples; sample more or choose among fewer.")
+    return [groups[example_id][:count] for example_id in dict.fromkeys(plan.example_id for plan in scored)]
+
+
+def _reward(plan: ScoredPlan) -> float:
+    if plan.reward is None:
+        raise InputError(f"a plan of {plan.example_id!r} has no reward; score the predictions first.")
+    return plan.reward

@@ -1,0 +1,56 @@
+"""What completes chats: the protocol that the planner asks, and an engine that replays completions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from recipe.artifacts import fingerprint
+from recipe.config import SamplingConfig
+from recipe.errors import InputError
+from recipe.progress import SILENT, Progress
+
+Chat = list[dict[str, str]]
+"""Messages with `role` and `content`, ending with the user's turn."""
+
+
+class Engine(Protocol):
+    """Anything that completes chats."""
+
+    def generate(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[str]]:
+        """`count` completions of each chat, in order; the same sampling gives the same texts."""
+        ...
+
+
+class ReplayEngine:
+    """Answers each chat with completions recorded for it, for tests and for replays without a model."""
+
+    def __init__(self, recorded: Mapping[str, Sequence[str]]) -> None:
+        self._recorded = recorded
+
+    @classmethod
+    def record(cls, chats: Sequence[Chat], completions: Sequence[Sequence[str]]) -> "ReplayEngine":
+        """An engine that gives `completions[i]` for `chats[i]`."""
+        pairs = zip(chats, completions, strict=True)
+        return cls({fingerprint(chat): tuple(texts) for chat, texts in pairs})
+
+    def generate(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[str]]:
+        """The first `count` recorded completions of each chat; raises InputError where there are fewer."""
+        with progress.task("replaying completions", total=len(chats) * count) as advance:
+            answers = []
+            for chat in chats:
+                answers.append(self._answer(chat, count))
+                advance(count)
+        return answers
+
+    def _answer(self, chat: Chat, count: int) -> list[str]:
+        texts = self._recorded.get(fingerprint(chat), ())
+        if len(texts) < count:
+            asked = chat[-1]["content"]
+            raise InputError(
+                f"{len(texts)} of {count} completions are recorded for the chat ending in {asked!r}; "
+                "record more or ask for fewer."
+            )
+        return list(texts[:count])

@@ -1,0 +1,119 @@
+"""Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
+
+One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
+`sample` (0), `text`, `reward` and `gated` are optional.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from recipe.errors import InputError
+from recipe.text import parse_plan
+from recipe.types import Example, Plan, Reward
+
+_FIELDS = ("example_id", "steps", "sample", "text", "reward", "gated")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One sampled plan for one example."""
+
+    example_id: str
+    steps: tuple[str, ...]
+    """Empty for a completion without steps."""
+    sample: int = 0
+    """Which of the samples of its example this is."""
+    text: str | None = None
+    """The raw completion, where it is known."""
+    reward: float | None = None
+    """The verifier's total, where it was asked."""
+    gated: bool | None = None
+    """Whether the verifier's gate closed."""
+
+    @classmethod
+    def of(cls, example_id: str, sample: int, text: str, reward: Reward | None = None) -> "Prediction":
+        """The prediction that a raw completion makes."""
+        plan = parse_plan(text)
+        steps = plan.steps if isinstance(plan, Plan) else ()
+        total, gated = (reward.total, reward.gated) if reward else (None, None)
+        return cls(example_id, steps, sample, text, total, gated)
+
+
+def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
+    """Write predictions as JSON lines, all or nothing; returns their number."""
+    return write_jsonl(path, map(_row, predictions))
+
+
+def read_predictions(path: Path) -> list[Prediction]:
+    """The predictions of a file, in file order.
+
+    Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong
+    kind, and for a sample that occurs twice.
+    """
+    seen: dict[tuple[str, int], int] = {}
+    predictions = []
+    for line, row in read_jsonl(path):
+        only_fields(path, line, row, _FIELDS)
+        prediction = _prediction(path, line, row)
+        key = (prediction.example_id, prediction.sample)
+        if (first := seen.setdefault(key, line)) != line:
+            problem = f"sample {key[1]} of {key[0]!r} was already given in line {first}"
+            raise InputError.at(path, problem, "number the samples of an example", line=line, field="sample")
+        predictions.append(prediction)
+    return predictions
+
+
+def _row(prediction: Prediction) -> JsonObject:
+    row: JsonObject = {
+        "example_id": prediction.example_id,
+        "sample": prediction.sample,
+        "steps": list(prediction.steps),
+    }
+    optional = {"text": prediction.text, "reward": prediction.reward, "gated": prediction.gated}
+    return row | {name: value for name, value in optional.items() if value is not None}
+
+
+def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:
+    return Prediction(
+        example_id=text_field(path, line, row, "example_id"),
+        steps=_steps(path, line, row),
+        sample=_typed(path, line, row, "sample", (int,), 0),
+        text=_typed(path, line, row, "text", (str,), None),
+        reward=_typed(path, line, row, "reward", (float, int), None),
+        gated=_typed(path, line, row, "gated", (bool,), None),
+    )
+
+
+def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
+    steps = row.get("steps")
+    if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
+        remedy = "give a list of non-empty strings, empty where the completion holds no step"
+        raise InputError.at(path, "no list of steps", remedy, line=line, field="steps")
+    return tuple(step.strip() for step in steps)
+
+
+def _typed(path: Path, line: int, row: JsonObject, field: str, kinds: tuple[type, ...], default: Any) -> Any:
+    value = row.get(field, default)
+    if value is not default and type(value) not in kinds:
+        remedy = f"give a value of kind {kinds[0].__name__}, or leave it out"
+        raise InputError.at(path, f"{value!r} is of the wrong kind", remedy, line=line, field=field)
+    return value
+
+
+def predictions_for(examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Prediction]:
+    """The predictions for these examples, in order; raises InputError when an example has none.
+
+    A mean over some of the prompts is not the mean that was asked for.
+    """
+    asked = {example.example_id for example in examples}
+    found = [prediction for prediction in predictions if prediction.example_id in asked]
+    missing = asked - {prediction.example_id for prediction in found}
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {len(asked)} examples have no prediction, first {min(missing)!r}; "
+            "plan for the same file and split."
+        )
+    return found

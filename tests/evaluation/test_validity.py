@@ -1,0 +1,154 @@
+"""Evaluation of predictions against the embedded world."""
+
+import random
+from functools import cache
+
+import pytest
+
+from recipe.errors import InputError
+from recipe.evaluation.validity import (
+    ScoredPlan,
+    best_of,
+    differences,
+    line_statuses,
+    plan_lengths,
+    prompt_means,
+    reranking,
+    score_predictions,
+    summarise,
+)
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
+from recipe.world.graph import World
+from recipe.world.load import load_world
+from recipe.world.validity import score_plan
+
+world = cache(load_world)
+
+
+def cases(loaded: World, count: int = 6) -> list[Example]:
+    """Examples of the first goals, cut after two steps of a random valid order."""
+    rng = random.Random(0)
+    built = []
+    for number, goal in enumerate(list(loaded.goals)[:count]):
+        texts = [loaded.label(step, rng) for step in loaded.graph(goal).draw(rng)]
+        built.append(Example(f"e{number}", "world", "v", goal, tuple(texts[:2]), tuple(texts[2:]), 2))
+    return built
+
+
+def gold(examples: list[Example], **kept: float) -> list[Prediction]:
+    return [Prediction(example.example_id, example.continuation, **kept) for example in examples]  # type: ignore[arg-type]
+
+
+def test_gold_plans_are_perfect() -> None:
+    examples = cases(world())
+    means = prompt_means(score_predictions(world(), examples, gold(examples)))
+    for name, expected in {
+        "score": 1,
+        "perfect": 1,
+        "order": 1,
+        "repeats": 0,
+        "alien": 0,
+        "malformed": 0,
+    }.items():
+        assert means.values[name].tolist() == [expected] * len(examples)
+    assert "reward" not in means.values
+    assert "distinct" not in means.values
+
+
+def test_scores_are_those_of_the_world() -> None:
+    examples = cases(world())
+    halves = [Prediction(one.example_id, one.continuation[::-1]) for one in examples]
+    for example, plan in zip(examples, score_predictions(world(), examples, halves), strict=True):
+        direct = score_plan(world(), example.goal, example.history, example.continuation[::-1])
+        assert plan.validity == direct
+
+
+def test_a_completion_without_steps_scores_nothing_and_is_counted() -> None:
+    [example] = cases(world(), 1)
+    [plan] = score_predictions(world(), [example], [Prediction(example.example_id, ())])
+    assert (plan.metrics()["score"], plan.metrics()["malformed"]) == (0, 1)
+
+
+def test_an_unknown_example_is_named() -> None:
+    with pytest.raises(InputError, match="'nobody'"):
+        score_predictions(world(), cases(world(), 1), [Prediction("nobody", ("x",))])
+
+
+def test_samples_are_averaged_within_prompts_first() -> None:
+    first, second = cases(world(), 2)
+    predictions = [
+        Prediction(first.example_id, first.continuation),
+        Prediction(second.example_id, second.continuation, 0),
+        Prediction(second.example_id, (), 1),
+        Prediction(second.example_id, (), 2),
+    ]
+    scores = summarise("test", "base", prompt_means(score_predictions(world(), [first, second], predictions)))
+    assert scores.metrics["score"].mean == pytest.approx((1 + 1 / 3) / 2)
+    assert (scores.prompts, scores.samples, scores.metrics["score"].clusters) == (2, 1, 2)
+
+
+def test_distinct_plans_ignore_wording() -> None:
+    [example] = cases(world(), 1)
+    shouted = tuple(step.upper() for step in example.continuation)
+    plans = [Prediction(example.example_id, shouted if n % 2 else example.continuation, n) for n in range(9)]
+    plans.append(Prediction(example.example_id, example.continuation[:1], 9))
+    assert prompt_means(score_predictions(world(), [example], plans)).values["distinct"].tolist() == [2]
+
+
+def test_paired_differences_need_equal_prompts_in_any_order() -> None:
+    examples = cases(world())
+    best = prompt_means(score_predictions(world(), examples, gold(examples)))
+    worst = prompt_means(
+        score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]])
+    )
+    found = {one.metric: one for one in differences("test", "gold", best, "empty", worst)}
+    assert found["score"].value.mean == 1
+    assert found["score"].value.low == 1
+    assert found["repeats"].value.mean == 0
+    fewer = prompt_means(score_predictions(world(), examples[1:], gold(examples[1:])))
+    with pytest.raises(InputError, match="different prompts"):
+        differences("test", "gold", best, "fewer", fewer)
+
+
+def scored(rewards: list[float]) -> list[ScoredPlan]:
+    [example] = cases(world(), 1)
+    steps = [example.continuation[: n + 1] for n in range(len(rewards))]
+    pairs = enumerate(zip(steps, rewards, strict=True))
+    predictions = [Prediction(example.example_id, plan, n, reward=reward) for n, (plan, reward) in pairs]
+    return score_predictions(world(), [example], predictions)
+
+
+def test_best_of_n_lies_between_mean_and_oracle_and_takes_the_first_of_equals() -> None:
+    plans = scored([0.1, 0.5, 0.5, 0.9])
+    assert [plan.sample for plan in best_of(plans, 3)] == [1]
+    found = reranking("test", "base", plans, 3)
+    quality = [plan.validity.score for plan in plans[:3]]
+    assert found.mean.mean == pytest.approx(sum(quality) / 3)
+    assert found.best.mean == quality[1]
+    assert found.oracle.mean == max(quality)
+    with pytest.raises(InputError, match="fewer than 5 samples"):
+        best_of(plans, 5)
+
+
+def test_choosing_needs_rewards() -> None:
+    [example] = cases(world(), 1)
+    with pytest.raises(InputError, match="has no reward"):
+        best_of(score_predictions(world(), [example], gold([example])), 1)
+
+
+def test_lengths_count_plans_by_steps() -> None:
+    assert plan_lengths("test", "base", scored([0, 0, 0])).counts == (0, 1, 1, 1)
+
+
+def test_lines_are_told_apart() -> None:
+    loaded = world()
+    graph = loaded.graph("make tea") if "make tea" in loaded.goals else next(iter(loaded.goals.values()))
+    order = list(graph.draw(random.Random(1), 0.0))
+    texts = {step: loaded.wordings[step][0] for step in order}
+    late = next(step for step in order[1:] if graph.before(step, set(order)) - {order[0]})
+    steps = [texts[order[0]], texts[late], texts[late], "sing a song about the moon"]
+    lines = line_statuses(loaded, graph.goal, [texts[order[0]]], steps)
+    assert [line.status for line in lines] == ["repeat", "out-of-order", "repeat", "alien"]
+    whole = line_statuses(loaded, graph.goal, [], [texts[step] for step in order])
+    assert {line.status for line in whole} == {"valid"}

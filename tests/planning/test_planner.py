@@ -1,0 +1,125 @@
+"""Planner, replay, re-ranking and prediction files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.errors import InputError
+from recipe.planning.engines import ReplayEngine
+from recipe.planning.planner import Planner, Request
+from recipe.planning.predictions import Prediction, predictions_for, read_predictions, write_predictions
+from recipe.planning.rerank import rerank, reward_predictions
+from recipe.text import planner_messages
+from recipe.types import Example, Malformed, Plan, Reward
+
+TEA = Request("make tea", ("boil water",))
+RICE = Request("boil rice")
+
+
+def example(example_id: str, request: Request = TEA) -> Example:
+    return Example(example_id, "toy", "v", request.goal, request.history, ("steep the tea",), 1)
+
+
+def recorded(*pairs: tuple[Request, list[str]]) -> Planner:
+    chats = [planner_messages(request.goal, request.history) for request, _ in pairs]
+    return Planner(ReplayEngine.record(chats, [texts for _, texts in pairs]))
+
+
+class LengthScorer:
+    """Rewards a continuation with its number of steps."""
+
+    def score(
+        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
+    ) -> list[Reward]:
+        return [
+            Reward(float(len(steps)), 0.0, 0.0, 0.0, not steps, len(steps), (), None)
+            for steps in continuations
+        ]
+
+
+def test_plans_come_back_by_request_and_sample() -> None:
+    planner = recorded((TEA, ["1. Steep\n2. Pour", ""]), (RICE, ["Rinse rice", "1. Boil"]))
+    [tea, rice] = planner.plan([TEA, RICE], count=2)
+    assert tea == [Plan(("Steep", "Pour")), Malformed("the completion is empty", "")]
+    assert rice == [Plan(("Rinse rice",)), Plan(("Boil",))]
+
+
+def test_replay_says_what_is_missing() -> None:
+    with pytest.raises(InputError, match="1 of 2 completions are recorded"):
+        recorded((TEA, ["1. Steep"])).plan([TEA], count=2)
+    with pytest.raises(InputError, match="0 of 1"):
+        recorded((TEA, ["1. Steep"])).plan([RICE])
+
+
+@pytest.mark.parametrize(("goal", "history"), [("", ()), ("  ", ()), ("make tea", ("boil", " "))])
+def test_empty_requests_are_refused(goal: str, history: tuple[str, ...]) -> None:
+    with pytest.raises(InputError, match="empty"):
+        Request(goal, history)
+
+
+def test_at_least_one_plan_is_asked_for() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        recorded((TEA, [])).plan([TEA], count=0)
+
+
+def test_best_of_n_takes_the_highest_and_the_earliest_of_equals() -> None:
+    plans: list[Plan | Malformed] = [Plan(("a",)), Plan(("b", "c")), Malformed("empty", ""), Plan(("d", "e"))]
+    [ranked] = rerank(LengthScorer(), [TEA], [plans])
+    assert ranked.best == 1
+    assert ranked.chosen == plans[1]
+    assert ranked.order == (1, 3, 0, 2)
+    assert [reward.total for reward in ranked.rewards] == [1, 2, 0, 2]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_order_starts_with_the_best_and_is_stable(lengths: list[int]) -> None:
+    [ranked] = rerank(LengthScorer(), [TEA], [[Plan(("x",) * length) for length in lengths]])
+    assert ranked.order[0] == ranked.best
+    assert ranked.order == tuple(sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)))
+
+
+def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
+    planner = recorded((TEA, ["1. Steep\n2. Pour", ""]))
+    predictions = planner.predict([example("t1")], count=2)
+    rewarded = reward_predictions(LengthScorer(), [example("t1")], predictions)
+    assert [(one.steps, one.reward, one.gated) for one in rewarded] == [
+        (("Steep", "Pour"), 2.0, False),
+        ((), 0.0, True),
+    ]
+    file = tmp_path / "predictions.jsonl"
+    assert write_predictions(file, rewarded) == 2
+    assert read_predictions(file) == rewarded
+
+
+def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text('{"example_id": "t1", "steps": ["Steep"]}\n')
+    assert read_predictions(file) == [Prediction("t1", ("Steep",))]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"example_id": "t1"}', "line 1, field 'steps'"),
+        ('{"example_id": "t1", "steps": [" "]}', "field 'steps'"),
+        ('{"steps": []}', "field 'example_id'"),
+        ('{"example_id": "t1", "steps": [], "sample": "0"}', "field 'sample'"),
+        ('{"example_id": "t1", "steps": [], "rewrd": 1}', "'reward'"),
+        ('{"example_id": "t1", "steps": []}\n{"example_id": "t1", "steps": []}', "line 2, field 'sample'"),
+    ],
+)
+def test_a_bad_prediction_is_located(tmp_path: Path, row: str, message: str) -> None:
+    file = tmp_path / "p.jsonl"
+    file.write_text(row + "\n")
+    with pytest.raises(InputError, match=message):
+        read_predictions(file)
+
+
+def test_every_example_needs_a_prediction() -> None:
+    predictions = [Prediction("a", ("x",)), Prediction("b", ("y",))]
+    assert predictions_for([example("a")], predictions) == predictions[:1]
+    with pytest.raises(InputError, match="1 of 2 examples have no prediction, first 'c'"):
+        predictions_for([example("a"), example("c")], predictions)
