@@ -110,7 +110,7 @@ class Verifier:
         return Explanation(reward, narration, ground_steps(h, plan, narration, W, self._config.gap))
 
     def _reward_alone(self, h: Steps, plan: Steps) -> Reward:
-        """The reward where a continuation has its own pool: `full`, `own`, and all where h is empty."""
+        """The reward where a continuation has its own pool: `full`, `own`, and wherever h is empty."""
         panel = self._panel(self._pool(h + plan), h, [plan])
         if self._config.pool == "own" and h:
             return self._reward(panel, 1, self._panel(self._pool(h), h, []).highest(0), plan)

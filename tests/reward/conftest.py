@@ -1,0 +1,84 @@
+"""A corpus in memory, so that the verifier is tested against the equations and nothing else."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recipe.alignment.reference import monotone_coverage
+from recipe.corpus.encoders import HashEncoder
+from recipe.types import Hit, Narration, Segment
+
+TALKS = {
+    "tea": [
+        "boil the water",
+        "warm the pot",
+        "put tea leaves in the pot",
+        "pour the water",
+        "wait five minutes",
+    ],
+    "eggs": [
+        "crack two eggs",
+        "whisk the eggs with milk",
+        "melt butter in a pan",
+        "pour the eggs",
+        "stir slowly",
+    ],
+    "tyre": [
+        "lift the car",
+        "remove the bolts",
+        "take off the wheel",
+        "mount the spare wheel",
+        "lower the car",
+    ],
+    "toast": ["slice the bread", "toast the bread", "melt butter in a pan", "spread butter on the toast"],
+    "chat": ["hello everyone and welcome back"],
+}
+
+
+class CountingEncoder(HashEncoder):
+    """Remembers what it was asked to encode."""
+
+    def __init__(self) -> None:
+        super().__init__(128)
+        self.calls: list[list[str]] = []
+
+    def encode(self, texts: Sequence[str], *_: object) -> NDArray[np.float32]:  # type: ignore[override]
+        self.calls.append(list(texts))
+        return super().encode(texts)
+
+
+class MemoryCorpus:
+    def __init__(self, talks: dict[str, list[str]]) -> None:
+        self.encoder = CountingEncoder()
+        self.narrations = [
+            Narration(
+                name,
+                tuple(Segment(text, 10.0 * k, 10.0 * k + 8) for k, text in enumerate(texts)),
+                name.title(),
+            )
+            for name, texts in talks.items()
+        ]
+        self.vectors = [HashEncoder(128).encode(texts) for texts in talks.values()]
+        self.searches = 0
+
+    def __len__(self) -> int:
+        return len(self.narrations)
+
+    def narration(self, index: int) -> Narration:
+        return self.narrations[index]
+
+    def embeddings(self, index: int) -> NDArray[np.float32]:
+        return self.vectors[index]
+
+    def search_vectors(self, queries: NDArray[np.float32], k: int) -> list[Hit]:
+        self.searches += 1
+        scores = [monotone_coverage(queries @ vectors.T) for vectors in self.vectors]
+        order = sorted(range(len(scores)), key=lambda n: -scores[n])
+        return [Hit(n, scores[n]) for n in order[:k]]
+
+
+@pytest.fixture
+def corpus() -> MemoryCorpus:
+    return MemoryCorpus(TALKS)

@@ -1,0 +1,75 @@
+"""The reward's equations against closed forms, golden values and their own shape."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.config import RewardConfig
+from recipe.reward.paper import paper_reward
+
+PAPER = RewardConfig()
+scores = st.floats(1e-6, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("history", "full", "rho", "total"),
+    [
+        (0.0, 0.5, 0.5, 0.5),
+        (0.5, 0.75, 0.5, 0.75),
+        (0.5, 0.525, 0.05, -0.1),
+        (0.5, 0.5, 0.0, -0.2),
+        (0.5, 0.1, -0.8, -1.0),
+        (1.0, 1.0, 0.0, -0.2),
+        (1.0, 0.5, -0.5 / 1e-6, -1.0),
+    ],
+)
+def test_closed_forms(history: float, full: float, rho: float, total: float) -> None:
+    parts = paper_reward(history, full, PAPER)
+    assert parts.rho == pytest.approx(rho)
+    assert parts.total == pytest.approx(total)
+    assert parts.gated == (rho < PAPER.tau)
+
+
+def test_the_gate_opens_at_tau_itself() -> None:
+    config = RewardConfig(tau=0.25)
+    assert paper_reward(0.0, 0.25, config).total == 0.25
+    assert paper_reward(0.0, 0.2499, config).total == pytest.approx(-0.0002)
+
+
+@given(scores, scores)
+def test_the_reward_is_positive_above_the_gate_and_a_bounded_penalty_below(
+    history: float, full: float
+) -> None:
+    parts = paper_reward(history, full, PAPER)
+    assert -1 <= parts.total <= 1
+    assert parts.total == (parts.total if parts.gated else full)
+    assert (parts.total <= 0) == parts.gated
+
+
+@given(scores, scores, scores)
+def test_the_reward_rises_with_the_alignment_of_the_whole(history: float, low: float, high: float) -> None:
+    low, high = sorted((low, high))
+    assert paper_reward(history, low, PAPER).total <= paper_reward(history, high, PAPER).total
+
+
+def test_ablations() -> None:
+    assert paper_reward(0.5, 0.52, RewardConfig(gate=False)).total == 0.52
+    assert not paper_reward(0.5, 0.52, RewardConfig(gate=False)).gated
+    unrelative = paper_reward(0.5, 0.65, RewardConfig(relative_progress=False))
+    assert (unrelative.rho, unrelative.total) == (pytest.approx(0.15), 0.65)
+    without_baseline = paper_reward(0.5, 0.52, RewardConfig(history_baseline=False))
+    assert without_baseline == (0.0, 0.52, False, 0.52)
+
+
+def test_golden_values(shared_golden: Path) -> None:
+    cases = [
+        case for case in json.loads((shared_golden / "alignment.json").read_text())["cases"] if "rho" in case
+    ]
+    assert cases
+    for case in cases:
+        parts = paper_reward(case["nw_history_score"], case["nw_score"], PAPER)
+        assert parts.rho == pytest.approx(case["rho"], abs=1e-12)
+        assert parts.total == pytest.approx(case["reward"], abs=1e-12)

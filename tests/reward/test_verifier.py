@@ -1,0 +1,176 @@
+"""The verifier against the equations spelt out for one completion at a time."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recipe.alignment import backends
+from recipe.alignment.reference import monotone_coverage, needleman_wunsch
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.encoders import HashEncoder
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, InputError
+from recipe.reward.paper import paper_reward
+from recipe.reward.verifier import Verifier
+from recipe.types import Hit
+
+HISTORY = ["boil some water", "warm up the pot"]
+PLANS = [
+    ["put tea leaves in the pot", "pour the water", "wait"],
+    ["whisk the eggs", "melt the butter"],
+    ["warm the pot"],
+    ["take off the wheel", "lower the car", "stir", "toast bread", "say hello"],
+]
+ABLATIONS = ["stage2", "history_baseline", "relative_progress", "gate"]
+
+
+def expected_total(corpus: Any, config: RewardConfig, history: list[str], plan: list[str]) -> float:
+    """Equations 1 to 8 for one completion, without any sharing."""
+
+    def similarities(steps: list[str], narration: int) -> Any:
+        return HashEncoder(128).encode(steps) @ corpus.embeddings(narration).T
+
+    def pool(steps: list[str]) -> list[int]:
+        vectors = HashEncoder(128).encode(steps)
+        return [hit.narration for hit in corpus.search_vectors(vectors, config.pool_size)] if steps else []
+
+    def aligned(steps: list[str], narrations: list[int]) -> float:
+        if not steps:
+            return 0.0
+        if not config.stage2:
+            return max(monotone_coverage(similarities(steps, n)) for n in narrations)
+        return max(needleman_wunsch(similarities(steps, n), config.gap).score for n in narrations)
+
+    full = history + plan
+    of_full = pool(history) if config.pool == "history" and history else pool(full)
+    of_history = pool(history) if config.pool == "own" else of_full
+    return paper_reward(aligned(history, of_history), aligned(full, of_full), config).total
+
+
+@pytest.mark.parametrize("backend", list(backends.BACKENDS))
+@pytest.mark.parametrize("pool", ["history", "full", "own"])
+@pytest.mark.parametrize("off", [None, *ABLATIONS])
+@pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "no history"])
+def test_every_reading_and_ablation_is_the_equations(
+    corpus: Any, backend: str, pool: str, off: str | None, history: list[str]
+) -> None:
+    if backend not in backends.available():
+        pytest.skip(f"the packages of backend {backend} are not installed")
+    config = RewardConfig.model_validate({"pool": pool, "pool_size": 2} | ({off: False} if off else {}))
+    rewards = Verifier(corpus, config, backend=backend).score(history, [*PLANS, []], "make tea")
+    for reward, plan in zip(rewards, [*PLANS, []], strict=True):
+        assert reward.total == pytest.approx(expected_total(corpus, config, history, plan), abs=1e-5)
+        assert reward.steps == len(plan)
+
+
+def test_parts_are_consistent(corpus: Any) -> None:
+    verifier = Verifier(corpus, RewardConfig(pool_size=3))
+    good, *_, wrong = verifier.score(HISTORY, PLANS, "make tea")
+    assert good.total == good.aligned_full > 0
+    assert not good.gated
+    assert corpus.narration(good.best_narration).video_id == "tea"
+    assert [hit.score for hit in good.pool] == sorted((hit.score for hit in good.pool), reverse=True)
+    assert len(good.pool) == 3
+    assert wrong.gated
+    assert wrong.total < 0
+    assert wrong.aligned_history == good.aligned_history
+
+
+def test_a_completion_without_steps_follows_the_formula(corpus: Any) -> None:
+    [reward] = Verifier(corpus).score(HISTORY, [[]], "make tea")
+    assert reward.rho == 0
+    assert reward.total == pytest.approx(-0.2)
+    [nothing] = Verifier(corpus).score([], [[]], "make tea")
+    assert nothing.total == pytest.approx(-0.2)
+    assert nothing.best_narration is None
+    assert nothing.pool == ()
+
+
+def test_no_continuations_have_no_rewards(corpus: Any) -> None:
+    assert Verifier(corpus).score(HISTORY, [], "make tea") == []
+
+
+def test_a_reward_does_not_depend_on_its_group(corpus: Any) -> None:
+    verifier = Verifier(corpus)
+    together = verifier.score(HISTORY, PLANS, "make tea")
+    for reward, plan in zip(together, PLANS, strict=True):
+        assert verifier.score(HISTORY, [plan], "make tea")[0].total == pytest.approx(reward.total, abs=1e-6)
+
+
+def test_a_history_is_searched_once_and_a_step_encoded_once(corpus: Any) -> None:
+    verifier = Verifier(corpus)
+    for _ in range(3):
+        verifier.score(HISTORY, PLANS, "make tea")
+    assert corpus.searches == 1
+    assert len(corpus.encoder.calls) == 1
+    assert len(corpus.encoder.calls[0]) == len({*HISTORY, *(step for plan in PLANS for step in plan)})
+
+
+def test_threads_share_a_verifier(corpus: Any) -> None:
+    verifier = Verifier(corpus)
+    expected = verifier.score(HISTORY, PLANS, "make tea")
+    fresh = Verifier(corpus)
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(lambda _: fresh.score(HISTORY, PLANS, "make tea"), range(16)))
+    assert all(result == expected for result in results)
+
+
+def test_explanation_shows_the_segment_of_each_step(corpus: Any) -> None:
+    plan = ["put tea leaves in the pot", "juggle", "wait five minutes"]
+    explanation = Verifier(corpus).explain(HISTORY, plan, "make tea")
+    assert explanation.narration is not None
+    assert explanation.narration.video_id == "tea"
+    assert [step.text for step in explanation.steps] == HISTORY + plan
+    assert [step.in_history for step in explanation.steps] == [True, True, False, False, False]
+    grounded = explanation.steps[2]
+    assert grounded.segment == explanation.narration.segments[2]
+    assert grounded.index == 2
+    assert grounded.similarity == pytest.approx(1.0, abs=1e-5)
+    indices = [step.index for step in explanation.steps if step.index is not None]
+    assert indices == sorted(set(indices))
+    assert explanation.reward == Verifier(corpus).score(HISTORY, [plan], "make tea")[0]
+
+
+def test_a_skipped_step_has_no_segment(corpus: Any) -> None:
+    explanation = Verifier(corpus, RewardConfig(pool="full")).explain(
+        [], ["hello everyone", "xyzzy"], "greet"
+    )
+    skipped = [step for step in explanation.steps if step.segment is None]
+    assert [(step.index, step.similarity) for step in skipped] == [(None, None)] * len(skipped)
+    assert len(explanation.steps) == 2
+
+
+def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
+    explanation = Verifier(corpus).explain([], [], "make tea")
+    assert (explanation.narration, explanation.steps) == (None, ())
+
+
+def test_a_broken_corpus_is_an_error_and_not_a_number(corpus: Any) -> None:
+    corpus.vectors[0] = np.full_like(corpus.vectors[0], np.nan)
+    corpus.search_vectors = lambda queries, k: [Hit(0, 0.5)]
+    with pytest.raises(ComputeError, match="recipe corpus verify"):
+        Verifier(corpus).score(HISTORY, PLANS, "make tea")
+
+
+def test_unusable_steps_are_refused(corpus: Any) -> None:
+    with pytest.raises(InputError, match="not one text"):
+        Verifier(corpus).score("boil the water", PLANS, "make tea")
+    with pytest.raises(InputError, match="step is empty"):
+        Verifier(corpus).score(HISTORY, [["pour", " "]], "make tea")
+
+
+def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> None:
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"), shard_size=2)
+    build_corpus(corpus.narrations, tmp_path / "corpus", config)
+    on_disk = Verifier(Corpus.open(tmp_path / "corpus"), RewardConfig(pool_size=3))
+    in_memory = Verifier(corpus, RewardConfig(pool_size=3))
+    for stored, exact in zip(
+        on_disk.score(HISTORY, PLANS, "make tea"), in_memory.score(HISTORY, PLANS, "make tea"), strict=True
+    ):
+        assert stored.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
+        assert stored.best_narration == exact.best_narration
+    assert on_disk.explain(HISTORY, PLANS[0], "make tea").narration == corpus.narration(0)
