@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+
 from recipe import config
 from recipe.cli import app
 
@@ -32,7 +33,14 @@ def commands(command: Any, path: str) -> list[str]:
 
 def settings(kind: type[config.Settings]) -> list[str]:
     """One table of a settings class: key, default, meaning."""
-    rows = [f"### {kind.__name__}", "", inspect.getdoc(kind) or "", "", "| key | default | meaning |", "| --- | --- | --- |"]
+    rows = [
+        f"### {kind.__name__}",
+        "",
+        inspect.getdoc(kind) or "",
+        "",
+        "| key | default | meaning |",
+        "| --- | --- | --- |",
+    ]
     for name, field in kind.model_fields.items():
         default = "required" if field.is_required() else f"`{field.default!r}`"
         rows.append(f"| `{name}` | {_cell(default)} | {_cell(field.description or '')} |")
@@ -48,7 +56,12 @@ def render() -> str:
     kinds = [k for k in kinds if k is not config.Settings and k.__module__ == "recipe.config"]
     lines = ["# Reference", "", "Generated from the code by `docs/reference.py`.", "", "## Commands", ""]
     lines += commands(typer.main.get_command(app), "recipe")
-    lines += ["## Settings", "", "Keys of the TOML files; an unknown key is an error that names the nearest known one.", ""]
+    lines += [
+        "## Settings",
+        "",
+        "Keys of the TOML files; an unknown key is an error that names the nearest known one.",
+        "",
+    ]
     lines += [line for kind in kinds for line in settings(kind)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,12 +1,12 @@
 """Every error a user can meet, as one tree.
 
-    RecipeError            the base: one clear sentence, exit code 1
-    |- InputError          a file, a line or a value that the user gave cannot be used
-    |- ConfigError         a config file or option that does not validate
-    |- CorpusError         a corpus folder that is damaged, incomplete or of another format
-    |  `- EncoderMismatch  a corpus built with another encoder than the one asked for
-    |- MissingExtra        a feature whose optional packages are not installed
-    `- ComputeError        a result that could not be computed: never turned into a number
+RecipeError            the base: one clear sentence, exit code 1
+|- InputError          a file, a line or a value that the user gave cannot be used
+|- ConfigError         a config file or option that does not validate
+|- CorpusError         a corpus folder that is damaged, incomplete or of another format
+|  `- EncoderMismatch  a corpus built with another encoder than the one asked for
+|- MissingExtra        a feature whose optional packages are not installed
+`- ComputeError        a result that could not be computed: never turned into a number
 """
 
 from pathlib import Path
@@ -56,7 +56,4 @@ class MissingExtra(RecipeError):
         self.feature, self.extra = feature, extra
 
     def __str__(self) -> str:
-        return (
-            f"{self.feature} needs packages that are not installed; "
-            f"run: pip install 'recipe-planner[{self.extra}]'."
-        )
+        return f"{self.feature} needs packages that are not installed; run: pip install 'recipe-planner[{self.extra}]'."

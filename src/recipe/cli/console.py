@@ -22,7 +22,7 @@ from recipe.errors import RecipeError
 from recipe.progress import Advance, LogLines, Progress
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells report it."""
+"""Exit code after Ctrl-C, as shells report it and as Typer turns it into."""
 
 out = Console()
 err = Console(stderr=True)
@@ -87,7 +87,8 @@ def run(app: typer.Typer) -> int:
     except RecipeError as error:
         err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return error.exit_code
-    except KeyboardInterrupt:
-        err.print("interrupted: finished work is kept; the same command goes on from there.")
-        return INTERRUPTED
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            err.print("interrupted: finished work is kept; the same command goes on from there.")
+        raise
     return 0

@@ -1,0 +1,57 @@
+"""Where a report's figures come from: versions, settings, data."""
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recipe.artifacts import read_jsonl
+from recipe.corpus.store import Corpus
+from recipe.evaluation.results import Provenance
+from recipe.experiments.settings import ExperimentConfig
+from recipe.experiments.stages import DOCUMENTS, TEST, TRAIN
+
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
+
+
+def provenance(run_dir: Path, config: ExperimentConfig, corpus: Corpus) -> Provenance:
+    """What it takes to run an experiment again."""
+    counts = {"base planner": DOCUMENTS, "training": TRAIN, "test": TEST}
+    held = {name: sum(1 for _ in read_jsonl(run_dir / path)) for name, path in counts.items()}
+    manifest = corpus.manifest
+    narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
+    return Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seeds=(config.seed,),
+        versions={"python": platform.python_version(), **_versions()},
+        device=f"{'CUDA' if torch.cuda.is_available() else 'CPU'}, {os.cpu_count()} cores",
+        settings=_settings(config),
+        data={name: f"{count} examples" for name, count in held.items()}
+        | {"verification corpus": f"{narrated}, encoder {manifest['encoder']['name']}"},
+    )
+
+
+def _settings(config: ExperimentConfig) -> dict[str, str]:
+    sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
+    parts: dict[str, Mapping[str, Any]] = {
+        "base planner": config.base,
+        "SFT": config.sft,
+        "GRPO": config.grpo,
+        "sampling": {**sampling, "samples": config.samples},
+    }
+    return {name: ", ".join(f"{key} {value}" for key, value in part.items()) for name, part in parts.items()}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,193 @@
+"""From what an experiment's stages left behind to its results, and from those to the report."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TypeVar
+
+from recipe.artifacts import read_jsonl
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.data.examples import read_examples
+from recipe.evaluation import results
+from recipe.evaluation.report import write_html
+from recipe.evaluation.validity import (
+    ScoredPlan,
+    best_of,
+    differences,
+    line_statuses,
+    plan_lengths,
+    prompt_means,
+    reranking,
+    score_predictions,
+    summarise,
+)
+from recipe.experiments.findings import caveats, summary
+from recipe.experiments.hand_made import mean_parts, read_hand_made
+from recipe.experiments.provenance import provenance
+from recipe.experiments.schedule import stage_seconds
+from recipe.experiments.settings import ExperimentConfig, WorldSource
+from recipe.experiments.stages import CORPUS, REGIMES, TEST, predictions_path
+from recipe.planning.predictions import read_predictions
+from recipe.progress import Progress
+from recipe.reward.verifier import Verifier
+from recipe.types import Example
+from recipe.world.graph import World
+from recipe.world.load import load_world
+from recipe.world.validity import score_plan
+
+Value = TypeVar("Value")
+
+BASE, TRAINED = "base", "RL"
+STAGES = {
+    "data": "draw the data",
+    "corpus": "build the corpus",
+    "base": "train the base planner",
+    "sft": "SFT",
+    "grpo": "GRPO",
+    "plans-base": "plans of the base",
+    "plans-sft": "plans after SFT",
+    "plans-grpo": "plans after RL",
+    "hand-made": "hand-made plans",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSettings:
+    """What the report is about."""
+
+    config: ExperimentConfig
+    reward: RewardConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Test prompts and the scored plans of every regime, by split."""
+
+    examples: Mapping[str, Sequence[Example]]
+    plans: Mapping[str, Mapping[str, Sequence[ScoredPlan]]]
+    """Split to regime to plans."""
+    world: World | None
+
+
+def write_report(run_dir: Path, settings: ReportSettings, progress: Progress) -> None:
+    """Write `report.json` and `report.html`."""
+    with progress.task("writing the report", 3) as advance:
+        measured = measure(run_dir, settings)
+        advance(1)
+        found = collect(run_dir, settings, measured)
+        results.save_results(run_dir / "report.json", found)
+        advance(1)
+        write_html(found, run_dir / "report.html")
+        advance(1)
+
+
+def measure(run_dir: Path, settings: ReportSettings) -> Measured:
+    """Every sampled plan with its reward and, on the world, its exact validity."""
+    config = settings.config
+    world = load_world() if isinstance(config.source, WorldSource) else None
+    examples = read_examples(run_dir / TEST)
+    splits = {split: [e for e in examples if e.split == split] for split in dict.fromkeys(e.split for e in examples)}
+    split_of = {example.example_id: example.split for example in examples}
+    plans: dict[str, dict[str, Sequence[ScoredPlan]]] = {split: {} for split in splits}
+    for regime in REGIMES:
+        scored = score_predictions(world, examples, read_predictions(predictions_path(run_dir, regime)))
+        for split, own in plans.items():
+            own[regime] = [plan for plan in scored if split_of[plan.example_id] == split]
+    for own in plans.values():
+        own[best_name(config.best_of)] = best_of(own[BASE], config.best_of)
+    return Measured(splits, plans, world)
+
+
+def best_name(count: int) -> str:
+    """The regime of taking the verifier's choice among the base's first samples."""
+    return f"best of {count}"
+
+
+def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> results.Results:
+    """All parts of the report."""
+    config, seed = settings.config, settings.config.seed
+    metric = "score" if measured.world is not None else "reward"
+    means = {
+        split: {regime: prompt_means(plans) for regime, plans in own.items()} for split, own in measured.plans.items()
+    }
+    corpus = Corpus.open(run_dir / CORPUS)
+    seconds = stage_seconds(run_dir)
+    found = results.Results(
+        title=config.title,
+        provenance=provenance(run_dir, config, corpus),
+        stages=tuple(results.Stage(STAGES[name], seconds[name]) for name in STAGES if name in seconds),
+        scores=tuple(summarise(split, regime, mean, seed) for split, regime, mean in _flat(means)),
+        differences=tuple(
+            difference
+            for split, regime, mean in _flat(means)
+            if regime != BASE
+            for difference in differences(split, regime, mean, BASE, means[split][BASE], seed)
+        ),
+        curves=(curve(run_dir, measured.world, seed),),
+        rerankings=tuple(
+            reranking(split, BASE, own[BASE], config.best_of, metric, seed) for split, own in measured.plans.items()
+        ),
+        lengths=tuple(plan_lengths(split, regime, plans) for split, regime, plans in _flat(measured.plans)),
+        prompts=tuple(_shown(run_dir, config, measured, Verifier(corpus, settings.reward))),
+        hand_made=read_hand_made(run_dir),
+    )
+    return replace(found, summary=summary(found, training_rows(run_dir)), caveats=caveats(config))
+
+
+def curve(run_dir: Path, world: World | None, seed: int) -> results.Curve:
+    """The GRPO run step by step, with the exact validity of its own roll-outs where it is known."""
+    rows = training_rows(run_dir)
+    fields = {"reward": "reward", "length": "steps", "kl": "kl", "gated": "gated", "clipped": "clipped_ratio"}
+    series = {name: tuple(row.get(field) for row in rows) for name, field in fields.items()}
+    if world is not None:
+        series["validity"] = tuple(_rollout_validity(run_dir, row["step"], world) for row in rows)
+    return results.Curve(TRAINED, tuple(row["step"] for row in rows), series, seed)
+
+
+def training_rows(run_dir: Path) -> list[dict[str, Any]]:
+    """Metrics of the GRPO run, one row a step."""
+    return [row for _, row in read_jsonl(run_dir / "grpo" / "metrics.jsonl")]
+
+
+def _flat(table: Mapping[str, Mapping[str, Value]]) -> list[tuple[str, str, Value]]:
+    return [(split, regime, value) for split, own in table.items() for regime, value in own.items()]
+
+
+def _rollout_validity(run_dir: Path, step: int, world: World) -> float:
+    rows = [row for _, row in read_jsonl(run_dir / "grpo" / "completions" / f"step-{step:05d}.jsonl")]
+    return fmean(score_plan(world, row["goal"], row["history"], row["plan"]).score for row in rows)
+
+
+def _shown(
+    run_dir: Path, config: ExperimentConfig, measured: Measured, verifier: Verifier
+) -> Iterator[results.ShownPrompt]:
+    """Evenly spaced prompts of each split: the reference, each regime's first sample, the verifier's choice."""
+    sampled = {
+        (regime, prediction.example_id, prediction.sample): prediction.steps
+        for regime in REGIMES
+        for prediction in read_predictions(predictions_path(run_dir, regime))
+    }
+    best = best_name(config.best_of)
+    for split, examples in measured.examples.items():
+        chosen = {plan.example_id: plan.sample for plan in measured.plans[split][best]}
+        for example in examples[:: max(1, len(examples) // config.shown)][: config.shown]:
+            plans = {"reference": example.continuation}
+            plans |= {regime: sampled[regime, example.example_id, 0] for regime in REGIMES}
+            plans[best] = sampled[BASE, example.example_id, chosen[example.example_id]]
+            yield _shown_prompt(split, example, plans, measured.world, verifier)
+
+
+def _shown_prompt(
+    split: str, example: Example, plans: Mapping[str, Sequence[str]], world: World | None, verifier: Verifier
+) -> results.ShownPrompt:
+    rewards = verifier.score(example.history, list(plans.values()), example.goal)
+    shown = []
+    for (regime, steps), reward in zip(plans.items(), rewards, strict=True):
+        lines, validity = tuple(results.Line(step) for step in steps), None
+        if world is not None:
+            lines = line_statuses(world, example.goal, example.history, steps)
+            validity = score_plan(world, example.goal, example.history, steps).score
+        shown.append(results.ShownPlan(regime, lines, validity, mean_parts([reward])))
+    return results.ShownPrompt(split, example.goal, example.history, tuple(shown))
