@@ -99,9 +99,7 @@ def test_distinct_plans_ignore_wording() -> None:
 def test_paired_differences_need_equal_prompts_in_any_order() -> None:
     examples = cases(world())
     best = prompt_means(score_predictions(world(), examples, gold(examples)))
-    worst = prompt_means(
-        score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]])
-    )
+    worst = prompt_means(score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]]))
     found = {one.metric: one for one in differences("test", "gold", best, "empty", worst)}
     assert found["score"].value.mean == 1
     assert found["score"].value.low == 1
@@ -123,7 +121,7 @@ def test_best_of_n_lies_between_mean_and_oracle_and_takes_the_first_of_equals() 
     plans = scored([0.1, 0.5, 0.5, 0.9])
     assert [plan.sample for plan in best_of(plans, 3)] == [1]
     found = reranking("test", "base", plans, 3)
-    quality = [plan.validity.score for plan in plans[:3]]
+    quality = [plan.metrics()["score"] for plan in plans[:3]]
     assert found.mean.mean == pytest.approx(sum(quality) / 3)
     assert found.best.mean == quality[1]
     assert found.oracle.mean == max(quality)
@@ -152,3 +150,14 @@ def test_lines_are_told_apart() -> None:
     assert [line.status for line in lines] == ["repeat", "out-of-order", "repeat", "alien"]
     whole = line_statuses(loaded, graph.goal, [], [texts[step] for step in order])
     assert {line.status for line in whole} == {"valid"}
+
+
+def test_without_a_world_there_is_no_validity_and_no_substitute() -> None:
+    [example] = cases(world(), 1)
+    predictions = [Prediction(example.example_id, ("Do a",), n, reward=0.1 * n) for n in range(2)]
+    predictions.append(Prediction(example.example_id, ("do A",), 2, reward=0.0))
+    plans = score_predictions(None, [example], predictions)
+    assert len({plan.key for plan in plans}) == 1
+    means = prompt_means(plans)
+    assert set(means.values) == {"steps", "malformed", "reward"}
+    assert reranking("test", "base", plans, 2, "reward").best.mean == pytest.approx(0.1)

@@ -180,7 +180,7 @@ class ShownPlan:
     """`reference` for the gold continuation."""
     lines: tuple[Line, ...]
     validity: float | None = None
-    reward: RewardParts | None = None
+    reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

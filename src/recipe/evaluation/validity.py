@@ -1,4 +1,8 @@
-"""Exact validity of predictions against the world's task graphs, sample by sample and prompt by prompt."""
+"""Measures of predictions, sample by sample and prompt by prompt.
+
+On the embedded world they include the exact validity against its task graphs. On real data there is no such
+truth: what is left is what the verifier pays, the length, and how many samples differ.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,30 +35,23 @@ _SHOWN_DIFFERENCES = (
 
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """A prediction and its exact validity."""
+    """A prediction and what is known of it."""
 
     example_id: str
     goal: str
     sample: int
     key: PlanKey
-    validity: Validity
+    """Equal for plans that differ in wording only; the texts themselves where there is no task graph."""
+    steps: int
+    validity: Validity | None = None
+    """None where there is no task graph."""
     reward: float | None = None
     gated: bool | None = None
 
     def metrics(self) -> dict[str, float]:
         """Every metric of one plan (see `results.METRICS`); the verifier's only where it was asked."""
-        score = self.validity
-        known = {
-            "score": score.score,
-            "order": score.order,
-            "coverage": score.coverage,
-            "clean": score.clean,
-            "perfect": float(score.perfect),
-            "steps": float(score.steps),
-            "repeats": score.repeated + score.copied,
-            "alien": score.alien + score.unrecognised,
-            "malformed": float(score.steps == 0),
-        }
+        known = {} if self.validity is None else _exact(self.validity)
+        known |= {"steps": float(self.steps), "malformed": float(self.steps == 0)}
         if self.reward is not None:
             known["reward"] = self.reward
         if self.gated is not None:
@@ -74,21 +71,22 @@ class PromptMeans:
 
 
 def score_predictions(
-    world: World,
+    world: World | None,
     examples: Sequence[Example],
     predictions: Sequence[Prediction],
     progress: Progress = SILENT,
 ) -> list[ScoredPlan]:
-    """The validity of every prediction, in order; raises InputError for an unknown example or goal."""
+    """Every prediction with what is known of it, in order; without a world there is no validity.
+
+    Raises InputError for an unknown example, and for a goal that the world does not have.
+    """
     known = {example.example_id: example for example in examples}
     scored = []
     with progress.task("checking plans", total=len(predictions)) as advance:
         for prediction in predictions:
             example = known.get(prediction.example_id)
             if example is None:
-                raise InputError(
-                    f"no example is called {prediction.example_id!r}; give the examples planned for."
-                )
+                raise InputError(f"no example is called {prediction.example_id!r}; give the examples planned for.")
             scored.append(_score(world, example, prediction))
             advance(1)
     return scored
@@ -103,9 +101,7 @@ def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
     for plan in scored:
         groups.setdefault(plan.example_id, []).append(plan)
     rows = [[plan.metrics() for plan in group] for group in groups.values()]
-    shared = [
-        name for name in (rows[0][0] if rows else {}) if all(name in plan for row in rows for plan in row)
-    ]
+    shared = [name for name in (rows[0][0] if rows else {}) if all(name in plan for row in rows for plan in row)]
     values = {name: np.array([np.mean([plan[name] for plan in row]) for row in rows]) for name in shared}
     samples = min((len(group) for group in groups.values()), default=0)
     if samples >= PLANS:
@@ -139,7 +135,7 @@ def differences(
 
 def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> Lengths:
     """How many plans have how many steps."""
-    counts = np.bincount([plan.validity.steps for plan in scored])
+    counts = np.bincount([plan.steps for plan in scored])
     return Lengths(split, regime, tuple(int(count) for count in counts))
 
 
@@ -184,18 +180,33 @@ def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequen
     return tuple(lines)
 
 
-def _score(world: World, example: Example, prediction: Prediction) -> ScoredPlan:
-    graph = world.graph(example.goal)
-    key = plan_key(world, example.goal, prediction.steps)
-    validity = score_key(graph, plan_key(world, example.goal, example.history), key)
+def _exact(validity: Validity) -> dict[str, float]:
+    return {
+        "score": validity.score,
+        "order": validity.order,
+        "coverage": validity.coverage,
+        "clean": validity.clean,
+        "perfect": float(validity.perfect),
+        "repeats": validity.repeated + validity.copied,
+        "alien": validity.alien + validity.unrecognised,
+    }
+
+
+def _score(world: World | None, example: Example, prediction: Prediction) -> ScoredPlan:
+    key: PlanKey = tuple(step.casefold() for step in prediction.steps)
+    validity = None
+    if world is not None:
+        key = plan_key(world, example.goal, prediction.steps)
+        validity = score_key(world.graph(example.goal), plan_key(world, example.goal, example.history), key)
     return ScoredPlan(
-        example.example_id,
-        example.goal,
-        prediction.sample,
-        key,
-        validity,
-        prediction.reward,
-        prediction.gated,
+        example_id=example.example_id,
+        goal=example.goal,
+        sample=prediction.sample,
+        key=key,
+        steps=len(prediction.steps),
+        validity=validity,
+        reward=prediction.reward,
+        gated=prediction.gated,
     )
 
 
