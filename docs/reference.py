@@ -1,4 +1,4 @@
-"""Write docs/reference.md: every command's help and every setting, taken from the code; `--check` fails when it is stale."""
+"""Write docs/reference.md, every command and every setting, from the code; `--check` fails when it is stale."""
 
 import inspect
 import sys
@@ -59,7 +59,7 @@ def render() -> str:
     lines += [
         "## Settings",
         "",
-        "Keys of the TOML files; an unknown key is an error that names the nearest known one.",
+        "Keys of the TOML files; an unknown key is an error that names the nearest one.",
         "",
     ]
     lines += [line for kind in kinds for line in settings(kind)]

@@ -1,4 +1,4 @@
-"""The settings of every stage: one frozen class each, defaults as in the paper, importable without any heavy package."""
+"""The settings of every stage: one frozen class each, defaults as in the paper; no heavy package is imported."""
 
 import difflib
 import tomllib
@@ -24,7 +24,7 @@ class EncoderConfig(Settings):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
     name: str = "jinaai/jina-embeddings-v3-hf"
-    """A sentence-transformers model id or folder; `minilm` is the packaged MiniLM; `hash:D` hashes words into D dimensions."""
+    """A sentence-transformers model id or folder; `minilm`, the packaged MiniLM; or `hash:D`, words hashed to D numbers."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
     task: str | None = None
@@ -89,8 +89,8 @@ class BaseModelConfig(Settings):
     """Longest position the model is built for, in tokens; longer chats are left out of training."""
     steps: Positive = 700
     """Optimiser steps."""
-    batch_tokens: Positive = 4096
-    """Tokens in a step, padding included."""
+    batch_tokens: Positive = 1024
+    """Tokens in a step, padding included, the common system turn not."""
     learning_rate: float = 4e-3
     """Peak rate: it rises over the first 30 steps and then falls as a cosine."""
     bf16: bool = True

@@ -1,4 +1,4 @@
-"""Progress of long work, handed in as an argument so that the same function runs silently, in a terminal or in a log."""
+"""Progress of long work, handed in as an argument: the same function runs silently, in a terminal or in a log."""
 
 import time
 from collections.abc import Callable, Iterator

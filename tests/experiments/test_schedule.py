@@ -79,14 +79,26 @@ def test_a_worker_that_dies_is_an_error_in_words(tmp_path: Path) -> None:
         run_stages(tmp_path, [Stage("dying", die, None, ())], 1, SILENT)
 
 
+WAITING = """
+import os, sys, time
+from pathlib import Path
+from recipe.experiments.schedule import Stage, run_stages
+from recipe.progress import SILENT
+
+def wait(run_dir, settings, progress):
+    part = run_dir / "part"
+    part.write_text(str(os.getpid()))
+    part.rename(run_dir / "started")
+    time.sleep(60)
+
+if __name__ == "__main__":
+    run_stages(Path(sys.argv[1]), [Stage("wait", wait, None, ())], 1, SILENT)
+"""
+
+
 def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
-    script.write_text(
-        "import os, sys, time\nfrom pathlib import Path\nfrom recipe.experiments.schedule import Stage, run_stages\n"
-        "from recipe.progress import SILENT\n"
-        "def wait(run_dir, settings, progress):\n    part = run_dir / 'part'\n    part.write_text(str(os.getpid()))\n    part.rename(run_dir / 'started')\n    time.sleep(60)\n"
-        "if __name__ == '__main__':\n    run_stages(Path(sys.argv[1]), [Stage('wait', wait, None, ())], 1, SILENT)\n"
-    )
+    script.write_text(WAITING)
     process = subprocess.Popen(
         [sys.executable, str(script), str(tmp_path)], start_new_session=True, stderr=subprocess.PIPE
     )

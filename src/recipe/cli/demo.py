@@ -15,7 +15,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by sid
 def demo(
     output: Output = Path("runs/demo"),
     quick: Annotated[
-        bool, typer.Option(help="A fraction of the steps and prompts: shows the way, proves nothing.")
+        bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,

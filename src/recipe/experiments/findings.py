@@ -30,14 +30,14 @@ def caveats(config: ExperimentConfig) -> tuple[str, ...]:
     if not isinstance(config.source, WorldSource):
         return (
             *common,
-            "No exact validity is known here: the reward is the verifier's own opinion, and a rise of it is no proof of "
-            "better plans.",
+            "No exact validity is known here: the reward is the verifier's own opinion, and its rise proves nothing "
+            "about plans.",
             "The corpus covers cooking; most goals of the benchmarks do not occur in it.",
         )
     return (
         *common,
-        "The base planner has read careless text about every goal, the held-out ones included, as a pretrained model has.",
-        "A line counts as a step if its words match a wording of the world; a correct step in foreign words counts as alien.",
+        "The base planner has read careless text about every goal, also the held-out ones, as a pretrained model has.",
+        "A line counts as a step if its words match a wording of the world; a right step in foreign words is alien.",
         "SFT learns from gold continuations of the very graphs that evaluation uses; RL sees the narrations only.",
     )
 
@@ -62,7 +62,8 @@ def _training_sentence(curve: Curve) -> str:
         known = [value for value in curve.series.get(name, ()) if value is not None]
         if known:
             parts.append(f"{words} went from {fmean(known[:WINDOW]):.2f} to {fmean(known[-WINDOW:]):.2f}")
-    return f"While {curve.regime} trained, over its own samples, {', '.join(parts)} (means of {WINDOW} steps at either end)."
+    ends = f"means of {WINDOW} steps at either end"
+    return f"While {curve.regime} trained, over its own samples, {', '.join(parts)} ({ends})."
 
 
 def _hand_made_sentence(found: Results) -> list[str]:

@@ -44,11 +44,11 @@ class ExperimentConfig(Settings):
     title: str
     source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
     corpus: CorpusConfig = CorpusConfig()
-    base: dict[str, Any] = {}
+    base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
-    sft: dict[str, Any] = {}
+    sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""
-    grpo: dict[str, Any] = {}
+    grpo: dict[str, Any] = Field(default_factory=dict)
     """Keys of GRPOConfig but for the paths."""
     sampling: SamplingConfig = SamplingConfig()
     samples: Annotated[int, Field(ge=2)] = 10
