@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, file_sha256, fingerprint, read_json, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.encoders import Encoder, open_encoder
+from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.layout import (
     EMBEDDINGS,
     FILES,
@@ -111,19 +111,19 @@ def _bind(output: Path, plan: Plan) -> None:
     """Hold the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
-        if any(output.iterdir()):
+        if any(not path.name.startswith(".") for path in output.iterdir()):
             raise CorpusError(
                 f"{output}: the folder is not empty and holds no corpus; choose another folder."
             )
         write_json(output / PLAN, plan)
         return
     recorded = read_json(begun)
-    for key, value in plan.items():
-        if recorded.get(key) != value:
-            raise CorpusError(
-                f"{output}: a build with another {key.replace('_', ' ')}: {recorded.get(key)}, not {value}; "
-                "choose another folder or delete this one."
-            )
+    changed = differences(recorded.get("encoder", {}), plan["encoder"]) or differences(recorded, plan)
+    if changed:
+        raise CorpusError(
+            f"{output}: the folder holds a build with other settings: {changed}; "
+            "choose another folder or delete this one."
+        )
     for remnant in (output / SHARDS).glob(".*.partial-*"):  # of a process that was killed
         shutil.rmtree(remnant)
 

@@ -3,7 +3,7 @@
 import importlib
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypedDict
 
 import numpy as np
@@ -29,6 +29,15 @@ class EncoderIdentity(TypedDict):
     dimension: int
     weights: str | None
     """SHA-256 over the model's files where they lie in a folder, None where name and revision say it all."""
+
+
+def differences(recorded: Mapping[str, object], other: Mapping[str, object]) -> str:
+    """In words, where the keys of `other` have another value in `recorded`; empty where they agree."""
+    return ", ".join(
+        f"{key} {recorded.get(key)!r}, not {value!r}"
+        for key, value in other.items()
+        if recorded.get(key) != value
+    )
 
 
 class Encoder(Protocol):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import file_sha256, read_json
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, EncoderIdentity, open_encoder
+from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder
 from recipe.corpus.layout import (
     EMBEDDINGS,
     FORMAT,
@@ -84,7 +84,7 @@ class Corpus:
         if found != recorded:
             raise EncoderMismatch(
                 f"{self.folder}: the encoder found as {recorded['name']!r} is not the one the corpus was "
-                f"built with: {_differences(recorded, found)}; restore it or build the corpus again."
+                f"built with: {differences(recorded, found)}; restore it or build the corpus again."
             )
         return encoder
 
@@ -122,8 +122,10 @@ class Corpus:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         if queries.ndim != 2 or queries.shape[0] == 0 or queries.shape[1] != self.dimension:
             raise InputError(
-                f"the query vectors have shape {queries.shape}; give one or more of {self.dimension} dimensions."
+                f"the query vectors have shape {queries.shape}; give rows of {self.dimension} numbers."
             )
+        if not np.isfinite(queries).all():
+            raise InputError("the query vectors hold a number that is not finite; encode the steps again.")
         return coverage_scores(self._blocks, queries)
 
     def verify(self, progress: Progress = SILENT) -> None:
@@ -155,6 +157,8 @@ def _read_manifest(folder: Path) -> Manifest:
             )
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
     manifest: Manifest = read_json(path)
+    if not isinstance(manifest, dict):
+        raise CorpusError(f"{path}: not a corpus manifest; build the corpus again.")
     if manifest.get("format") != FORMAT:
         raise CorpusError(
             f"{path}: the format is {manifest.get('format')!r}, not {FORMAT}; build the corpus again."
@@ -194,14 +198,8 @@ def _joined_offsets(blocks: Sequence[Block]) -> NDArray[np.int64]:
 def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
     wanted: dict[str, Any] = {key: getattr(asked, key) for key in ("name", "revision", "task", "dtype")}
     wanted["dimension"] = recorded["dimension"] if asked.dimension is None else asked.dimension
-    if difference := _differences(recorded, wanted):
+    if difference := differences(recorded, wanted):
         raise EncoderMismatch(
             f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
             "ask for the corpus's own or build another corpus."
         )
-
-
-def _differences(recorded: Any, other: Any) -> str:
-    return ", ".join(
-        f"{key} {recorded[key]!r} against {other[key]!r}" for key in other if recorded[key] != other[key]
-    )
