@@ -53,7 +53,7 @@ def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
     return "test_cuts" if zlib.crc32(key) % TEST_SHARE == 0 else "train"
 
 
-def draw_examples(world: World, split: Split, count: int, seed: int = 0) -> list[Example]:
+def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[Example]:
     """`count` examples of a split: random valid orders, cut after at least one step and before the last two.
 
     Goals take turns; a prompt comes up again only when no goal gives a new one. Fewer examples of the same
@@ -100,9 +100,7 @@ def careless_examples(
         graph = rng.choice(graphs)
         cut = _cut(graph, rng)
         written = (cut[0], _careless(world, graph, cut, rng, carelessness))
-        examples.append(
-            _example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written)
-        )
+        examples.append(_example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written))
     return examples
 
 
@@ -117,7 +115,7 @@ def _new_example(
     graph: TaskGraph,
     rng: random.Random,
     video_id: str,
-    split: Split,
+    split: str,
     seen: AbstractSet[tuple[str, tuple[str, ...]]],
 ) -> Example | None:
     """An example of the split with a prompt not yet seen; None if a fair number of draws gives none."""
@@ -130,17 +128,13 @@ def _new_example(
     return None
 
 
-def _example(
-    world: World, graph: TaskGraph, rng: random.Random, video_id: str, split: str, cut: Cut
-) -> Example:
+def _example(world: World, graph: TaskGraph, rng: random.Random, video_id: str, split: str, cut: Cut) -> Example:
     history, continuation = (tuple(world.label(step, rng) for step in steps) for steps in cut)
     at = len(history)
     return Example(f"{video_id}-{at}", SOURCE, video_id, graph.goal, history, continuation, at, split)
 
 
-def _careless(
-    world: World, graph: TaskGraph, cut: Cut, rng: random.Random, how: Carelessness
-) -> tuple[str, ...]:
+def _careless(world: World, graph: TaskGraph, cut: Cut, rng: random.Random, how: Carelessness) -> tuple[str, ...]:
     def chance(probability: float) -> bool:
         return rng.random() < probability
 

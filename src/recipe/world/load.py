@@ -22,9 +22,7 @@ SHORTEST, LONGEST = 5, 12
 FEWEST_WORDINGS = 3
 """Least wordings of a step."""
 
-_LINE = re.compile(
-    r"(?P<step>[a-z0-9-]+)(?P<optional>\?)?(?:\s+after\s+(?P<after>[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*))?"
-)
+_LINE = re.compile(r"(?P<step>[a-z0-9-]+)(?P<optional>\?)?(?:\s+after\s+(?P<after>[a-z0-9-]+(\s*,\s*[a-z0-9-]+)*))?")
 _STEP_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)+")
 _TALK_SLOTS = {"openings": ("{goal}",), "afterthoughts": ("{step}",), "repeats": ("{step}",)}
 
@@ -82,7 +80,7 @@ def _talk(content: Mapping[str, Any]) -> Talk:
     return Talk(**{field: tuple(content[field]) for field in Talk.__slots__})
 
 
-def _add_wordings(name: str, table: Mapping[str, str], wordings: dict[str, tuple[str, ...]]) -> None:
+def _add_wordings(name: str, table: Mapping[str, object], wordings: dict[str, tuple[str, ...]]) -> None:
     owner = {words(wording): step for step, known in wordings.items() for wording in known}
     for step, line in table.items():
         if not _STEP_ID.fullmatch(step):
@@ -90,6 +88,8 @@ def _add_wordings(name: str, table: Mapping[str, str], wordings: dict[str, tuple
         if step in wordings:
             problem = f"the step {step!r} is defined twice"
             raise InputError.at(name, problem, "keep one definition", field="steps")
+        if not isinstance(line, str):
+            raise InputError.at(name, "the wordings are no text", "write them as one text with |", field=step)
         wordings[step] = tuple(wording.strip() for wording in line.split("|"))
         _check_wordings(name, step, wordings[step], owner)
 
@@ -101,14 +101,12 @@ def _check_wordings(name: str, step: str, known: tuple[str, ...], owner: dict[tu
     for wording in known:
         if wording != wording.lower() or wording.endswith(".") or not wording:
             problem = f"the wording {wording!r} is not in the agreed form"
-            raise InputError.at(
-                name, problem, "write a lower-case imperative without a full stop", field=step
-            )
+            remedy = "write a lower-case imperative without a full stop"
+            raise InputError.at(name, problem, remedy, field=step)
         if (other := owner.get(words(wording))) is not None:
             problem = f"the wording {wording!r} already belongs to {other!r}"
-            raise InputError.at(
-                name, problem, "say it another way, so that a text means one step", field=step
-            )
+            remedy = "say it another way, so that a text means one step"
+            raise InputError.at(name, problem, remedy, field=step)
         owner[words(wording)] = step
 
 
@@ -116,9 +114,11 @@ def _graph(name: str, goal: str, entry: Mapping[str, Any], wordings: Mapping[str
     if unknown := set(entry) - {"held_out", "steps"}:
         problem = f"unknown field {min(unknown)!r}"
         raise InputError.at(name, problem, "use held_out and steps only", field=goal)
+    if not isinstance(entry.get("steps"), str):
+        raise InputError.at(name, "the goal has no steps", "write steps as a text, one a line", field=goal)
     after: dict[str, tuple[str, ...]] = {}
     optional = set()
-    for line in entry.get("steps", "").strip().splitlines():
+    for line in entry["steps"].strip().splitlines():
         parts = _LINE.fullmatch(line.strip())
         if parts is None:
             remedy = "write `step`, `step after a, b` or `step? after a`"

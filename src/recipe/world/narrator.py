@@ -96,7 +96,7 @@ def _put_off(world: World, told: list[Utterance], rng: random.Random, habits: Ha
     for index in range(len(told) - 1):
         if len(told[index].steps) == 1 and rng.random() < habits.late:
             late = told.pop(index)
-            text = rng.choice(world.talk.afterthoughts).format(step=_say(world, late.steps[0], rng))
+            text = rng.choice(world.talk.afterthoughts).replace("{step}", _say(world, late.steps[0], rng))
             told.insert(min(index + rng.randint(1, 2), len(told)), Utterance(text, late.steps))
     return told
 
@@ -109,16 +109,14 @@ def _with_detours(world: World, told: list[Utterance], rng: random.Random, habit
         out.append(utterance)
         if rng.random() < habits.repeat:
             step = rng.choice(utterance.steps)
-            out.append(Utterance(rng.choice(world.talk.repeats).format(step=_say(world, step, rng)), (step,)))
+            out.append(Utterance(rng.choice(world.talk.repeats).replace("{step}", _say(world, step, rng)), (step,)))
         if rng.random() < habits.alien:
             step = rng.choice(everything)
             out.append(Utterance(_lead(world, _say(world, step, rng), rng), (step,)))
     return out
 
 
-def _with_talk(
-    world: World, goal: str, told: list[Utterance], rng: random.Random, habits: Habits
-) -> list[Utterance]:
+def _with_talk(world: World, goal: str, told: list[Utterance], rng: random.Random, habits: Habits) -> list[Utterance]:
     """Small talk in between, an announcement at the beginning and a farewell at the end."""
     out = list(told)
     ends = [rng.random() < habits.opening, rng.random() < habits.opening]
@@ -127,7 +125,7 @@ def _with_talk(
     for text in rng.sample(lines, min(wanted, len(lines))):
         out.insert(rng.randint(0, len(out)), Utterance(text))
     if ends[0]:
-        out.insert(0, Utterance(rng.choice(world.talk.openings).format(goal=goal)))
+        out.insert(0, Utterance(rng.choice(world.talk.openings).replace("{goal}", goal)))
     if ends[1]:
         out.append(Utterance(rng.choice(world.talk.closings)))
     return out

@@ -41,9 +41,7 @@ class Recogniser:
 
     def __init__(self, wordings: Mapping[str, tuple[str, ...]]) -> None:
         self._exact = {words(wording): step for step, known in wordings.items() for wording in known}
-        self._wordings = {
-            step: [frozenset(words(text)) for text in known] for step, known in wordings.items()
-        }
+        self._wordings = {step: [frozenset(words(text)) for text in known] for step, known in wordings.items()}
         self._vocabulary = {step: frozenset[str]().union(*sets) for step, sets in self._wordings.items()}
         self._users: dict[str, set[str]] = defaultdict(set)
         for step, vocabulary in self._vocabulary.items():

@@ -6,9 +6,10 @@
     score    = order * 2 coverage clean / (coverage + clean)
 
 A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
-breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there.
-Only the plan is judged: a history out of order costs nothing. The score is 1 for every valid completion of
-the history, and for nothing else.
+breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there;
+one that comes too late, because a step of the history should have waited for it, breaks that pair too. Only
+the plan is judged: a history out of order costs nothing. After a history that a valid order begins with, the
+score is 1 for the valid completions and for nothing else.
 """
 
 from collections.abc import Sequence
@@ -88,8 +89,10 @@ def _order(graph: TaskGraph, done: set[str], place: dict[str, int]) -> float:
     """Share of respected pairs; 1 where nothing has to wait, 0 where the plan holds no step of the goal."""
     present = done | place.keys()
     pairs = [(earlier, later) for later in place for earlier in graph.before(later, present)]
-    if not pairs:
+    chosen = graph.optional & place.keys()
+    missed = sum(len(chosen & graph.before(later, present)) for later in done) if chosen else 0
+    if not pairs and not missed:
         return 1.0 if place else 0.0
     never = max(place.values()) + 1
     kept = sum(earlier in done or place.get(earlier, never) < place[later] for earlier, later in pairs)
-    return kept / len(pairs)
+    return kept / (len(pairs) + missed)

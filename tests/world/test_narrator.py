@@ -1,0 +1,100 @@
+"""Narrations: deterministic, plausible in time, and noisy in each of the promised ways."""
+
+import random
+from collections import Counter
+from statistics import mean
+
+import pytest
+
+from recipe.errors import InputError
+from recipe.world.graph import World
+from recipe.world.narrator import Habits, narrate, tell
+
+TIDY = Habits(drop=0, swap=0, late=0, merge=0, repeat=0, alien=0)
+
+
+def test_a_narration_depends_on_seed_and_index_only(world: World) -> None:
+    few, many = narrate(world, 5, seed=3), narrate(world, 60, seed=3)
+    assert few == many[:5]
+    assert narrate(world, 5, seed=4) != few
+
+
+def test_golden_narration(world: World) -> None:
+    first = narrate(world, 1, seed=0)[0]
+    assert (first.video_id, first.title, first.source) == ("world-000000", "brew a pot of tea", "world")
+    assert len(first.segments) == 18
+    assert first.segments[0].text == "today i'm going to show you how to brew a pot of tea"
+    assert (first.segments[0].start, first.segments[0].end) == (2.92, 9.71)
+
+
+def test_goals_take_turns_and_ids_are_unique(world: World) -> None:
+    narrations = narrate(world, 2 * len(world.goals))
+    assert set(Counter(narration.title for narration in narrations).values()) == {2}
+    assert len({narration.video_id for narration in narrations}) == len(narrations)
+    assert {narration.title for narration in narrate(world, 4, goals=["build a birdhouse"])} == {"build a birdhouse"}
+    with pytest.raises(InputError):
+        narrate(world, 1, goals=["build a cathedral"])
+
+
+def test_narrations_have_about_twenty_segments(world: World) -> None:
+    lengths = [len(narration.segments) for narration in narrate(world, 300)]
+    assert 18 <= mean(lengths) <= 22
+    assert max(lengths) <= 30
+
+
+def test_times_are_in_order_and_plausible(world: World) -> None:
+    for narration in narrate(world, 100):
+        clock = 0.0
+        for segment in narration.segments:
+            assert segment.start is not None
+            assert segment.end is not None
+            assert clock <= segment.start < segment.end
+            assert 0.8 < segment.end - segment.start < 20
+            clock = segment.end
+        assert 40 < clock < 600
+
+
+def test_a_tidy_narrator_tells_a_valid_order(world: World) -> None:
+    rng = random.Random(1)
+    for graph in world.goals.values():
+        told = [step for utterance in tell(world, graph, rng, TIDY) for step in utterance.steps]
+        assert set(graph.required) <= set(told)
+        assert tuple(told) in set(graph.orders()) if len(told) < 8 else len(set(told)) == len(told)
+
+
+def test_mentions_are_recognisable_in_the_text(world: World) -> None:
+    rng = random.Random(2)
+    for graph in world.goals.values():
+        for utterance in tell(world, graph, rng):
+            for step in utterance.steps:
+                assert any(wording in utterance.text for wording in world.wordings[step])
+
+
+@pytest.mark.parametrize("habit", ["drop", "swap", "late", "merge", "repeat", "alien"])
+def test_each_habit_shows(world: World, habit: str) -> None:
+    """One habit at a time, at its strongest, leaves the trace it is named for."""
+    graph = world.graph("build a birdhouse")
+    habits = Habits(**{**dict.fromkeys(("drop", "swap", "late", "merge", "repeat", "alien"), 0), habit: 1})
+    told = [utterance for utterance in tell(world, graph, random.Random(0), habits) if utterance.steps]
+    steps = [step for utterance in told for step in utterance.steps]
+    orderly = all(
+        steps.index(earlier) < steps.index(later)
+        for later in graph.after
+        if later in steps
+        for earlier in graph.after[later]
+        if earlier in steps
+    )
+    traces = {
+        "drop": len(steps) == 1,
+        "swap": not orderly,
+        "late": not orderly,
+        "merge": {len(utterance.steps) for utterance in told[:-1]} == {2},
+        "repeat": min(Counter(steps).values()) == 2,
+        "alien": len(steps) == 2 * len([step for step in steps if step in graph.after]),
+    }
+    assert traces[habit]
+
+
+def test_wordings_vary(world: World) -> None:
+    texts = {segment.text for narration in narrate(world, 500) for segment in narration.segments}
+    assert len(texts) > 3000

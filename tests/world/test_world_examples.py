@@ -1,0 +1,113 @@
+"""Splits that never leak, gold that is valid, and careless text that is not."""
+
+from statistics import mean
+
+import pytest
+
+from recipe.errors import InputError
+from recipe.types import Example
+from recipe.world.examples import (
+    FEWEST_LEFT,
+    SPLITS,
+    Carelessness,
+    careless_examples,
+    cut_split,
+    draw_examples,
+)
+from recipe.world.graph import LABEL_WORDINGS, TaskGraph, World
+from recipe.world.validity import plan_key, score_plan
+
+
+def cut_point(world: World, example: Example) -> tuple[str, tuple[str | None, ...]]:
+    return example.goal, plan_key(world, example.goal, example.history)
+
+
+@pytest.fixture(scope="module", params=SPLITS)
+def drawn(world: World, request: pytest.FixtureRequest) -> list[Example]:
+    return draw_examples(world, request.param, 200, seed=1)
+
+
+def test_gold_is_valid_and_long_enough(world: World, drawn: list[Example]) -> None:
+    for example in drawn:
+        assert score_plan(world, example.goal, example.history, example.continuation).perfect
+        assert len(example.history) == example.cut >= 1
+        assert len(example.continuation) >= FEWEST_LEFT
+        assert example.source == "world"
+
+
+def test_ids_and_prompts_are_unique(drawn: list[Example]) -> None:
+    assert len({example.example_id for example in drawn}) == len(drawn) == 200
+    assert len({(example.goal, example.history) for example in drawn}) == len(drawn)
+
+
+def test_texts_are_label_wordings(world: World, drawn: list[Example]) -> None:
+    labels = {wording for known in world.wordings.values() for wording in known[:LABEL_WORDINGS]}
+    assert all({*example.history, *example.continuation} <= labels for example in drawn)
+
+
+def test_draws_are_stable_and_extend(world: World) -> None:
+    assert draw_examples(world, "train", 30, seed=5) == draw_examples(world, "train", 70, seed=5)[:30]
+    assert draw_examples(world, "train", 30, seed=5) != draw_examples(world, "train", 30, seed=6)
+
+
+def test_splits_share_no_cut_point(world: World) -> None:
+    """Over many seeds: what is tested on has never been trained on."""
+    trained = {cut_point(world, e) for seed in range(5) for e in draw_examples(world, "train", 400, seed)}
+    tested = {cut_point(world, e) for seed in range(5) for e in draw_examples(world, "test_cuts", 200, seed)}
+    assert not trained & tested
+    held_out = {goal for goal, graph in world.goals.items() if graph.held_out}
+    assert {example.goal for example in draw_examples(world, "test_goals", 50)} == held_out
+    assert not {goal for goal, _ in trained | tested} & held_out
+    assert {goal for goal, _ in trained} | held_out == set(world.goals)
+
+
+def test_the_split_of_a_cut_point_never_changes(world: World) -> None:
+    graph = world.graph("cook potato soup")
+    golden = {
+        ("peel-potatoes", "cut-potatoes", "melt-butter"): "test_cuts",
+        ("peel-onion",): "train",
+    }
+    assert {history: cut_split(graph, history) for history in golden} == golden
+
+
+def test_about_a_quarter_of_the_cut_points_is_tested(world: World) -> None:
+    graph = world.graph("build a wooden stool")
+    cuts = {order[:at] for order in graph.orders() for at in range(1, len(order) - 1)}
+    share = mean(cut_split(graph, cut) == "test_cuts" for cut in cuts)
+    assert 0.15 < share < 0.35
+
+
+def test_prompts_repeat_only_when_they_run_out(world: World) -> None:
+    chain = TaskGraph("chain", "d", {"boil-water": (), "steep-tea": ("boil-water",), "strain-tea": ("steep-tea",)})
+    small = World({"chain": chain}, world.wordings, world.talk)
+    split = cut_split(chain, ("boil-water",))
+    examples = draw_examples(small, split, 8)
+    assert len({(example.goal, example.history) for example in examples[:2]}) == 2
+    assert len({example.example_id for example in examples}) == 8
+    other = "test_cuts" if split == "train" else "train"
+    with pytest.raises(InputError, match=f"no cut point in split '{other}'"):
+        draw_examples(small, other, 1)
+
+
+def test_an_unknown_split_is_an_error(world: World) -> None:
+    with pytest.raises(InputError, match="test_goals"):
+        draw_examples(world, "validation", 1)
+
+
+def test_careless_text_is_fluent_but_wrong_about_half_of_the_time(world: World) -> None:
+    examples = careless_examples(world, 2000)
+    results = [score_plan(world, e.goal, e.history, e.continuation) for e in examples]
+    assert 0.5 <= mean(result.score for result in results) <= 0.6
+    assert {example.goal for example in examples} == set(world.goals)
+    assert max(result.unrecognised for result in results) == 0
+    for part in ("repeated", "copied", "alien"):
+        assert mean(getattr(result, part) for result in results) > 0.03
+    assert len({example.example_id for example in examples}) == len(examples)
+    assert {example.split for example in examples} == {"careless"}
+
+
+def test_careful_text_is_valid(world: World) -> None:
+    careful = Carelessness(drop=0, swap=0, alien=0, repeat=0, stop=0)
+    for example in careless_examples(world, 100, goals=["mop the floor"], carelessness=careful):
+        assert example.goal == "mop the floor"
+        assert score_plan(world, example.goal, example.history, example.continuation).perfect
