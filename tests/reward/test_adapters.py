@@ -19,9 +19,7 @@ class StepCounter:
         self.calls: list[tuple[Any, ...]] = []
         self.failure = failure
 
-    def score(
-        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
-    ) -> list[Reward]:
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
         self.calls.append((goal, tuple(history), tuple(tuple(plan) for plan in continuations)))
         if self.failure and goal == "fail":
             raise self.failure
@@ -54,9 +52,7 @@ def test_a_malformed_completion_is_an_empty_plan_by_the_formula(corpus: Any) -> 
 
 
 @pytest.mark.parametrize("failure", [ComputeError("encoder down"), CorpusError("shard lost")])
-def test_a_failure_is_none_for_its_own_group_only(
-    failure: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_is_none_for_its_own_group_only(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         rewards = trainer_reward(StepCounter(failure))(["fail", "tea", "fail"], [[]] * 3, ["- a"] * 3)
     assert [reward and reward.total for reward in rewards] == [None, 1, None]

@@ -40,9 +40,7 @@ def test_the_gate_opens_at_tau_itself() -> None:
 
 
 @given(scores, scores)
-def test_the_reward_is_positive_above_the_gate_and_a_bounded_penalty_below(
-    history: float, full: float
-) -> None:
+def test_the_reward_is_positive_above_the_gate_and_a_bounded_penalty_below(history: float, full: float) -> None:
     parts = paper_reward(history, full, PAPER)
     assert -1 <= parts.total <= 1
     assert parts.total == (parts.total if parts.gated else full)
@@ -65,9 +63,7 @@ def test_ablations() -> None:
 
 
 def test_golden_values(shared_golden: Path) -> None:
-    cases = [
-        case for case in json.loads((shared_golden / "alignment.json").read_text())["cases"] if "rho" in case
-    ]
+    cases = [case for case in json.loads((shared_golden / "alignment.json").read_text())["cases"] if "rho" in case]
     assert cases
     for case in cases:
         parts = paper_reward(case["nw_history_score"], case["nw_score"], PAPER)

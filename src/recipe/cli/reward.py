@@ -1,5 +1,229 @@
-"""Commands of `recipe reward`."""
+"""Commands of `recipe reward`: what a continuation earns, and on what evidence."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-app = typer.Typer(no_args_is_help=True, help="reward")
+from recipe.cli.console import out, print_json, progress
+
+if TYPE_CHECKING:
+    from recipe.artifacts import JsonObject
+    from recipe.config import RewardConfig
+    from recipe.corpus.store import Corpus
+    from recipe.reward.explain import GroundedStep
+    from recipe.types import Narration, Reward
+
+app = typer.Typer(no_args_is_help=True, help="Score continuations against a corpus, and show the evidence.")
+
+Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that verifies.")]
+Pool = Annotated[
+    Literal["history", "full", "own"] | None,
+    typer.Option(help="Steps that retrieve the pool: h for both scores, h + c for both, or each its own."),
+]
+Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+class Prompt(NamedTuple):
+    """A goal, what is done, and the continuations to be scored."""
+
+    goal: str
+    history: tuple[str, ...]
+    continuations: tuple[tuple[str, ...], ...]
+
+
+@app.command()
+def score(
+    folder: Folder,
+    rows: Annotated[
+        Path | None,
+        typer.Option("--input", help='JSON lines {"goal", "history": [...], "continuations": [[...], ...]}.'),
+    ] = None,
+    goal: Annotated[str, typer.Option(help="The goal, where there is no --input.")] = "",
+    history: Annotated[list[str] | None, typer.Option(help="A step that is done; repeat for each.")] = None,
+    continuation: Annotated[list[str] | None, typer.Option(help="A plan, one step a line; repeat for each.")] = None,
+    pool: Pool = None,
+    config: Config = None,
+    output: Annotated[Path | None, typer.Option(help="Write the rewards here, JSON lines.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score continuations, with every part of the reward; one without steps is scored as the formula says.
+
+    Example: recipe reward score --corpus corpora/mine --goal "Make tea" --history "Boil water"
+    --continuation "Pour the water" --continuation "Lift the car"
+    """
+    from recipe.artifacts import write_jsonl
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
+
+    prompts = _prompts(rows, goal, history or [], continuation or [])
+    corpus = Corpus.open(folder)
+    verifier = Verifier(corpus, _settings(config, pool))
+    results = []
+    with progress().task("scoring prompts", len(prompts)) as advance:
+        for prompt in prompts:
+            rewards = verifier.score(prompt.history, prompt.continuations, prompt.goal)
+            results.append(_as_row(prompt, rewards, corpus))
+            advance(1)
+    if output is not None:
+        write_jsonl(output, results)
+    if as_json:
+        print_json(results)
+    elif output is not None:
+        out.print(f"{output}: {len(results)} prompts scored.", highlight=False, markup=False)
+    else:
+        for result in results:
+            _show_rewards(result)
+
+
+@app.command()
+def explain(
+    folder: Folder,
+    goal: Annotated[str, typer.Option(help="What is to be achieved.")],
+    history: Annotated[list[str], typer.Option(help="A step that is done; repeat for each.")],
+    continuation: Annotated[str, typer.Option(help="The plan to explain, one step a line.")],
+    pool: Pool = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the narration that a reward rests on, and the segment that grounds each step.
+
+    Example: recipe reward explain --corpus corpora/mine --goal "Make tea" --history "Boil water"
+    --continuation "Pour the water"
+    """
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
+
+    [prompt] = _prompts(None, goal, history, [continuation])
+    corpus = Corpus.open(folder)
+    verifier = Verifier(corpus, _settings(config, pool))
+    explanation = verifier.explain(prompt.history, prompt.continuations[0], prompt.goal)
+    row = _as_row(prompt, [explanation.reward], corpus)
+    if as_json:
+        print_json(row | {"grounding": [_grounding(step) for step in explanation.steps]})
+        return
+    _show_rewards(row)
+    if explanation.narration is not None:
+        _show_grounding(explanation.narration, explanation.steps)
+
+
+def _settings(config: Path | None, pool: str | None) -> "RewardConfig":
+    from recipe.config import RewardConfig, load_config
+
+    settings = RewardConfig() if config is None else load_config(config, RewardConfig)
+    return settings if pool is None else settings.model_copy(update={"pool": pool})
+
+
+def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[Prompt]:
+    from recipe.errors import InputError
+
+    if rows is not None:
+        if goal or history or continuations:
+            raise InputError("Prompts come from --input or from --goal, --history, --continuation; not from both.")
+        return list(_read_prompts(rows))
+    for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
+        if not value or any(not text.strip() for text in value if option != "--continuation"):
+            raise InputError(f"{option} is missing or empty; give a text, or a file with --input.")
+    return [Prompt(goal, tuple(history), tuple(_plan(text) for text in continuations))]
+
+
+def _read_prompts(path: Path) -> "Iterator[Prompt]":
+    from recipe.artifacts import read_jsonl, text_field, text_list_field
+
+    for line, row in read_jsonl(path):
+        goal, history = text_field(path, line, row, "goal"), text_list_field(path, line, row, "history")
+        yield Prompt(goal, history, _continuations(path, line, row))
+
+
+def _continuations(path: Path, line: int, row: "JsonObject") -> tuple[tuple[str, ...], ...]:
+    """Each a list of steps, or the text of a completion; both may hold no step."""
+    from recipe.errors import InputError
+
+    field = "continuations"
+    value = row.get(field)
+    if not isinstance(value, list) or not value:
+        problem = "the field is missing" if field not in row else "the list is empty or not a list"
+        raise InputError.at(path, problem, "give at least one continuation", line=line, field=field)
+    plans = []
+    for number, plan in enumerate(value, start=1):
+        steps = list(_plan(plan)) if isinstance(plan, str) else plan
+        if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
+            problem = f"continuation {number} is neither a list of non-empty steps nor a text"
+            raise InputError.at(path, problem, "give its steps as strings", line=line, field=field)
+        plans.append(tuple(step.strip() for step in steps))
+    return tuple(plans)
+
+
+def _plan(text: str) -> tuple[str, ...]:
+    from recipe.text import parse_plan
+    from recipe.types import Plan
+
+    plan = parse_plan(text)
+    return plan.steps if isinstance(plan, Plan) else ()
+
+
+def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "Corpus") -> dict[str, Any]:
+    scored = zip(prompt.continuations, rewards, strict=True)
+    return {
+        "goal": prompt.goal,
+        "history": list(prompt.history),
+        "rewards": [{"continuation": list(plan)} | _parts(reward, corpus) for plan, reward in scored],
+    }
+
+
+def _parts(reward: "Reward", corpus: "Corpus") -> dict[str, Any]:
+    best = reward.best_narration
+    return {
+        "total": reward.total,
+        "aligned_history": reward.aligned_history,
+        "aligned_full": reward.aligned_full,
+        "rho": reward.rho,
+        "gated": reward.gated,
+        "steps": reward.steps,
+        "best_narration": best,
+        "best_video_id": None if best is None else corpus.narration(best).video_id,
+        "pool": [{"narration": hit.narration, "score": hit.score} for hit in reward.pool],
+    }
+
+
+def _show_rewards(row: dict[str, Any]) -> None:
+    out.print(f"{row['goal']}, after {len(row['history'])} steps", style="bold", markup=False, highlight=False)
+    table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "best narration", "continuation", box=None, padding=(0, 2))
+    for reward in row["rewards"]:
+        numbers = (f"{reward[key]:.3f}" for key in ("total", "aligned_history", "aligned_full", "rho"))
+        gate = "below tau" if reward["gated"] else "open"
+        plan = " / ".join(reward["continuation"]) or "(holds no steps)"
+        table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
+    out.print(table)
+
+
+def _grounding(step: "GroundedStep") -> dict[str, Any]:
+    segment = step.segment
+    return {
+        "step": step.text,
+        "in_history": step.in_history,
+        "segment": step.index,
+        "similarity": step.similarity,
+        "text": None if segment is None else segment.text,
+        "start": None if segment is None else segment.start,
+        "end": None if segment is None else segment.end,
+    }
+
+
+def _show_grounding(narration: "Narration", steps: "Sequence[GroundedStep]") -> None:
+    name = narration.title or "without a title"
+    out.print(f"\nGrounded in {narration.video_id} ({name})", style="bold", markup=False, highlight=False)
+    table = Table("", "step", "similarity", "time", "segment", box=None, padding=(0, 2))
+    for step in steps:
+        part = "h" if step.in_history else "c"
+        if step.segment is None:
+            table.add_row(part, escape(step.text), "", "", "skipped")
+            continue
+        start, end = step.segment.start, step.segment.end
+        time = "untimed" if start is None or end is None else f"{start:.1f}-{end:.1f} s"
+        table.add_row(part, escape(step.text), f"{step.similarity:.3f}", time, escape(step.segment.text))
+    out.print(table)

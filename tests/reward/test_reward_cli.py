@@ -1,0 +1,129 @@
+"""`recipe reward`: the same numbers as the verifier, and errors that say where and what."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recipe.cli.reward import app
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.errors import ConfigError, InputError
+from recipe.reward.verifier import Verifier
+
+HISTORY = ["boil some water", "warm up the pot"]
+PLAN = ["put tea leaves in the pot", "juggle"]
+ASKED = ["--goal", "tea", "--history", HISTORY[0], "--history", HISTORY[1]]
+
+
+@pytest.fixture
+def folder(corpus: Any, tmp_path: Path) -> Path:
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
+    return build_corpus(corpus.narrations, tmp_path / "corpus", config)
+
+
+def recipe(*arguments: object) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def rows_file(folder: Path, *rows: object) -> Path:
+    path = folder.parent / "rows.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows))
+    return path
+
+
+def test_json_is_the_verifiers_reward(folder: Path) -> None:
+    [row] = json.loads(
+        recipe(
+            "score", "--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json"
+        )
+    )
+    [expected] = Verifier(Corpus.open(folder)).score(HISTORY, [PLAN], "tea")
+    [reward] = row["rewards"]
+    assert (row["goal"], row["history"], reward["continuation"]) == ("tea", HISTORY, PLAN)
+    assert reward["total"] == expected.total
+    assert reward["best_video_id"] == "tea"
+    assert [hit["narration"] for hit in reward["pool"]] == [hit.narration for hit in expected.pool]
+
+
+def test_rows_of_a_file_and_of_the_command_line_agree(folder: Path) -> None:
+    row = {"goal": "tea", "history": HISTORY, "continuations": [PLAN, "- lift the car", []]}
+    output = folder.parent / "rewards.jsonl"
+    recipe("score", "--corpus", folder, "--input", rows_file(folder, row, row), "--pool", "full", "--output", output)
+    results = [json.loads(line) for line in output.read_text().splitlines()]
+    assert results[0] == results[1]
+    asked = [*ASKED, "--continuation", "\n".join(PLAN), "--continuation", "lift the car", "--continuation", ""]
+    assert json.loads(recipe("score", "--corpus", folder, *asked, "--pool", "full", "--json")) == results[:1]
+    assert results[0]["rewards"][2]["steps"] == 0
+
+
+def test_tables_show_every_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recipe.cli.reward.out.width", 160)
+    shown = recipe("score", "--corpus", folder, *ASKED, "--continuation", "[bold] pour", "--continuation", "")
+    for part in ("A(h + c)", "rho", "below tau", "-0.200", "[bold] pour", "(holds no steps)"):
+        assert part in shown
+    more_steps_than_segments = "\n".join([*PLAN, "sing", "dance"])
+    explained = recipe("explain", "--corpus", folder, *ASKED, "--continuation", more_steps_than_segments)
+    for part in ("Grounded in tea (Tea)", "20.0-28.0 s", "1.000", "skipped"):
+        assert part in explained
+
+
+def test_explain_as_json(folder: Path) -> None:
+    row = json.loads(recipe("explain", "--corpus", folder, *ASKED, "--continuation", "\n".join(PLAN), "--json"))
+    assert [step["step"] for step in row["grounding"]] == HISTORY + PLAN
+    assert row["grounding"][2] | {"similarity": 1} == {
+        "step": PLAN[0],
+        "in_history": False,
+        "segment": 2,
+        "similarity": 1,
+        "text": "put tea leaves in the pot",
+        "start": 20.0,
+        "end": 28.0,
+    }
+
+
+def test_settings_come_from_a_file(folder: Path) -> None:
+    config = folder.parent / "reward.toml"
+    config.write_text("gate = false\npool_size = 2\n")
+    [row] = json.loads(
+        recipe("score", "--corpus", folder, *ASKED, "--continuation", "stir", "--config", config, "--json")
+    )
+    [expected] = Verifier(Corpus.open(folder), RewardConfig(gate=False, pool_size=2)).score(HISTORY, [["stir"]], "tea")
+    assert row["rewards"][0]["total"] == expected.total
+    config.write_text("pol = 'own'\n")
+    with pytest.raises(ConfigError, match="did you mean 'pool'"):
+        recipe("score", "--corpus", folder, *ASKED, "--continuation", "stir", "--config", config)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("{", "line 2: not valid JSON"),
+        ({"goal": " ", "history": ["a"], "continuations": [["b"]]}, "line 2, field 'goal': the text is empty"),
+        ({"goal": "g", "history": [], "continuations": [["b"]]}, "field 'history': the list is empty"),
+        ({"goal": "g", "history": ["a"]}, "field 'continuations': the field is missing"),
+        ({"goal": "g", "history": ["a"], "continuations": []}, "field 'continuations': the list is empty"),
+        ({"goal": "g", "history": ["a"], "continuations": [["b"], ["c", ""]]}, "continuation 2 is neither"),
+        ({"goal": "g", "history": ["a"], "continuations": [7]}, "continuation 1 is neither"),
+    ],
+)
+def test_a_bad_line_is_named_and_nothing_is_written(folder: Path, row: object, reason: str) -> None:
+    good = {"goal": "tea", "history": HISTORY, "continuations": [PLAN]}
+    output = folder.parent / "rewards.jsonl"
+    with pytest.raises(InputError, match=reason):
+        recipe("score", "--corpus", folder, "--input", rows_file(folder, good, row), "--output", output)
+    assert not output.exists()
+
+
+def test_a_prompt_must_be_whole_and_come_from_one_place(folder: Path) -> None:
+    with pytest.raises(InputError, match="--history is missing or empty"):
+        recipe("score", "--corpus", folder, "--goal", "tea", "--continuation", "pour")
+    with pytest.raises(InputError, match="--goal is missing or empty"):
+        recipe("score", "--corpus", folder, "--history", "boil", "--continuation", "pour")
+    with pytest.raises(InputError, match="not from both"):
+        recipe("score", "--corpus", folder, "--input", folder / "x.jsonl", "--goal", "tea")
