@@ -68,7 +68,7 @@ def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[E
     seen: set[tuple[str, tuple[str, ...]]] = set()
     while len(examples) < count:
         before = len(examples)
-        for graph in graphs[: count - before]:
+        for graph in graphs:
             video_id = f"world-{split}-{seed}-{len(examples):06d}"
             example = _new_example(world, graph, rng, video_id, split, seen)
             if example is not None:
@@ -78,7 +78,7 @@ def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[E
             raise InputError(f"The world has no cut point in split {split!r}; add goals.")
         if len(examples) == before:
             seen.clear()
-    return examples
+    return examples[:count]
 
 
 def careless_examples(
