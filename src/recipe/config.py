@@ -24,7 +24,7 @@ class EncoderConfig(Settings):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
     name: str = "jinaai/jina-embeddings-v3-hf"
-    """A sentence-transformers model id or folder; `minilm`, the packaged MiniLM; or `hash:D`, words hashed to D numbers."""
+    """A sentence-transformers model id or folder; `minilm`, packaged; or `hash:D`, words hashed to D numbers."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
     task: str | None = None
