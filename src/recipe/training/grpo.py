@@ -19,12 +19,13 @@ from trl import GRPOTrainer
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_examples
 from recipe.progress import SILENT, Progress
+from recipe.reward.adapters import Scorer
 from recipe.text import planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import Policy, load_policy, lora_config
 from recipe.training.quiet import quiet
-from recipe.training.rollouts import RewardFunction, Scorer
+from recipe.training.rollouts import RewardFunction
 from recipe.training.runs import Run, open_run, step_of
 from recipe.types import Example
 
@@ -128,9 +129,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
 
 
 def prompts_in_order(config: GRPOConfig, examples: list[Example]) -> list[Example]:
-    """One example for each group of the whole run: every example once before any comes again, in drawn
-    order.
-    """
+    """The example of each group of the whole run: in drawn order, all once before any comes again."""
     draw = random.Random(config.seed)
     needed = -(-config.steps // config.iterations) * config.prompts_per_step
     order: list[Example] = []

@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.artifacts import file_sha256, read_jsonl
+from recipe.config import BaseModelConfig
+from recipe.errors import ConfigError
+from recipe.training.base import Batch, _bounds, batch_loss, train_base
+from recipe.training.policy import load_policy
+
+
+def test_learns_and_leaves_a_model_in_the_standard_layout(base_model: Path, base_config: BaseModelConfig) -> None:
+    rows = [row for _, row in read_jsonl(base_config.output / "metrics.jsonl")]
+    assert [row["step"] for row in rows] == list(range(1, base_config.steps + 1))
+    assert rows[-1]["loss"] < rows[0]["loss"] / 2
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= {
+        file.name for file in base_model.iterdir()
+    }
+    policy = load_policy(str(base_model))
+    assert policy.model.config.model_type == "qwen2"
+    assert policy.model.generation_config.eos_token_id[0] == policy.tokenizer.eos_token_id
+
+
+def test_equal_seeds_give_equal_weights(base_model: Path, base_config: BaseModelConfig, tmp_path: Path) -> None:
+    again = train_base(base_config.model_copy(update={"output": tmp_path}))
+    assert file_sha256(again / "model.safetensors") == file_sha256(base_model / "model.safetensors")
+
+
+def test_shared_head_and_padding_leave_the_loss_as_it_is(base_model: Path) -> None:
+    model = load_policy(str(base_model)).model
+    draw = torch.Generator().manual_seed(3)
+    head = torch.randint(20, 300, (1, 6), generator=draw)
+    rests = [torch.randint(20, 300, (length,), generator=draw) for length in (4, 9, 7)]
+    ids = torch.full((3, 12), 0)
+    labels = torch.full((3, 12), -100)
+    for row, rest in enumerate(rests):
+        ids[row, : len(rest)] = labels[row, : len(rest)] = rest
+    whole = [torch.cat([head[0], rest])[None] for rest in rests]
+    surprise = [
+        torch.nn.functional.cross_entropy(model(chat).logits[0, 6:-1], chat[0, 7:], reduction="sum") for chat in whole
+    ]
+    expected = torch.stack(surprise).sum() / sum(len(rest) - 1 for rest in rests)
+    torch.testing.assert_close(batch_loss(model, Batch(head, ids, labels)), expected, rtol=1e-5, atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))
+def test_batches_hold_every_chat_once_and_stay_within_the_budget(lengths: list[int], tokens: int) -> None:
+    lengths.sort()
+    bounds = _bounds(lengths, tokens)
+    assert [index for start, stop in bounds for index in range(start, stop)] == list(range(len(lengths)))
+    for start, stop in bounds:
+        assert stop - start == 1 or (stop - start) * lengths[stop - 1] <= tokens
+
+
+def test_finished_run_is_kept_and_other_settings_are_refused(base_model: Path, base_config: BaseModelConfig) -> None:
+    before = (base_model / "model.safetensors").stat().st_mtime_ns
+    assert train_base(base_config) == base_model
+    assert (base_model / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(ConfigError, match=r"learning_rate was 0.02, is 0.01.*another `output`"):
+        train_base(base_config.model_copy(update={"learning_rate": 0.01}))
+
+
+def test_context_too_short_is_an_error(base_config: BaseModelConfig, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="raise `context`"):
+        train_base(base_config.model_copy(update={"context": 8, "output": tmp_path}))

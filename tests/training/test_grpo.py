@@ -1,0 +1,166 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recipe.artifacts import read_jsonl
+from recipe.config import GRPOConfig
+from recipe.errors import ComputeError, ConfigError
+from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
+from recipe.training.loop import check_finite
+from recipe.training.runs import open_run
+from recipe.types import Example
+
+KILLED_AT = 5
+
+KILLED = f"""
+import os, signal, sys
+from recipe.config import GRPOConfig
+from recipe.training.grpo import train_grpo
+from recipe.types import Reward
+
+class Deadly:
+    prompts = 0
+
+    def score(self, history, continuations, goal):
+        self.prompts += 1
+        if self.prompts > 2 * ({KILLED_AT} - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Reward(-abs(len(c) - 3.0), 0.1, 0.2, 0.1, len(c) == 0, len(c), (), None) for c in
+        continuations]
+
+train_grpo(GRPOConfig.model_validate_json(sys.argv[1]), Deadly())
+"""
+
+
+@pytest.fixture
+def config(base_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
+    return GRPOConfig(
+        model=str(base_model),
+        examples=examples_file,
+        output=tmp_path / "grpo",
+        corpus=tmp_path / "no-corpus",
+        steps=2,
+        prompts_per_step=2,
+        max_completion_tokens=12,
+        learning_rate=1e-2,
+        metrics=(),
+    )
+
+
+def metrics(config: GRPOConfig) -> list[dict[str, Any]]:
+    """The rows of a run without what depends on the clock."""
+    rows = [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
+    return [
+        {name: value for name, value in row.items() if "seconds" not in name and name != "reward_share"} for row in rows
+    ]
+
+
+def test_settings_reach_the_trainer(config: GRPOConfig) -> None:
+    plain = GRPOConfig(model="m", examples="e", output=config.output, corpus="c")
+    args = trl_arguments(plain, open_run("grpo", plain, config.output, {}))
+    assert (args.beta, args.epsilon, args.epsilon_high, args.num_generations) == (0.04, 0.30, None, 4)
+    assert (args.loss_type, args.scale_rewards, args.use_bias_correction_kl) == ("grpo", "group", False)
+    assert (args.learning_rate, args.lr_scheduler_type, args.warmup_steps) == (1e-4, "constant", 0)
+    assert (args.temperature, args.top_p, args.top_k) == (1.0, 1.0, 0)
+    assert args.optim == "adamw_torch_fused"
+    assert args.report_to == []
+    assert plain.lora.model_dump() == {
+        "rank": 16, "alpha": 32, "dropout": 0.05, "target_modules": ("q_proj", "v_proj"),
+    }  # fmt: skip
+
+
+def test_begins_at_the_reference_and_moves_away(config: GRPOConfig, scorer: Any) -> None:
+    train_grpo(config, scorer)
+    rows = metrics(config)
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["kl"] == 0
+    assert rows[1]["kl"] > 0
+    assert rows[0]["aligned_full"] == pytest.approx(0.2)
+    assert {"reward", "rho", "gated", "steps", "malformed", "entropy", "zero_std", "clipped_ratio"} <= set(rows[0])
+
+
+def test_completions_can_be_read_with_every_part_of_their_reward(config: GRPOConfig, scorer: Any) -> None:
+    train_grpo(config, scorer)
+    files = sorted((config.output / "completions").iterdir())
+    assert [file.name for file in files] == ["step-00001.jsonl", "step-00002.jsonl"]
+    rows = [row for _, row in read_jsonl(files[0])]
+    assert len(rows) == config.prompts_per_step * config.group_size
+    assert len({row["example_id"] for row in rows}) == config.prompts_per_step
+    assert set(rows[0]["reward"]) == {
+        "total", "aligned_history", "aligned_full", "rho", "gated", "steps", "pool", "best_narration",
+    }  # fmt: skip
+    assert metrics(config)[0]["reward"] == pytest.approx(sum(row["reward"]["total"] for row in rows) / len(rows))
+
+
+def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer: Any, examples: list[Example]) -> None:
+    scorer.broken_goal = prompts_in_order(config, examples)[0].goal
+    train_grpo(config, scorer)
+    rows = [row for _, row in read_jsonl(config.output / "completions" / "step-00001.jsonl")]
+    missing = [row for row in rows if row["goal"] == scorer.broken_goal]
+    assert missing
+    assert all(row["reward"] is None for row in missing)
+    scored = [row["reward"]["total"] for row in rows if row["reward"] is not None]
+    first = metrics(config)[0]
+    assert first["unscored"] == len(missing) / len(rows)
+    assert first["reward"] == (pytest.approx(sum(scored) / len(scored)) if scored else None)
+
+
+def test_killed_run_resumes_to_the_same_result(config: GRPOConfig, scorer: Any) -> None:
+    long = config.model_copy(update={"steps": 6, "save_every": 2, "metrics": ("tensorboard",)})
+    whole = long.model_copy(update={"output": config.output.with_name("whole")})
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    died = subprocess.run([sys.executable, "-c", KILLED, long.model_dump_json()], env=environment, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert [row["step"] for row in metrics(long)] == list(range(1, KILLED_AT))
+    assert not (long.output / "model").exists()
+    resumed, uninterrupted = train_grpo(long, scorer), train_grpo(whole, scorer)
+    assert metrics(long) == metrics(whole)
+    for folder in (long.output, whole.output):
+        assert len(list((folder / "completions").iterdir())) == long.steps
+    last = f"completions/step-{long.steps:05d}.jsonl"
+    assert (long.output / last).read_text() == (whole.output / last).read_text()
+    before, after = (load_file(folder / "model.safetensors") for folder in (uninterrupted, resumed))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_half_written_checkpoint_is_not_resumed_from(config: GRPOConfig) -> None:
+    run = open_run("grpo", config, config.output, {})
+    for name in ("checkpoint-2", "checkpoint-10", "checkpoint-12"):
+        (run.checkpoints / name).mkdir(parents=True)
+    for name in ("checkpoint-2", "checkpoint-10"):
+        (run.checkpoints / name / "complete.json").write_text("{}")
+    assert run.latest_checkpoint() == run.checkpoints / "checkpoint-10"
+    assert not (run.checkpoints / "checkpoint-12").exists()
+
+
+def test_finished_run_is_kept_and_other_settings_are_refused(config: GRPOConfig, scorer: Any) -> None:
+    model = train_grpo(config, scorer)
+    calls = scorer.calls
+    assert train_grpo(config, scorer) == model
+    assert scorer.calls == calls
+    with pytest.raises(ConfigError, match=r"beta was 0.04, is 0.1.*delete the folder"):
+        train_grpo(config.model_copy(update={"beta": 0.1}), scorer)
+
+
+def test_prompts_come_round_before_any_returns(config: GRPOConfig, examples: list[Example]) -> None:
+    order = prompts_in_order(config.model_copy(update={"steps": 12}), examples)
+    assert len(order) == 24
+    assert {e.example_id for e in order[:12]} == {e.example_id for e in order[12:]} == {e.example_id for e in examples}
+    assert order[:12] != order[12:]
+
+
+def test_weights_that_are_no_numbers_are_no_result() -> None:
+    class Trainer:
+        model = torch.nn.Linear(2, 2)
+
+    check_finite(Trainer())
+    torch.nn.init.constant_(Trainer.model.weight, float("nan"))
+    with pytest.raises(ComputeError, match="lower the learning rate"):
+        check_finite(Trainer())

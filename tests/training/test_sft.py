@@ -1,0 +1,64 @@
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recipe.artifacts import read_jsonl
+from recipe.config import LoraSettings, SFTConfig
+from recipe.text import format_plan
+from recipe.training.policy import load_policy
+from recipe.training.quiet import quiet
+from recipe.training.runs import open_run
+from recipe.training.sft import sft_trainer, train_sft
+from recipe.types import Example
+
+
+@pytest.fixture
+def config(base_model: Path, examples_file: Path, tmp_path: Path) -> SFTConfig:
+    return SFTConfig(
+        model=str(base_model),
+        examples=examples_file,
+        output=tmp_path / "sft",
+        epochs=1,
+        batch_size=4,
+        learning_rate=1e-2,
+        save_every=2,
+        metrics=(),
+    )
+
+
+def test_loss_is_on_the_continuation_only(config: SFTConfig, examples: list[Example]) -> None:
+    policy = load_policy(config.model)
+    with quiet():
+        trainer = sft_trainer(config, policy, examples, open_run("sft", config, config.output, {}))
+        batch = next(iter(trainer.get_train_dataloader()))
+    replies = {format_plan(example.continuation) + "<|im_end|>\n" for example in examples}
+    for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
+        assert policy.tokenizer.decode(ids[labels != -100]) in replies
+        assert (labels == -100).any()
+
+
+def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, base_model: Path) -> None:
+    config = config.model_copy(update={"epochs": 5})
+    model = train_sft(config)
+    rows = [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
+    assert [row["step"] for row in rows] == list(range(1, 16))
+    assert sum(row["loss"] for row in rows[-3:]) < sum(row["loss"] for row in rows[:3])
+    assert all(row["step_seconds"] > 0 for row in rows)
+    before, after = (load_file(folder / "model.safetensors") for folder in (base_model, model))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all("q_proj" in name or "v_proj" in name for name in moved)
+    assert train_sft(config) == model
+
+
+def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) -> None:
+    plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0)})
+    weights = []
+    for micro in (4, 1):
+        output = config.output.with_name(f"micro-{micro}")
+        model = train_sft(plain.model_copy(update={"micro_batch": micro, "output": output}))
+        weights.append(load_file(model / "model.safetensors"))
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-3, atol=2e-5)

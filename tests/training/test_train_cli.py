@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from recipe.cli import app
+from recipe.cli.console import run
+from recipe.config import GRPOConfig, SFTConfig, load_config
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+PAPER = {"sft-qwen2.5-3b": SFTConfig, "grpo-qwen2.5-3b": GRPOConfig}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_configs_are_the_papers_settings(name: str) -> None:
+    kind = PAPER[name]
+    config = load_config(CONFIGS / f"{name}.toml", kind)
+    assert config.model == "Qwen/Qwen2.5-3B-Instruct"
+    # Memory, not method.
+    free = {"model", "examples", "output", "corpus", "gradient_checkpointing", "micro_batch", "save_every"}
+    plain = kind(**{key: getattr(config, key) for key in free if hasattr(config, key)})
+    assert config == plain
+
+
+def test_dry_run_prints_the_resolved_settings(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(CONFIGS / "grpo-qwen2.5-3b.toml")
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", path, "--dry-run"])
+    assert run(app) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["beta"] == 0.04
+    assert printed["seed"] == 0
+
+
+def test_unknown_key_names_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\nlearnin_rate = 1.0\n')
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path)])
+    assert run(app) == 1
+    assert "did you mean 'learning_rate'" in capsys.readouterr().err
+
+
+def test_micro_batch_must_divide(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not divide batch_size"):
+        SFTConfig(model="m", examples="e", output="o", batch_size=4, micro_batch=3)
+
+
+def test_base_and_sft_from_the_command_line(
+    base_model: Path,
+    examples_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "sft.toml"
+    path.write_text(
+        f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "sft"}"\n'
+        "epochs = 1\nbatch_size = 6\nmetrics = []\n"
+    )
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path), "--json"])
+    assert run(app) == 0
+    captured = capsys.readouterr()
+    printed = json.loads(captured.out)
+    assert Path(printed["model"]).is_dir()
+    assert printed["last_step"]["step"] == 2
+    assert all(line.startswith("SFT") for line in captured.err.splitlines())
