@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from recipe.cli import corpus, data, demo, evaluate, plan, report, reward, train
+from recipe.cli import corpus, data, demo, evaluate, plan, report, reward, train, world
 from recipe.cli.console import run
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app.command("demo")(demo.demo)
 app.command("run")(demo.run)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(data.app, name="data")
+app.add_typer(world.app, name="world")
 app.add_typer(train.app, name="train")
 app.command("plan")(plan.plan)
 app.add_typer(reward.app, name="reward")
