@@ -1,0 +1,328 @@
+"""The report's figures: one colour a regime, labels at the data, intervals as bars."""
+
+from collections.abc import Iterable, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import atomic_path
+from recipe.errors import InputError, MissingExtra
+from recipe.evaluation.results import METRICS, Curve, Difference, Interval, Lengths, Reranking, Results
+
+try:
+    import matplotlib as mpl
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+INK, MUTED, RULE = "#1b1b1a", "#6b6b66", "#dddcd5"
+"""Text, secondary text, and grid."""
+
+COLOURS = {
+    "reference": "#8a8a84",
+    "base": "#6e6e69",
+    "sft": "#0072b2",
+    "rl": "#d55e00",
+    "sft->rl": "#a0508a",
+    "best": "#00805f",
+}
+"""Regimes by their lower-case names; after Okabe and Ito, so that colour-blind readers tell them apart."""
+
+SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b")
+"""Colours of further regimes, in order of appearance."""
+
+STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.labelsize": 9,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "recipe",
+    "lines.solid_capstyle": "round",
+}
+
+WINDOW = 7
+"""Training steps that a running mean covers."""
+
+SERIES = {
+    "kl": "KL to the reference policy",
+    "gated": "share below the gate",
+    "clipped": "share cut at the token limit",
+}
+"""Series of a curve beside those of the over-optimisation figure, with their names in words."""
+
+CHANGES = ("score", "coverage", "clean", "steps", "repeats")
+"""Metrics whose paired differences are drawn, one panel each."""
+
+MARKERS = ("o", "D", "s", "^")
+"""Splits, where they share a panel."""
+
+
+def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
+    """A colour for each regime; those of one name always have the same."""
+    spare = cycle(SPARE)
+    return {regime: _known_colour(regime) or next(spare) for regime in dict.fromkeys(regimes)}
+
+
+def _known_colour(regime: str) -> str | None:
+    name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
+    if name.startswith("best"):
+        return COLOURS["best"]
+    return COLOURS.get(name)
+
+
+def means_figure(results: Results, metric: str) -> Figure:
+    """Mean and interval of a metric by regime, one panel a split."""
+    rows = len({row.regime for row in results.scores if metric in row.metrics})
+    figure = _figure(7.6, 0.9 + 0.4 * rows)
+    _draw_means(figure, results, metric)
+    return figure
+
+
+def over_optimisation_figure(curve: Curve) -> Figure:
+    """Reward, and exact validity where known, over training; below them the plans' length."""
+    figure = _figure(7.6, 3.6)
+    _draw_over_optimisation(figure, curve)
+    return figure
+
+
+def training_figure(curves: Sequence[Curve]) -> Figure | None:
+    """The other series of the training runs, one panel each; None where none was logged."""
+    names = [name for name in SERIES if any(name in curve.series for curve in curves)]
+    if not names:
+        return None
+    figure = _figure(7.6, 2.1)
+    panels = figure.subplots(1, max(3, len(names)), squeeze=False)[0]
+    colours = regime_colours(curve.regime for curve in curves)
+    for name, panel in zip(names, panels, strict=False):
+        for curve in curves:
+            if name in curve.series:
+                _trace(panel, curve, name, colours[curve.regime])
+        panel.set_title(SERIES[name])
+        panel.set_xlabel("training step")
+        panel.set_ylim(bottom=0)
+    for panel in panels[len(names) :]:
+        panel.set_visible(False)
+    return figure
+
+
+def differences_figure(differences: Sequence[Difference]) -> Figure | None:
+    """Paired differences to the baseline, one panel a metric; None where there are none to draw."""
+    names = [name for name in CHANGES if any(one.metric == name for one in differences)]
+    regimes = list(dict.fromkeys(one.regime for one in differences))
+    if not names:
+        return None
+    figure = _figure(7.6, 1.15 + 0.5 * len(regimes))
+    panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
+    for name, panel in zip(names, panels, strict=True):
+        _draw_differences(panel, [one for one in differences if one.metric == name], regimes)
+        panel.set_title(METRICS[name])
+    _label_rows(panels[0], regimes)
+    splits = list(dict.fromkeys(one.split for one in differences))
+    if len(splits) > 1:
+        handles = [
+            mpl.lines.Line2D([], [], color=MUTED, marker=marker, linestyle="none", markersize=5, label=split)
+            for marker, split in zip(cycle(MARKERS), splits, strict=False)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(splits), frameon=False, fontsize=9)
+    return figure
+
+
+def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
+    """Shares of plans by number of steps, one row a regime and one column a split."""
+    regimes = list(dict.fromkeys(one.regime for one in lengths))
+    splits = list(dict.fromkeys(one.split for one in lengths))
+    figure = _figure(7.6, 0.7 + 0.55 * len(regimes))
+    panels = figure.subplots(len(regimes), len(splits), squeeze=False, sharex=True, sharey=True)
+    colours = regime_colours(regimes)
+    for one in lengths:
+        panel = panels[regimes.index(one.regime)][splits.index(one.split)]
+        shares = np.array(one.counts) / max(1, sum(one.counts))
+        panel.bar(range(len(shares)), shares, width=0.85, color=colours[one.regime])
+        mean = float(np.dot(shares, range(len(shares))))
+        panel.annotate(f"mean {mean:.1f}", (0.99, 0.9), xycoords="axes fraction", ha="right", va="top", color=MUTED)
+    for row, regime in zip(panels, regimes, strict=True):
+        row[0].set_ylabel(regime, rotation=0, ha="right", va="center", color=colours[regime], fontsize=10)
+    for panel in panels.flat:
+        panel.set_yticks([])
+        panel.grid(visible=False)
+        panel.spines["left"].set_visible(False)
+    for split, top, bottom in zip(splits, panels[0], panels[-1], strict=True):
+        top.set_title(split)
+        bottom.set_xlabel("steps in a plan")
+    return figure
+
+
+def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
+    """What the verifier's choice among N samples gains, between their mean and the best of them."""
+    figure = _figure(7.6, 0.8 + 0.55 * len(rerankings))
+    panel = figure.subplots()
+    parts = (("mean", "mean sample", COLOURS["base"]), ("best", "verifier's choice", COLOURS["best"]))
+    for place, one in enumerate(rerankings):
+        for name, label, colour in (*parts, ("oracle", "best sample", INK)):
+            value = getattr(one, name)
+            _bar(panel, value, place, colour)
+            _note(panel, f"{label} {value.mean:.2f}", (value.mean, place), (0, 7), colour)
+    _label_rows(panel, [one.split for one in rerankings])
+    panel.set_xlabel(METRICS.get(rerankings[0].metric, rerankings[0].metric))
+    panel.margins(x=0.12)
+    return figure
+
+
+def key_figure(results: Results, target: Path) -> None:
+    """The finding in one picture, as PNG or SVG by the name of `target`: regimes and over-optimisation.
+
+    Raises InputError where the results hold neither scores nor curves.
+    """
+    curves = [curve for curve in results.curves if "reward" in curve.series]
+    if not results.scores or not curves:
+        raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
+    metric = _main_metric(results)
+    figure = _figure(10.4, 3.5)
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
+    left, right = halves
+    _draw_means(left, results, metric)
+    _draw_over_optimisation(right, curves[0])
+    figure.set_facecolor("white")
+    with atomic_path(target) as partial, mpl.rc_context({**STYLE, "svg.fonttype": "path"}):
+        kind = target.suffix.lstrip(".") or "png"
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
+
+
+def _main_metric(results: Results) -> str:
+    return "score" if any("score" in row.metrics for row in results.scores) else "reward"
+
+
+def _figure(width: float, height: float) -> Figure:
+    """An empty figure of a size in inches, in the report's style."""
+    mpl.rcParams.update(STYLE)
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:
+    rows = [row for row in results.scores if metric in row.metrics]
+    splits = list(dict.fromkeys(row.split for row in rows))
+    regimes = list(dict.fromkeys(row.regime for row in rows))
+    colours = regime_colours(regimes)
+    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    for split, panel in zip(splits, panels, strict=True):
+        for row in rows:
+            if row.split == split:
+                value, place, colour = row.metrics[metric], regimes.index(row.regime), colours[row.regime]
+                _bar(panel, value, place, colour)
+                _note(panel, f"{value.mean:.2f}", (value.mean, place), (0, 7), colour)
+        panel.set_title(split)
+        panel.set_xlabel(METRICS.get(metric, metric))
+    _label_rows(panels[0], regimes)
+
+
+def _draw_over_optimisation(figure: Figure | SubFigure, curve: Curve) -> None:
+    colour = regime_colours([curve.regime])[curve.regime]
+    lines = [("reward", colour), ("validity", INK)]
+    drawn = [(name, tint) for name, tint in lines if name in curve.series]
+    has_length = "length" in curve.series
+    panels = figure.subplots(1 + has_length, 1, squeeze=False, sharex=True, height_ratios=(2, 1)[: 1 + has_length])
+    top, bottom = panels[0][0], panels[-1][0]
+    ends = [_trace(top, curve, name, tint) for name, tint in drawn]
+    gap = 0.0 if len(ends) < 2 else _nudge(top, ends)
+    for (name, tint), end in zip(drawn, ends, strict=True):
+        shift = gap if end == max(ends) else -gap
+        _note_right(top, {"reward": "reward", "validity": "exact validity"}[name], curve, end, shift, tint)
+    top.set_title(f"{curve.regime}: what is rewarded and what is true" if len(drawn) > 1 else f"{curve.regime}: reward")
+    if has_length:
+        end = _trace(bottom, curve, "length", MUTED)
+        _note_right(bottom, "steps in a plan", curve, end, 0, MUTED)
+    bottom.set_xlabel("training step")
+
+
+def _draw_differences(panel: Axes, differences: Sequence[Difference], regimes: Sequence[str]) -> None:
+    colours = regime_colours(regimes)
+    splits = list(dict.fromkeys(one.split for one in differences))
+    panel.axvline(0, color=MUTED, linewidth=1)
+    for one in differences:
+        place = regimes.index(one.regime) + 0.3 * (splits.index(one.split) - (len(splits) - 1) / 2)
+        _bar(panel, one.value, place, colours[one.regime], MARKERS[splits.index(one.split) % len(MARKERS)])
+    panel.locator_params(axis="x", nbins=4)
+    panel.margins(x=0.12)
+
+
+def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = "o") -> None:
+    """A mean as a mark on the bar of its interval."""
+    if value.low is not None and value.high is not None:
+        panel.plot([value.low, value.high], [place, place], color=colour, linewidth=2.6, alpha=0.4)
+    panel.plot([value.mean], [place], marker, color=colour, markersize=6)
+
+
+def _label_rows(panel: Axes, names: Sequence[str]) -> None:
+    """Names of the rows 0, 1, ... from top to bottom."""
+    panel.set_yticks(range(len(names)), names, fontsize=10)
+    panel.set_ylim(len(names) - 0.5, -0.65)
+    for label in panel.get_yticklabels():
+        label.set_color(INK)
+
+
+def _trace(panel: Axes, curve: Curve, name: str, colour: str) -> float:
+    """A series as logged, faint, and its running mean; returns where that ends."""
+    values = np.array([np.nan if value is None else value for value in curve.series[name]], dtype=np.float64)
+    smooth = running_mean(values, WINDOW)
+    panel.plot(curve.steps, values, color=colour, linewidth=0.8, alpha=0.35)
+    panel.plot(curve.steps, smooth, color=colour, linewidth=2)
+    known = smooth[np.isfinite(smooth)]
+    return float(known[-1]) if known.size else 0.0
+
+
+def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+    """Centred means over `window` values [n], fewer at the ends; NaN counts as missing.
+
+    >>> running_mean(np.array([1.0, 2.0, 6.0]), 3).tolist()
+    [1.5, 3.0, 4.0]
+    """
+    kernel = np.ones(window)
+    known = np.isfinite(values)
+    start = window // 2
+    total, count = (
+        np.convolve(part, kernel)[start : start + len(values)] for part in (np.where(known, values, 0.0), known)
+    )
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _nudge(panel: Axes, ends: Sequence[float]) -> float:
+    """Points by which two labels must move apart to be read."""
+    low, high = panel.get_ylim()
+    apart = abs(ends[0] - ends[1]) / (high - low) * 110
+    return max(0.0, (14 - apart) / 2)
+
+
+def _note(panel: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], colour: str) -> None:
+    panel.annotate(
+        text, point, offset, textcoords="offset points", ha="center", va="bottom", color=colour, fontsize=8.5
+    )
+
+
+def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float, colour: str) -> None:
+    """A label after the end of a line."""
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
+    panel.annotate(f"{text} {value:.2g}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)

@@ -1,0 +1,202 @@
+"""Results as one HTML page that needs nothing but itself: inline style, inline figures, readable on paper and phone."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from recipe.artifacts import write_text
+from recipe.errors import MissingExtra
+from recipe.evaluation import plots
+from recipe.evaluation.inline import DARK, inline_svg, variable
+from recipe.evaluation.results import METRICS, SHARES, Interval, Results, Scores, ShownPrompt, load_results
+
+try:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+MINUS = "−"
+
+STATUSES = {
+    "valid": ("✓", "a new step of the goal whose prerequisites are met"),
+    "repeat": ("↺", "already done, in the history or in the plan"),
+    "out-of-order": ("↯", "a step of the goal that comes too early"),
+    "alien": ("✕", "not a step of this goal"),
+}
+"""Mark and meaning of each status of a line; a mark as well as a colour, for readers who see no colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn figure and the sentence below it."""
+
+    svg: Markup
+    caption: str
+
+
+def render_html(results: Results) -> str:
+    """The whole page. The same results give the same page."""
+    template = files("recipe.evaluation").joinpath("templates/report.html.jinja").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "cell": format_cell,
+        "bounds": format_bounds,
+        "signed": format_signed,
+        "seconds": format_seconds,
+        "number": format_number,
+    }
+    return environment.from_string(template).render(
+        results=results,
+        figures=_figures(results),
+        tables=[(split, _metrics(rows), rows) for split, rows in _by_split(results)],
+        changes=_changes(results),
+        metrics=METRICS,
+        shares=SHARES,
+        statuses=STATUSES,
+        shows_statuses=any(line.status != "unknown" for line in _lines(results.prompts)),
+        colours=plots.regime_colours(_regimes(results)),
+        light=[(variable(colour), colour) for colour in DARK],
+        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
+        variable=variable,
+        longest_stage=max((stage.seconds for stage in results.stages), default=1.0) or 1.0,
+    )
+
+
+def write_html(results: Results, target: Path) -> None:
+    """Write the page, all or nothing."""
+    write_text(target, render_html(results))
+
+
+def rerender(run_dir: Path) -> Path:
+    """Write `report.html` again from the `report.json` beside it; raises InputError when that is missing."""
+    target = run_dir / "report.html"
+    write_html(load_results(run_dir / "report.json"), target)
+    return target
+
+
+def format_number(value: float, digits: int = 2) -> str:
+    """A number with a true minus sign.
+
+    >>> format_number(-0.125, 3)
+    '−0.125'
+    """
+    return f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def format_cell(value: float, metric: str) -> str:
+    """A metric's value as its table shows it: shares in percent, counts of steps with one decimal.
+
+    >>> format_cell(0.1749, "repeats"), format_cell(4.21, "steps"), format_cell(0.5249, "score")
+    ('17 %', '4.2', '0.525')
+    """
+    if metric in SHARES:
+        return f"{format_number(100 * value, 0)} %"
+    return format_number(value, 1 if metric in ("steps", "distinct") else 3)
+
+
+def format_signed(value: float, metric: str) -> str:
+    """A difference of a metric, with its sign; shares in percentage points.
+
+    >>> format_signed(0.051, "score"), format_signed(-0.034, "repeats")
+    ('+0.051', '−3 pp')
+    """
+    shown = format_cell(value, metric).replace(" %", " pp")
+    return shown if shown.startswith(MINUS) else f"+{shown}"
+
+
+def format_bounds(value: Interval, metric: str) -> str:
+    """The ends of an interval, empty where there is none.
+
+    >>> format_bounds(Interval(0.5, 0.4, 0.6), "score")
+    '0.400 to 0.600'
+    """
+    if value.low is None or value.high is None:
+        return ""
+    return f"{format_cell(value.low, metric)} to {format_cell(value.high, metric)}"
+
+
+def format_seconds(value: float) -> str:
+    """A time as a reader would say it.
+
+    >>> format_seconds(0.42), format_seconds(41.2), format_seconds(210.4)
+    ('0.4 s', '41 s', '3 min 30 s')
+    """
+    if value < 10:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def _figures(results: Results) -> dict[str, list[Figure]]:
+    """The figures that the results hold data for, by section."""
+    drawn: dict[str, list[Figure]] = {}
+
+    def draw(section: str, figure: Any, caption: str) -> None:
+        if figure is not None:
+            shown = drawn.setdefault(section, [])
+            name = f"{section}{len(shown)}"
+            shown.append(Figure(Markup(inline_svg(figure, name, escape(caption))), caption))
+
+    for metric in ("score", "reward"):
+        if any(metric in row.metrics for row in results.scores):
+            name = "Exact validity" if metric == "score" else "Reward"
+            draw(metric, plots.means_figure(results, metric), f"{name}: mean and 95% interval by regime.")
+    for curve in results.curves:
+        if "reward" in curve.series:
+            seed = "" if curve.seed is None else f", seed {curve.seed}"
+            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed))
+    if results.curves:
+        caption = "What else was logged while training, as above."
+        draw("training", plots.training_figure(results.curves), caption)
+    if results.differences:
+        caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
+        draw("differences", plots.differences_figure(results.differences), caption)
+    if results.rerankings:
+        draw("reranking", plots.reranking_figure(results.rerankings), _reranking_caption(results))
+    if results.lengths:
+        draw("lengths", plots.lengths_figure(results.lengths), "Share of plans by number of steps.")
+    return drawn
+
+
+def _training_caption(run: str) -> str:
+    return f"{run}: each step's own completions (faint) and the running mean over {plots.WINDOW} steps."
+
+
+def _reranking_caption(results: Results) -> str:
+    first = results.rerankings[0]
+    return (
+        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that the {first.verifier} "
+        "verifier rewards most, and the best there is. Nothing is trained."
+    )
+
+
+def _by_split(results: Results) -> list[tuple[str, list[Scores]]]:
+    return [(split, [row for row in results.scores if row.split == split]) for split in results.splits()]
+
+
+def _metrics(rows: Sequence[Scores]) -> list[str]:
+    """Every metric of the rows, those in METRICS first and in their order."""
+    present = dict.fromkeys(name for row in rows for name in row.metrics)
+    return [name for name in METRICS if name in present] + [name for name in present if name not in METRICS]
+
+
+def _changes(results: Results) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
+    """Differences as (split, metrics, rows), a row being a regime and its differences by metric."""
+    splits: dict[str, dict[str, dict[str, Interval]]] = {}
+    for one in results.differences:
+        splits.setdefault(one.split, {}).setdefault(one.regime, {})[one.metric] = one.value
+    ordered = {split: dict.fromkeys(name for row in rows.values() for name in row) for split, rows in splits.items()}
+    return [(split, list(ordered[split]), list(rows.items())) for split, rows in splits.items()]
+
+
+def _regimes(results: Results) -> Iterable[str]:
+    shown = [plan.regime for prompt in results.prompts for plan in prompt.plans]
+    return dict.fromkeys((*results.regimes(), *shown))
+
+
+def _lines(prompts: Sequence[ShownPrompt]) -> Iterable[Any]:
+    return (line for prompt in prompts for plan in prompt.plans for line in plan.lines)
