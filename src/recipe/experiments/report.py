@@ -24,7 +24,7 @@ from recipe.evaluation.validity import (
     summarise,
 )
 from recipe.experiments.findings import caveats, summary
-from recipe.experiments.hand_made import mean_parts, read_hand_made
+from recipe.experiments.hand_made import read_hand_made
 from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.settings import ExperimentConfig, WorldSource
@@ -189,5 +189,5 @@ def _shown_prompt(
         if world is not None:
             lines = line_statuses(world, example.goal, example.history, steps)
             validity = score_plan(world, example.goal, example.history, steps).score
-        shown.append(results.ShownPlan(regime, lines, validity, mean_parts([reward])))
+        shown.append(results.ShownPlan(regime, lines, validity, reward.total))
     return results.ShownPrompt(split, example.goal, example.history, tuple(shown))

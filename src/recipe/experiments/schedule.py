@@ -62,15 +62,14 @@ def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: P
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(events,))
         try:
             _drive(run_dir, pool, pending, done, marks, events, board, advance)
-        except BrokenProcessPool:
-            raise ComputeError(
-                "a worker process died, most likely for want of memory; free some and run the same command again."
-            ) from None
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for child in multiprocessing.active_children():
-                child.terminate()
-                child.join()
+        except BaseException as error:
+            _end(pool)
+            if isinstance(error, BrokenProcessPool):
+                raise ComputeError(
+                    "a worker process died, most likely for want of memory; free some and run the same command again."
+                ) from None
+            raise
+        pool.shutdown()
 
 
 def stage_seconds(run_dir: Path) -> dict[str, float]:
@@ -157,6 +156,14 @@ def _drive(
             future.result()
             done.add(running.pop(future))
             advance(1)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Stop workers in the middle of their stages."""
+    pool.shutdown(wait=False, cancel_futures=True)
+    for child in multiprocessing.active_children():
+        child.terminate()
+        child.join()
 
 
 def _drain(events: "Queue[Event]", board: Board) -> None:

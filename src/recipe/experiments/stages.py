@@ -7,7 +7,7 @@ predictions/ one file a regime: every sample with its reward
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ from recipe.data.narrations import read_narrations
 from recipe.experiments.settings import FilesSource, WorldSource
 from recipe.planning.predictions import write_predictions
 from recipe.progress import Progress
-from recipe.types import Example, Narration
+from recipe.types import Example
 
 Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
 
@@ -76,7 +76,7 @@ def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
 
     world, source, seed = load_world(), settings.source, settings.seed
     with progress.task("drawing the world", 4) as advance:
-        write_jsonl(run_dir / NARRATIONS, map(_narration_row, narrate(world, source.narrations, seed)))
+        write_jsonl(run_dir / NARRATIONS, map(asdict, narrate(world, source.narrations, seed)))
         advance(1)
         write_examples(run_dir / TRAIN, draw_examples(world, "train", source.train, seed))
         advance(1)
@@ -173,11 +173,6 @@ def _placed(config: Run, run_dir: Path) -> Run:
     }
     model = {"model": str(run_dir / config.model)} if hasattr(config, "model") else {}
     return config.model_copy(update={**paths, **model})
-
-
-def _narration_row(narration: Narration) -> dict[str, object]:
-    segments = [{"start": s.start, "end": s.end, "text": s.text} for s in narration.segments]
-    return {"video_id": narration.video_id, "title": narration.title, "segments": segments}
 
 
 def _some(examples: Sequence[Example], count: int) -> list[Example]:
