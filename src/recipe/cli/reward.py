@@ -192,11 +192,14 @@ def _parts(reward: "Reward", corpus: "Corpus") -> dict[str, Any]:
 
 def _show_rewards(row: dict[str, Any]) -> None:
     out.print(f"{row['goal']}, after {len(row['history'])} steps", style="bold", markup=False, highlight=False)
-    table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "best narration", "continuation", box=None, padding=(0, 2))
+    table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "narration", box=None, padding=(0, 1))
+    for column in table.columns:
+        column.no_wrap = True
+    table.add_column("continuation")
     for reward in row["rewards"]:
         numbers = (f"{reward[key]:.3f}" for key in ("total", "aligned_history", "aligned_full", "rho"))
         gate = "below tau" if reward["gated"] else "open"
-        plan = " / ".join(reward["continuation"]) or "(holds no steps)"
+        plan = "\n".join(reward["continuation"]) or "(holds no steps)"
         table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
     out.print(table)
 
@@ -217,7 +220,7 @@ def _grounding(step: "GroundedStep") -> dict[str, Any]:
 def _show_grounding(narration: "Narration", steps: "Sequence[GroundedStep]") -> None:
     name = narration.title or "without a title"
     out.print(f"\nGrounded in {narration.video_id} ({name})", style="bold", markup=False, highlight=False)
-    table = Table("", "step", "similarity", "time", "segment", box=None, padding=(0, 2))
+    table = Table("", "step", "similarity", "time", "segment", box=None, padding=(0, 1))
     for step in steps:
         part = "h" if step.in_history else "c"
         if step.segment is None:
