@@ -34,11 +34,11 @@ def test_one_value_a_cluster_is_the_ordinary_bootstrap() -> None:
 
 
 def test_large_samples_give_the_normal_interval() -> None:
-    values = np.random.default_rng(0).normal(size=2000)
-    ours = mean_interval(values, [str(n) for n in range(2000)])
-    half = 1.96 * values.std(ddof=1) / math.sqrt(2000)
-    assert ours.low == pytest.approx(values.mean() - half, abs=0.004)
-    assert ours.high == pytest.approx(values.mean() + half, abs=0.004)
+    values = np.random.default_rng(0).normal(size=500)
+    ours = mean_interval(values, [str(n) for n in range(500)])
+    half = 1.96 * values.std(ddof=1) / math.sqrt(500)
+    assert ours.low == pytest.approx(values.mean() - half, abs=0.008)
+    assert ours.high == pytest.approx(values.mean() + half, abs=0.008)
 
 
 def test_clusters_of_equal_values_widen_the_interval_as_theory_says() -> None:

@@ -2,9 +2,11 @@
 
 import io
 import re
-from typing import Any
 
-from recipe.evaluation.plots import COLOURS, INK, MUTED, RULE, SPARE
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from recipe.evaluation.plots import COLOURS, INK, MUTED, RULE, SPARE, STYLE
 
 DARK = {
     INK: "#ecebe4",
@@ -24,10 +26,11 @@ DARK = {
 """Each colour of the figures with its counterpart on a dark page."""
 
 
-def inline_svg(figure: Any, name: str, description: str) -> str:
+def inline_svg(figure: Figure, name: str, description: str) -> str:
     """The figure as an `<svg>` element whose ids start with `name`; `description` is for readers who cannot see it."""
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with rc_context(STYLE):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)

@@ -16,6 +16,8 @@ try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
@@ -93,6 +95,7 @@ def _known_colour(regime: str) -> str | None:
     return COLOURS.get(name)
 
 
+@mpl.rc_context(STYLE)
 def means_figure(results: Results, metric: str) -> Figure:
     """Mean and interval of a metric by regime, one panel a split."""
     rows = len({row.regime for row in results.scores if metric in row.metrics})
@@ -101,6 +104,7 @@ def means_figure(results: Results, metric: str) -> Figure:
     return figure
 
 
+@mpl.rc_context(STYLE)
 def over_optimisation_figure(curve: Curve) -> Figure:
     """Reward, and exact validity where known, over training; below them the plans' length."""
     figure = _figure(7.6, 3.6)
@@ -108,6 +112,7 @@ def over_optimisation_figure(curve: Curve) -> Figure:
     return figure
 
 
+@mpl.rc_context(STYLE)
 def training_figure(curves: Sequence[Curve]) -> Figure | None:
     """The other series of the training runs, one panel each; None where none was logged."""
     names = [name for name in SERIES if any(name in curve.series for curve in curves)]
@@ -128,13 +133,14 @@ def training_figure(curves: Sequence[Curve]) -> Figure | None:
     return figure
 
 
+@mpl.rc_context(STYLE)
 def differences_figure(differences: Sequence[Difference]) -> Figure | None:
     """Paired differences to the baseline, one panel a metric; None where there are none to draw."""
     names = [name for name in CHANGES if any(one.metric == name for one in differences)]
     regimes = list(dict.fromkeys(one.regime for one in differences))
     if not names:
         return None
-    figure = _figure(7.6, 1.15 + 0.5 * len(regimes))
+    figure = _figure(7.6, 1.15 + 0.5 * len(regimes), gap=0.06)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for name, panel in zip(names, panels, strict=True):
         _draw_differences(panel, [one for one in differences if one.metric == name], regimes)
@@ -150,6 +156,7 @@ def differences_figure(differences: Sequence[Difference]) -> Figure | None:
     return figure
 
 
+@mpl.rc_context(STYLE)
 def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
     """Shares of plans by number of steps, one row a regime and one column a split."""
     regimes = list(dict.fromkeys(one.regime for one in lengths))
@@ -170,11 +177,13 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
         panel.grid(visible=False)
         panel.spines["left"].set_visible(False)
     for split, top, bottom in zip(splits, panels[0], panels[-1], strict=True):
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
         top.set_title(split)
         bottom.set_xlabel("steps in a plan")
     return figure
 
 
+@mpl.rc_context(STYLE)
 def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
     """What the verifier's choice among N samples gains, between their mean and the best of them."""
     figure = _figure(7.6, 0.8 + 0.55 * len(rerankings))
@@ -184,13 +193,14 @@ def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
         for name, label, colour in (*parts, ("oracle", "best sample", INK)):
             value = getattr(one, name)
             _bar(panel, value, place, colour)
-            _note(panel, f"{label} {value.mean:.2f}", (value.mean, place), (0, 7), colour)
+            _note(panel, f"{label} {_short(value.mean, one.metric)}", (value.mean, place), colour)
     _label_rows(panel, [one.split for one in rerankings])
     panel.set_xlabel(METRICS.get(rerankings[0].metric, rerankings[0].metric))
     panel.margins(x=0.12)
     return figure
 
 
+@mpl.rc_context(STYLE | {"svg.fonttype": "path"})
 def key_figure(results: Results, target: Path) -> None:
     """The finding in one picture, as PNG or SVG by the name of `target`: regimes and over-optimisation.
 
@@ -206,7 +216,7 @@ def key_figure(results: Results, target: Path) -> None:
     _draw_means(left, results, metric)
     _draw_over_optimisation(right, curves[0])
     figure.set_facecolor("white")
-    with atomic_path(target) as partial, mpl.rc_context({**STYLE, "svg.fonttype": "path"}):
+    with atomic_path(target) as partial:
         kind = target.suffix.lstrip(".") or "png"
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
@@ -216,10 +226,9 @@ def _main_metric(results: Results) -> str:
     return "score" if any("score" in row.metrics for row in results.scores) else "reward"
 
 
-def _figure(width: float, height: float) -> Figure:
-    """An empty figure of a size in inches, in the report's style."""
-    mpl.rcParams.update(STYLE)
-    return Figure(figsize=(width, height), layout="constrained")
+def _figure(width: float, height: float, gap: float = 0.02) -> Figure:
+    """An empty figure of a size in inches; `gap` is the space between panels as a share of their width."""
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=gap))
 
 
 def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:
@@ -233,7 +242,7 @@ def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> No
             if row.split == split:
                 value, place, colour = row.metrics[metric], regimes.index(row.regime), colours[row.regime]
                 _bar(panel, value, place, colour)
-                _note(panel, f"{value.mean:.2f}", (value.mean, place), (0, 7), colour)
+                _note(panel, _short(value.mean, metric), (value.mean, place), colour)
         panel.set_title(split)
         panel.set_xlabel(METRICS.get(metric, metric))
     _label_rows(panels[0], regimes)
@@ -265,8 +274,8 @@ def _draw_differences(panel: Axes, differences: Sequence[Difference], regimes: S
     for one in differences:
         place = regimes.index(one.regime) + 0.3 * (splits.index(one.split) - (len(splits) - 1) / 2)
         _bar(panel, one.value, place, colours[one.regime], MARKERS[splits.index(one.split) % len(MARKERS)])
-    panel.locator_params(axis="x", nbins=4)
-    panel.margins(x=0.12)
+    panel.locator_params(axis="x", nbins=3)
+    panel.margins(x=0.15)
 
 
 def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = "o") -> None:
@@ -316,10 +325,14 @@ def _nudge(panel: Axes, ends: Sequence[float]) -> float:
     return max(0.0, (14 - apart) / 2)
 
 
-def _note(panel: Axes, text: str, point: tuple[float, float], offset: tuple[float, float], colour: str) -> None:
-    panel.annotate(
-        text, point, offset, textcoords="offset points", ha="center", va="bottom", color=colour, fontsize=8.5
-    )
+def _short(value: float, metric: str) -> str:
+    return f"{value:.{3 if metric == 'reward' else 2}f}"
+
+
+def _note(panel: Axes, text: str, point: tuple[float, float], colour: str) -> None:
+    """A label above a mark."""
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "center", "va": "bottom", "color": colour}
+    panel.annotate(text, point, (0, 7), fontsize=8.5, **style)
 
 
 def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float, colour: str) -> None:

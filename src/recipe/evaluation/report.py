@@ -46,6 +46,7 @@ def render_html(results: Results) -> str:
         "cell": format_cell,
         "bounds": format_bounds,
         "signed": format_signed,
+        "signed_bounds": format_signed_bounds,
         "seconds": format_seconds,
         "number": format_number,
     }
@@ -79,44 +80,53 @@ def rerender(run_dir: Path) -> Path:
 
 
 def format_number(value: float, digits: int = 2) -> str:
-    """A number with a true minus sign.
+    """A number with a true minus sign, and none before a zero.
 
-    >>> format_number(-0.125, 3)
-    '−0.125'
+    >>> format_number(-0.125, 3), format_number(-0.004)
+    ('−0.125', '0.00')
     """
-    return f"{value:.{digits}f}".replace("-", MINUS)
+    shown = f"{value:.{digits}f}"
+    return shown.lstrip("-") if float(shown) == 0 else shown.replace("-", MINUS)
 
 
 def format_cell(value: float, metric: str) -> str:
-    """A metric's value as its table shows it: shares in percent, counts of steps with one decimal.
+    """A metric's value as its table shows it: shares in percent, and no digit that the test sets cannot tell.
 
     >>> format_cell(0.1749, "repeats"), format_cell(4.21, "steps"), format_cell(0.5249, "score")
-    ('17 %', '4.2', '0.525')
+    ('17 %', '4.2', '0.52')
     """
-    if metric in SHARES:
-        return f"{format_number(100 * value, 0)} %"
-    return format_number(value, 1 if metric in ("steps", "distinct") else 3)
+    return f"{_digits(value, metric)}{' %' if metric in SHARES else ''}"
 
 
 def format_signed(value: float, metric: str) -> str:
     """A difference of a metric, with its sign; shares in percentage points.
 
     >>> format_signed(0.051, "score"), format_signed(-0.034, "repeats")
-    ('+0.051', '−3 pp')
+    ('+0.05', '−3 pp')
     """
-    shown = format_cell(value, metric).replace(" %", " pp")
-    return shown if shown.startswith(MINUS) else f"+{shown}"
+    return f"{_signed(value, metric)}{' pp' if metric in SHARES else ''}"
 
 
 def format_bounds(value: Interval, metric: str) -> str:
     """The ends of an interval, empty where there is none.
 
     >>> format_bounds(Interval(0.5, 0.4, 0.6), "score")
-    '0.400 to 0.600'
+    '0.40 to 0.60'
     """
     if value.low is None or value.high is None:
         return ""
-    return f"{format_cell(value.low, metric)} to {format_cell(value.high, metric)}"
+    return f"{_digits(value.low, metric)} to {_digits(value.high, metric)}"
+
+
+def format_signed_bounds(value: Interval, metric: str) -> str:
+    """The ends of a difference's interval, empty where there is none.
+
+    >>> format_signed_bounds(Interval(0.5, -0.1, 0.6), "score")
+    '−0.10 to +0.60'
+    """
+    if value.low is None or value.high is None:
+        return ""
+    return f"{_signed(value.low, metric)} to {_signed(value.high, metric)}"
 
 
 def format_seconds(value: float) -> str:
@@ -129,6 +139,18 @@ def format_seconds(value: float) -> str:
         return f"{value:.1f} s"
     minutes, seconds = divmod(round(value), 60)
     return f"{minutes} min {seconds:02d} s" if minutes else f"{seconds} s"
+
+
+def _digits(value: float, metric: str) -> str:
+    if metric in SHARES:
+        return format_number(100 * value, 0)
+    return format_number(value, {"steps": 1, "distinct": 1, "reward": 3, "kl": 3}.get(metric, 2))
+
+
+def _signed(value: float, metric: str) -> str:
+    shown = _digits(value, metric)
+    zero = not shown.strip("0.")
+    return shown if zero or shown.startswith(MINUS) else f"+{shown}"
 
 
 def _figures(results: Results) -> dict[str, list[Figure]]:
@@ -179,8 +201,10 @@ def _by_split(results: Results) -> list[tuple[str, list[Scores]]]:
 
 
 def _metrics(rows: Sequence[Scores]) -> list[str]:
-    """Every metric of the rows, those in METRICS first and in their order."""
+    """Every metric of the rows, those in METRICS first and in their order; `malformed` only where it occurs."""
     present = dict.fromkeys(name for row in rows for name in row.metrics)
+    if all(row.metrics["malformed"].mean == 0 for row in rows if "malformed" in row.metrics):
+        present.pop("malformed", None)
     return [name for name in METRICS if name in present] + [name for name in present if name not in METRICS]
 
 

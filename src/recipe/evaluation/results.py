@@ -5,6 +5,7 @@ and leaves out what it cannot know. A number that is not known is None or absent
 """
 
 import dataclasses
+import json
 import math
 import types
 import typing
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from recipe.artifacts import read_json, write_json
+from recipe.artifacts import read_json, write_text
 from recipe.errors import ComputeError, InputError
 
 Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
@@ -28,11 +29,11 @@ METRICS: dict[str, str] = {
     "perfect": "perfect plans",
     "steps": "steps in a plan",
     "repeats": "repeated steps",
-    "alien": "steps of other goals",
-    "distinct": "distinct plans of 10",
+    "alien": "foreign steps",
+    "distinct": "distinct of 10",
     "reward": "reward",
     "gated": "gated",
-    "kl": "KL to the reference policy",
+    "kl": "KL",
     "malformed": "without steps",
 }
 """Keys of `Scores.metrics` in the order of the table, with their names in words; others are shown too."""
@@ -231,8 +232,8 @@ class Results:
 
 
 def save_results(target: Path, results: Results) -> None:
-    """Write `report.json`, all or nothing."""
-    write_json(target, to_json(results))
+    """Write `report.json`, all or nothing; keys stay in order, because the report shows them so."""
+    write_text(target, json.dumps(to_json(results), indent=2, ensure_ascii=False) + "\n")
 
 
 def load_results(path: Path) -> Results:

@@ -1,0 +1,165 @@
+"""The report: round trips, self-containment, and sections that appear only with their data."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from recipe.errors import ComputeError, InputError
+from recipe.evaluation import plots, results
+from recipe.evaluation.report import render_html, rerender
+from recipe.evaluation.results import Curve, Interval, Results, from_json, load_results, save_results, to_json
+
+
+@pytest.fixture(scope="module")
+def page(fake_results: Results) -> str:
+    return render_html(fake_results)
+
+
+class Elements(HTMLParser):
+    """Start tags, ids, and tags left open."""
+
+    VOID = ("meta", "br", "img", "link", "input", "hr")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href") and value]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_results_go_to_json_and_back(tmp_path: Path, fake_results: Results, fake_real_results: Results) -> None:
+    for number, found in enumerate((fake_results, fake_real_results, Results("empty"))):
+        file = tmp_path / f"{number}.json"
+        save_results(file, found)
+        assert load_results(file) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"titel": "x"}, "unknown key 'titel'"),
+        ({"title": 3}, r"r\.json\.title: expected str"),
+        ({"scores": [{"split": "a"}]}, r"scores\[0\].*missing"),
+        ({"prompts": [{"plans": [{"lines": [{"text": "x", "status": "odd"}]}]}]}, r"status: expected 'valid' or"),
+    ],
+)
+def test_a_damaged_file_is_located(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        from_json(to_json(Results("x")) | change, Results, "r.json")
+
+
+def test_numbers_that_were_not_computed_cannot_be_shown() -> None:
+    with pytest.raises(ComputeError, match="not finite"):
+        Interval(float("nan"))
+    with pytest.raises(ComputeError, match="2 values for 1 steps"):
+        Curve("RL", (1,), {"reward": (0.1, 0.2)})
+
+
+def test_the_page_needs_nothing_but_itself(page: str) -> None:
+    elements = Elements(page)
+    assert elements.open == []
+    assert all(link.startswith("#") for link in elements.links)
+    assert not re.search(r"https?://(?!www\.w3\.org)", page)
+    assert "<script" not in page
+    assert "@import" not in page
+
+
+def test_ids_are_unique_and_every_reference_is_met(page: str) -> None:
+    elements = Elements(page)
+    assert len(elements.ids) == len(set(elements.ids))
+    used = {link[1:] for link in elements.links} | set(re.findall(r"url\(#([^)]+)\)", page))
+    assert used <= set(elements.ids)
+
+
+def test_figures_take_their_colours_from_the_style_sheet(page: str) -> None:
+    for figure in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
+        assert set(re.findall(r"#[0-9a-f]{6}\b", figure)) <= {"#ffffff", "#000000"}
+        assert "<text" in figure
+    defined = set(re.findall(r"(--[\w-]+):", page))
+    assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= defined
+
+
+def test_texts_are_escaped(page: str) -> None:
+    assert "stir &lt;b&gt;the tea&lt;/b&gt; &amp; more" in page
+    hostile = Results("<script>x</script>", curves=(Curve("<i>RL</i>", (1, 2), {"reward": (0.1, 0.2)}),))
+    shown = render_html(hostile)
+    assert "<script>" not in shown
+    assert "<i>" not in shown
+
+
+def test_the_same_results_give_the_same_page(fake_real_results: Results) -> None:
+    assert render_html(fake_real_results) == render_html(fake_real_results)
+
+
+SECTIONS = {
+    "scores": "plans",
+    "curves": "training",
+    "rerankings": "reranking",
+    "lengths": "lengths",
+    "hand_made": "hand-made",
+    "prompts": "samples",
+    "caveats": "caveats",
+}
+
+
+def test_every_section_is_there_with_its_data(page: str) -> None:
+    assert {*SECTIONS.values(), "run"} <= set(Elements(page).ids)
+
+
+@pytest.mark.parametrize("part", SECTIONS)
+def test_a_section_without_data_is_left_out(part: str, fake_results: Results) -> None:
+    small = replace(fake_results, **{name: () for name in SECTIONS if name != part})
+    found = set(Elements(render_html(small)).ids) & set(SECTIONS.values())
+    assert found == {SECTIONS[part]}
+
+
+def test_real_data_makes_no_claim_of_validity(fake_real_results: Results) -> None:
+    shown = render_html(fake_real_results)
+    assert "no exact measure of a plan" in shown
+    assert "Exact validity" not in shown
+
+
+def test_regimes_keep_their_colours() -> None:
+    first, second = plots.regime_colours(["base", "RL", "other"]), plots.regime_colours(["rl", "best of 4"])
+    assert first["RL"] == second["rl"]
+    assert first["other"] == plots.SPARE[0]
+    assert len({*first.values(), *second.values()}) == 4
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_key_figure_is_a_file_of_its_own(suffix: str, tmp_path: Path, fake_results: Results) -> None:
+    target = tmp_path / f"figure{suffix}"
+    plots.key_figure(fake_results, target)
+    assert target.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
+    with pytest.raises(InputError, match="no key figure"):
+        plots.key_figure(Results("empty"), target)
+
+
+def test_a_report_is_written_again_from_its_numbers(tmp_path: Path, fake_real_results: Results) -> None:
+    save_results(tmp_path / "report.json", fake_real_results)
+    assert rerender(tmp_path).read_text(encoding="utf-8") == render_html(fake_real_results)
+    with pytest.raises(InputError, match="does not exist"):
+        rerender(tmp_path / "nowhere")
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_alone(fake_real_results: Results) -> None:
+    before = dict(plots.mpl.rcParams)
+    render_html(fake_real_results)
+    assert dict(plots.mpl.rcParams) == before
+
+
+def test_every_metric_of_a_plan_has_a_name() -> None:
+    assert set(results.SHARES) <= set(results.METRICS)
