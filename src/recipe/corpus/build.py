@@ -126,6 +126,8 @@ def _bind(output: Path, plan: Plan) -> None:
         )
     for remnant in (output / SHARDS).glob(".*.partial-*"):  # of a process that was killed
         shutil.rmtree(remnant)
+    for remnant in output.glob(".*.partial-*"):
+        remnant.unlink()
 
 
 def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:

@@ -44,7 +44,7 @@ def coverage_scores(
         part = scores[start : start + len(block.offsets) - 1]
         work += [(bits, block.offsets, padded, steps, first, last, part) for first, last in _chunks(block)]
         start += len(part)
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or _cores()) as pool:
         for _ in pool.map(lambda arguments: kernel.coverage(*arguments), work):
             pass
     return scores
@@ -70,6 +70,11 @@ def _chunks(block: Block) -> list[tuple[int, int]]:
         end = int(np.searchsorted(block.offsets, block.offsets[bounds[-1]] + rows, side="right")) - 1
         bounds.append(max(end, bounds[-1] + 1))
     return list(pairwise(bounds))
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _kernel() -> Any:

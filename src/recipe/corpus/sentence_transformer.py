@@ -48,10 +48,10 @@ class SentenceTransformerEncoder:
                 "`minilm` for the packaged one, or `hash:256` for one without a model."
             ) from None
         self._task = _task_arguments(self._model, config)
-        full = self._model.get_embedding_dimension()
-        if config.dimension is not None and full is not None and config.dimension > full:
+        full = self._embed(["a text to see the dimension"]).shape[1]
+        self._dimension = config.dimension or full
+        if self._dimension > full:
             raise ConfigError(f"encoder {config.name!r} has {full} dimensions; ask for at most as many.")
-        self._dimension: int = config.dimension or full or len(self._embed(["dimension"])[0])
         self._weights = _folder_sha256(location) if location.is_dir() else None
 
     @property

@@ -81,6 +81,8 @@ class Corpus:
         """
         encoder = open_encoder(self._encoder_config)
         found, recorded = encoder.identity, self.manifest["encoder"]
+        if found["weights"] and found["weights"] == recorded["weights"]:
+            found["name"] = recorded["name"]  # the same model in a folder that has moved
         if found != recorded:
             raise EncoderMismatch(
                 f"{self.folder}: the encoder found as {recorded['name']!r} is not the one the corpus was "
@@ -197,6 +199,8 @@ def _joined_offsets(blocks: Sequence[Block]) -> NDArray[np.int64]:
 
 def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
     wanted: dict[str, Any] = {key: getattr(asked, key) for key in ("name", "revision", "task", "dtype")}
+    if Path(asked.name).is_dir():
+        del wanted["name"]  # a folder may have moved: its files are compared when it is loaded
     wanted["dimension"] = recorded["dimension"] if asked.dimension is None else asked.dimension
     if difference := differences(recorded, wanted):
         raise EncoderMismatch(
