@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,10 @@ _DECODED_SHARDS = 8
 
 
 class Corpus:
-    """Narrations, their embeddings and the encoder that made them. Open one with `Corpus.open`."""
+    """Narrations, their embeddings and the encoder that made them; safe to share between threads.
+
+    Open one with `Corpus.open`.
+    """
 
     def __init__(self, folder: Path, manifest: Manifest, encoder: EncoderConfig) -> None:
         self.folder = folder
@@ -45,6 +49,7 @@ class Corpus:
         self.offsets: NDArray[np.int64] = _joined_offsets(self._blocks)
         """Row of each narration's first segment among all segments, int64 [N + 1]."""
         self._texts: dict[int, list[Narration]] = {}
+        self._texts_lock = Lock()
 
     @classmethod
     def open(cls, path: Path | str, encoder: EncoderConfig | None = None) -> "Corpus":
@@ -93,11 +98,12 @@ class Corpus:
     def narration(self, index: int) -> Narration:
         """The narration at `index` in corpus order. Raises IndexError."""
         shard, row = self._locate(index)
-        if shard not in self._texts:
-            if len(self._texts) >= _DECODED_SHARDS:
-                self._texts.pop(next(iter(self._texts)))
-            self._texts[shard] = list(read_narrations(self._shard_folder(shard)))
-        return self._texts[shard][row]
+        with self._texts_lock:
+            if shard not in self._texts:
+                if len(self._texts) >= _DECODED_SHARDS:
+                    self._texts.pop(next(iter(self._texts)))
+                self._texts[shard] = list(read_narrations(self._shard_folder(shard)))
+            return self._texts[shard][row]
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
         """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
