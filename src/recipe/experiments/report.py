@@ -29,7 +29,7 @@ from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 from recipe.experiments.stages import CORPUS, REGIMES, TEST, predictions_path
-from recipe.planning.predictions import read_predictions
+from recipe.planning.predictions import Prediction, read_predictions
 from recipe.progress import Progress
 from recipe.reward.verifier import Verifier
 from recipe.types import Example
@@ -157,7 +157,8 @@ def _flat(table: Mapping[str, Mapping[str, Value]]) -> list[tuple[str, str, Valu
 
 def _rollout_validity(run_dir: Path, step: int, world: World) -> float:
     rows = [row for _, row in read_jsonl(run_dir / "grpo" / "completions" / f"step-{step:05d}.jsonl")]
-    return fmean(score_plan(world, row["goal"], row["history"], row["plan"]).score for row in rows)
+    plans = [Prediction.of(row["example_id"], 0, row["completion"]).steps for row in rows]
+    return fmean(score_plan(world, row["goal"], row["history"], plan).score for row, plan in zip(rows, plans, strict=True))
 
 
 def _shown(
