@@ -31,13 +31,8 @@ def recorded(*pairs: tuple[Request, list[str]]) -> Planner:
 class LengthScorer:
     """Rewards a continuation with its number of steps."""
 
-    def score(
-        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
-    ) -> list[Reward]:
-        return [
-            Reward(float(len(steps)), 0.0, 0.0, 0.0, not steps, len(steps), (), None)
-            for steps in continuations
-        ]
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        return [Reward(float(len(steps)), 0.0, 0.0, 0.0, not steps, len(steps), (), None) for steps in continuations]
 
 
 def test_plans_come_back_by_request_and_sample() -> None:

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from recipe.cli import console
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.config import SamplingConfig
@@ -39,9 +39,7 @@ def plan(
     from recipe.config import SamplingConfig
     from recipe.planning.planner import Request
 
-    sampling = SamplingConfig(
-        temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed
-    )
+    sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
@@ -102,12 +100,9 @@ def _plan_examples(
 
 
 def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
+    from recipe.planning.local import LocalEngine
     from recipe.planning.planner import Planner
 
-    try:
-        from recipe.planning.local import LocalEngine
-    except ModuleNotFoundError as error:
-        raise MissingExtra("planning with a local model", "encoder") from error
     return Planner(LocalEngine(model), sampling)
 
 
@@ -147,9 +142,7 @@ def _show(row: dict[str, Any], numbered: bool) -> None:
     title = f"[bold]plan {row['sample'] + 1}[/]" if numbered else ""
     if "reward" in row:
         gate = ", below the gate" if row["gated"] else ""
-        title += (
-            f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {row['evidence']}"
-        )
+        title += f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {row['evidence']}"
     if title:
         console.out.print(title.strip(), highlight=False)
     for number, step in enumerate(row["steps"], start=1):

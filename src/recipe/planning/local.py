@@ -9,18 +9,23 @@ rounding. The samples of a prompt share its prefill, and rows that have ended le
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.cache_utils import DynamicCache
 
 from recipe.config import SamplingConfig
-from recipe.errors import ComputeError, InputError
+from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.planning.engines import Chat
 from recipe.progress import SILENT, Advance, Progress
+
+try:
+    import torch
+    import transformers
+    from transformers.cache_utils import DynamicCache
+except ModuleNotFoundError as error:
+    raise MissingExtra("planning with a local model", "encoder") from error
 
 _COMPACT = 0.2
 """Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
@@ -32,6 +37,35 @@ class _Prompt(NamedTuple):
     chat: int
     tokens: list[int]
     samples: range
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The completions of a batch that are being written; tensors are [rows] but for the mask."""
+
+    index: torch.Tensor
+    """Which completion of the batch a row is."""
+    alive: torch.Tensor
+    mask: torch.Tensor
+    """Which positions hold tokens [rows, positions]."""
+    position: torch.Tensor
+    """Position of the last token."""
+    cache: DynamicCache
+
+    def compact(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Take ended rows out once they are many; returns the `tokens` [rows] of those that stay."""
+        keep = self.alive.nonzero().squeeze(-1)
+        if len(keep) > (1 - _COMPACT) * len(self.alive):
+            return tokens
+        self.cache.batch_select_indices(keep)
+        self.index, self.alive = self.index[keep], self.alive[keep]
+        self.mask, self.position = self.mask[keep], self.position[keep]
+        return tokens[keep]
+
+    def extend(self) -> None:
+        """Make room for one more token in every row."""
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
 
 
 class LocalEngine:
@@ -63,9 +97,7 @@ class LocalEngine:
 
     def _encode(self, chats: Sequence[Chat]) -> list[list[int]]:
         prompts = [
-            self._tokenizer.apply_chat_template(
-                chat, tokenize=True, add_generation_prompt=True, return_dict=False
-            )
+            self._tokenizer.apply_chat_template(chat, tokenize=True, add_generation_prompt=True, return_dict=False)
             for chat in chats
         ]
         longest = max(map(len, prompts), default=0)
@@ -83,49 +115,48 @@ class LocalEngine:
         self, batch: list[_Prompt], uniforms: torch.Tensor, temperature: float, advance: Advance
     ) -> list[list[int]]:
         """Token ids of every row of the batch; `uniforms` [rows, tokens] picks each token."""
-        repeats = torch.tensor([len(prompt.samples) for prompt in batch], device=self._device)
-        tokens, mask = _left_pad([prompt.tokens for prompt in batch], self._device)
-        cache = DynamicCache(config=self._model.config)
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        logits = self._forward(tokens, mask, positions, cache)
-        source = torch.repeat_interleave(torch.arange(len(batch), device=self._device), repeats)
-        cache.batch_select_indices(source)
-        logits, mask, position = logits[source], mask[source], positions[source, -1:]
-        ends = torch.tensor(self._ends, device=self._device)
         uniforms = uniforms.to(self._device)
+        ends = torch.tensor(self._ends, device=self._device)
         written = torch.full(uniforms.shape, -1, dtype=torch.long, device=self._device)
-        rows = torch.arange(len(source), device=self._device)
-        alive = torch.ones(len(source), dtype=torch.bool, device=self._device)
-        room = self._context - 1 - position.squeeze(-1)
-        running = len(source)
+        rows, logits = self._prefill(batch)
+        running = len(rows.index)
         for step in range(uniforms.shape[1]):
-            chosen = _choose(logits, uniforms[rows, step], temperature)
-            alive &= ~torch.isin(chosen, ends)
-            written[rows[alive], step] = chosen[alive]
-            alive &= room > step + 1
-            left = int(alive.sum())
+            chosen = _choose(logits, uniforms[rows.index, step], temperature)
+            rows.alive &= ~torch.isin(chosen, ends)
+            written[rows.index[rows.alive], step] = chosen[rows.alive]
+            rows.alive &= rows.position + 2 < self._context
+            left = int(rows.alive.sum())
             advance(running - left)
             running = left
-            if not left:
+            if left == 0 or step + 1 == uniforms.shape[1]:
                 break
-            if left < (1 - _COMPACT) * len(rows):
-                keep = alive.nonzero().squeeze(-1)
-                cache.batch_select_indices(keep)
-                rows, chosen, mask, position, room = (
-                    part[keep] for part in (rows, chosen, mask, position, room)
-                )
-                alive = alive[keep]
-            position = position + 1
-            mask = torch.cat([mask, mask.new_ones(len(rows), 1)], dim=1)
-            if step + 1 < uniforms.shape[1]:
-                logits = self._forward(chosen[:, None], mask, position, cache)
+            chosen = rows.compact(chosen)
+            rows.extend()
+            logits = self._forward(chosen, rows)
         advance(running)
         return [[token for token in row if token >= 0] for row in written.tolist()]
 
-    def _forward(
+    def _prefill(self, batch: list[_Prompt]) -> tuple[_Rows, torch.Tensor]:
+        """A row for every sample, behind one pass over the prompts, and its logits [rows, vocabulary]."""
+        tokens, mask = _left_pad([prompt.tokens for prompt in batch], self._device)
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        cache = DynamicCache(config=self._model.config)
+        prompts = torch.arange(len(batch), device=self._device)
+        logits = self._logits(tokens, mask, positions, cache)
+        repeats = torch.tensor([len(prompt.samples) for prompt in batch], device=self._device)
+        source = torch.repeat_interleave(prompts, repeats)
+        cache.batch_select_indices(source)
+        index = torch.arange(len(source), device=self._device)
+        alive = torch.ones_like(index, dtype=torch.bool)
+        return _Rows(index, alive, mask[source], positions[source, -1], cache), logits[source]
+
+    def _forward(self, tokens: torch.Tensor, rows: _Rows) -> torch.Tensor:
+        """Logits [rows, vocabulary] after `tokens` [rows]."""
+        return self._logits(tokens[:, None], rows.mask, rows.position[:, None], rows.cache)
+
+    def _logits(
         self, tokens: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: DynamicCache
     ) -> torch.Tensor:
-        """Logits [rows, vocabulary] of the token after the last one."""
         output = self._model(
             input_ids=tokens,
             attention_mask=mask,
@@ -142,16 +173,13 @@ def _load(name: str, revision: str | None, device: torch.device) -> tuple[Any, A
     looks_local = folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1
     if looks_local and not (folder / "config.json").is_file():
         inner = folder / "model"
-        remedy = (
-            f"did you mean {inner}?"
-            if (inner / "config.json").is_file()
-            else "give a folder with config.json"
-        )
+        remedy = f"did you mean {inner}?" if (inner / "config.json").is_file() else "give a folder with config.json"
         raise InputError.at(name, "there is no model in this folder", remedy)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    transformers.logging.disable_progress_bar()
     try:
-        model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(name, revision=revision)
+        model = transformers.AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"model {name!r} cannot be loaded ({reason}); give a folder or a hub id.") from error
@@ -203,8 +231,6 @@ def _choose(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> 
     mass = torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
     total = mass[:, -1]
     if not bool(torch.isfinite(total).all()):
-        raise ComputeError(
-            "the model's output is not a number; its weights are damaged or training diverged."
-        )
+        raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
     chosen = torch.searchsorted(mass, (uniform.to(mass.device) * total)[:, None], right=True).squeeze(-1)
     return chosen.clamp(max=mass.shape[-1] - 1)

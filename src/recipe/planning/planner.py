@@ -38,9 +38,7 @@ class Planner:
         self._engine = engine
         self._sampling = sampling or SamplingConfig()
 
-    def complete(
-        self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT
-    ) -> list[list[str]]:
+    def complete(self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT) -> list[list[str]]:
         """`count` raw completions of each request; raises InputError unless `count` is positive."""
         if count < 1:
             raise InputError(f"{count} plans were asked for; ask for at least one.")
@@ -53,9 +51,7 @@ class Planner:
         """`count` plans of each request, a completion without steps as Malformed."""
         return [[parse_plan(text) for text in texts] for texts in self.complete(requests, count, progress)]
 
-    def predict(
-        self, examples: Sequence[Example], count: int = 1, progress: Progress = SILENT
-    ) -> list[Prediction]:
+    def predict(self, examples: Sequence[Example], count: int = 1, progress: Progress = SILENT) -> list[Prediction]:
         """`count` predictions of each example, in order of examples and then samples."""
         answers = self.complete([Request.of(example) for example in examples], count, progress)
         return [

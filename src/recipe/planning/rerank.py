@@ -14,9 +14,7 @@ from recipe.types import Example, Malformed, Plan, Reward
 class Scorer(Protocol):
     """What rewards continuations of a history, such as the verifier."""
 
-    def score(
-        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
-    ) -> Sequence[Reward]:
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> Sequence[Reward]:
         """One reward for each continuation."""
         ...
 

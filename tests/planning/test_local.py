@@ -1,0 +1,153 @@
+"""The local engine on a tiny random model: the sampling law, and that batching changes nothing."""
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: E402
+
+from recipe.config import SamplingConfig  # noqa: E402
+from recipe.errors import ComputeError, InputError  # noqa: E402
+from recipe.planning import local  # noqa: E402
+from recipe.planning.local import LocalEngine  # noqa: E402
+
+WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
+)
+CHATS = [[{"role": "user", "content": " ".join(f"w{n % 28}" for n in range(k, 2 * k))}] for k in (1, 5, 2, 9)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model")
+    words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<pad>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", pad_token="<pad>")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
+    torch.manual_seed(0)
+    config = transformers.Olmo2Config(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=48,
+        initializer_range=0.3,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    transformers.Olmo2ForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(folder: Path) -> LocalEngine:
+    return LocalEngine(folder, device="cpu")
+
+
+def sampling(**kept: object) -> SamplingConfig:
+    return SamplingConfig.model_validate({"temperature": 1.0, "max_tokens": 20, **kept})
+
+
+def test_the_seed_decides(engine: LocalEngine) -> None:
+    first = engine.generate(CHATS, 3, sampling(seed=1))
+    assert engine.generate(CHATS, 3, sampling(seed=1)) == first
+    assert engine.generate(CHATS, 3, sampling(seed=2)) != first
+    assert len({text for texts in first for text in texts}) > 6
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 64])
+def test_a_completion_does_not_depend_on_its_batch(engine: LocalEngine, batch_size: int) -> None:
+    whole = engine.generate(CHATS, 4, sampling(batch_size=7))
+    assert engine.generate(CHATS, 4, sampling(batch_size=batch_size)) == whole
+    alone = engine.generate(CHATS[3:], 4, sampling(batch_size=batch_size))
+    assert alone == whole[3:]
+    assert [texts[:2] for texts in whole] == engine.generate(CHATS, 2, sampling(batch_size=batch_size))
+
+
+def test_greedy_is_what_transformers_writes(engine: LocalEngine, folder: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    written = engine.generate(CHATS, 1, sampling(temperature=0))
+    for chat, [text] in zip(CHATS, written, strict=True):
+        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        output = model.generate(**prompt, max_new_tokens=20, do_sample=False)
+        assert text == tokenizer.decode(output[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+
+
+def test_first_tokens_follow_the_softmax(engine: LocalEngine, folder: Path) -> None:
+    count, chat = 4000, CHATS[:1]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    with torch.inference_mode():
+        logits = model(torch.tensor([[2, 5, 3]])).logits[0, -1]
+    expected = torch.softmax(logits / 0.8, -1).numpy()
+    [texts] = engine.generate(chat, count, sampling(max_tokens=1, temperature=0.8, batch_size=4000))
+    counts = np.array([texts.count(word) for word in WORDS])
+    shown = np.array([not word.startswith("<") for word in WORDS])
+    chi_square = ((counts - count * expected) ** 2 / (count * expected))[shown].sum()
+    assert chi_square < 60  # 99.9% point of 29 degrees of freedom is 58
+
+
+def test_choosing_inverts_the_cumulative_softmax() -> None:
+    logits = torch.log(torch.tensor([[0.2, 0.0, 0.5, 0.3]])).repeat(6, 1)
+    uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 1.0])
+    assert local._choose(logits, uniform, 1.0).tolist() == [0, 0, 2, 2, 3, 3]
+    with pytest.raises(ComputeError, match="not a number"):
+        local._choose(logits * torch.nan, uniform, 1.0)
+
+
+def test_completions_end_at_the_limit_and_at_the_context(engine: LocalEngine) -> None:
+    [[short]] = engine.generate(CHATS[:1], 1, sampling(max_tokens=3))
+    assert len(short.split()) <= 3
+    texts = engine.generate([CHATS[3]] * 2, 20, sampling(max_tokens=500))
+    assert max(len(text.split()) for group in texts for text in group) <= 48 - 11
+    full = [[{"role": "user", "content": "w1 " * 60}]]
+    with pytest.raises(InputError, match="leaves no room"):
+        engine.generate(full, 1, sampling())
+
+
+def test_progress_counts_every_completion(engine: LocalEngine) -> None:
+    seen: list[int] = []
+
+    class Count:
+        @contextmanager
+        def task(self, description: str, total: int | None = None):  # type: ignore[no-untyped-def]
+            assert total == 12
+            yield seen.append
+
+    engine.generate(CHATS, 3, sampling(batch_size=5), Count())
+    assert sum(seen) == 12
+    assert len(seen) > 12  # it ticks at every token, not only at the end of a batch
+
+
+def test_what_is_no_model_is_said_plainly(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(InputError, match="there is no model in this folder"):
+        LocalEngine(tmp_path)
+    (tmp_path / "model").symlink_to(folder)
+    with pytest.raises(InputError, match=r"did you mean .*model\?"):
+        LocalEngine(tmp_path)
+
+
+def test_a_model_that_the_hub_does_not_give_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object, **__: object) -> None:
+        raise OSError("nobody/nothing is not a model identifier\nand more")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", absent)
+    with pytest.raises(InputError, match=r"'nobody/nothing' cannot be loaded \(.*identifier\)"):
+        LocalEngine("nobody/nothing")
+
+
+def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, folder: Path) -> None:
+    for file in folder.iterdir():
+        if file.name != "chat_template.jinja":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    with pytest.raises(InputError, match="no chat template"):
+        LocalEngine(tmp_path)
