@@ -74,9 +74,7 @@ def test_backends_agree_with_the_reference(backend: Backend, data: st.DataObject
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_carried_length_is_the_length_of_the_traceback_under_ties(
-    backend: Backend, data: st.DataObject
-) -> None:
+def test_carried_length_is_the_length_of_the_traceback_under_ties(backend: Backend, data: st.DataObject) -> None:
     group = data.draw(groups(exact=True))
     _, score, length = expected(group)
     aligned = backend.grouped_needleman_wunsch(*group, GAP)
@@ -170,9 +168,7 @@ def test_hopeless_similarities(backend: Backend) -> None:
         ([], [0, 5], "Bounds"),
     ],
 )
-def test_unusable_layouts_are_refused(
-    backend: Backend, bounds: list[int], offsets: list[int], reason: str
-) -> None:
+def test_unusable_layouts_are_refused(backend: Backend, bounds: list[int], offsets: list[int], reason: str) -> None:
     W = np.zeros((5, 2), np.float32)
     with pytest.raises(InputError, match=reason):
         backend.grouped_monotone_coverage(W, bounds, offsets)

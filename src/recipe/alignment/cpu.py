@@ -34,9 +34,7 @@ def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLik
     return _grouped_coverage(ragged(W, offsets, bounds))
 
 
-def grouped_needleman_wunsch(
-    W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = -0.05
-) -> GroupAlignment:
+def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = -0.05) -> GroupAlignment:
     """A_NW of h and of each h + c_g: W [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
 
     One dynamic programme: row |h| of the table is kept and each completion goes on from there. The length of
@@ -115,9 +113,7 @@ def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, b
 
 
 @_compiled
-def _needleman_wunsch(
-    W: Float32, bounds: Int64, offsets: Int64, gap: float, score: Float32, length: Moves
-) -> None:
+def _needleman_wunsch(W: Float32, bounds: Int64, offsets: Int64, gap: float, score: Float32, length: Moves) -> None:
     longest = 0
     for n in range(offsets.size - 1):
         longest = max(longest, offsets[n + 1] - offsets[n])

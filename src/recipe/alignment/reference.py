@@ -67,9 +67,7 @@ def _table(W: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     return F
 
 
-def _traceback(
-    W: NDArray[np.float64], F: NDArray[np.float64], gap: float
-) -> tuple[tuple[int | None, int | None], ...]:
+def _traceback(W: NDArray[np.float64], F: NDArray[np.float64], gap: float) -> tuple[tuple[int | None, int | None], ...]:
     """The moves from (0, 0) to (M, L): each cell repeats the sums of `_table`, so equality is exact."""
     i, k = W.shape
     moves: list[tuple[int | None, int | None]] = []

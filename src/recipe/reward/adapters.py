@@ -16,9 +16,7 @@ _LOG = logging.getLogger(__name__)
 class Scorer(Protocol):
     """Anything that rewards the continuations of one prompt: the verifier, or exact validity in a world."""
 
-    def score(
-        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
-    ) -> list[Reward]:
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
         """The reward of each continuation, in order. Raises ComputeError where one cannot be computed."""
         ...
 
@@ -27,9 +25,7 @@ TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
 
 
-def trainer_reward(
-    scorer: Scorer, prefetch: Callable[[Sequence[str]], object] | None = None
-) -> TrainerReward:
+def trainer_reward(scorer: Scorer, prefetch: Callable[[Sequence[str]], object] | None = None) -> TrainerReward:
     """A function for a trainer's batch: rows with equal goal and history are a group, scored in one call.
 
     A completion that holds no steps is scored as an empty plan. A group that cannot be computed gives None
@@ -48,9 +44,7 @@ def trainer_reward(
             _prefetch(prefetch, [*(steps for _, steps in groups), *plans])
         result: list[Reward | None] = [None] * len(plans)
         for (goal, history), rows in groups.items():
-            for row, reward in zip(
-                rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True
-            ):
+            for row, reward in zip(rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True):
                 result[row] = reward
         return result
 

@@ -63,9 +63,7 @@ class Verifier:
     `backend` names the alignment backend (`recipe.alignment.backends`).
     """
 
-    def __init__(
-        self, corpus: NarrationIndex, config: RewardConfig = _PAPER, *, backend: str = "auto"
-    ) -> None:
+    def __init__(self, corpus: NarrationIndex, config: RewardConfig = _PAPER, *, backend: str = "auto") -> None:
         self._corpus = corpus
         self._config = config
         self._backend = backends.load(backend)
@@ -79,9 +77,7 @@ class Verifier:
         """
         return np.stack(self._embeddings(texts))
 
-    def score(
-        self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str
-    ) -> list[Reward]:
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
         """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
 
         The paper's reward does not read the goal. Raises InputError for a blank step, ComputeError for a score
@@ -91,9 +87,7 @@ class Verifier:
         self._embeddings([*h, *(step for plan in plans for step in plan)])
         if self._config.pool == "history" and h:
             panel = self._panel(self._pool(h), h, plans)
-            return [
-                self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)
-            ]
+            return [self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)]
         return [self._reward_alone(h, plan) for plan in plans]
 
     def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
@@ -148,14 +142,10 @@ class Verifier:
         offsets = np.cumsum([0, *map(len, narrations)])
         W = np.concatenate(narrations) @ self.embed([*h, *(step for plan in plans for step in plan)]).T
         if not np.isfinite(W).all():
-            raise ComputeError(
-                "Similarities hold NaN or infinity; check the corpus with: recipe corpus verify."
-            )
+            raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         if not self._config.stage2:
             return _Panel(pool, self._backend.grouped_monotone_coverage(W, bounds, offsets))
-        return _Panel(
-            pool, self._backend.grouped_needleman_wunsch(W, bounds, offsets, self._config.gap).score
-        )
+        return _Panel(pool, self._backend.grouped_needleman_wunsch(W, bounds, offsets, self._config.gap).score)
 
 
 def _steps(texts: Sequence[str]) -> Steps:
