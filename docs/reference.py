@@ -20,10 +20,7 @@ def commands(command: Any, path: str) -> list[str]:
     if children:
         return [line for name, child in children.items() for line in commands(child, f"{path} {name}")]
     rows = [f"### `{path}`", "", inspect.cleandoc(command.help or ""), ""]
-    options = [p.get_help_record(context) for p in command.params]
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    table = [(a.make_metavar(context), getattr(a, "help", "") or "") for a in arguments]
-    table += [record for record in options if record]
+    table = [record for parameter in command.params if (record := parameter.get_help_record(context))]
     if table:
         rows += ["| argument | meaning |", "| --- | --- |"]
         rows += [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in table]

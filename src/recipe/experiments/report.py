@@ -157,8 +157,9 @@ def _flat(table: Mapping[str, Mapping[str, Value]]) -> list[tuple[str, str, Valu
 
 def _rollout_validity(run_dir: Path, step: int, world: World) -> float:
     rows = [row for _, row in read_jsonl(run_dir / "grpo" / "completions" / f"step-{step:05d}.jsonl")]
-    plans = [Prediction.of(row["example_id"], 0, row["completion"]).steps for row in rows]
-    return fmean(score_plan(world, row["goal"], row["history"], plan).score for row, plan in zip(rows, plans, strict=True))
+    said = [Prediction.of(row["example_id"], 0, row["completion"]).steps for row in rows]
+    scored = (score_plan(world, row["goal"], row["history"], plan) for row, plan in zip(rows, said, strict=True))
+    return fmean(validity.score for validity in scored)
 
 
 def _shown(
