@@ -70,6 +70,14 @@ def test_a_completion_without_steps_scores_nothing_and_is_counted() -> None:
     assert (plan.metrics()["score"], plan.metrics()["malformed"]) == (0, 1)
 
 
+def test_steps_said_again_are_repeats_wherever_they_were_said() -> None:
+    [example] = cases(world(), 1)
+    steps = (example.history[0], example.continuation[0], example.continuation[0], "hum a tune quietly")
+    [plan] = score_predictions(world(), [example], [Prediction(example.example_id, steps)])
+    metrics = plan.metrics()
+    assert (metrics["repeats"], metrics["alien"], metrics["clean"]) == (0.5, 0.25, 0.25)
+
+
 def test_an_unknown_example_is_named() -> None:
     with pytest.raises(InputError, match="'nobody'"):
         score_predictions(world(), cases(world(), 1), [Prediction("nobody", ("x",))])

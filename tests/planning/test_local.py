@@ -100,6 +100,8 @@ def test_choosing_inverts_the_cumulative_softmax() -> None:
     logits = torch.log(torch.tensor([[0.2, 0.0, 0.5, 0.3]])).repeat(6, 1)
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 1.0])
     assert local._choose(logits, uniform, 1.0).tolist() == [0, 0, 2, 2, 3, 3]
+    impossible = torch.log(torch.tensor([[0.0, 1.0]]))
+    assert local._choose(impossible, torch.tensor([0.0]), 1.0).tolist() == [1]
     with pytest.raises(ComputeError, match="not a number"):
         local._choose(logits * torch.nan, uniform, 1.0)
 
