@@ -110,9 +110,7 @@ class TestMiniLM:
             ({"revision": "abc"}, "has no revision"),
         ],
     )
-    def test_settings_that_the_model_lacks_are_refused(
-        self, settings: dict[str, object], message: str
-    ) -> None:
+    def test_settings_that_the_model_lacks_are_refused(self, settings: dict[str, object], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             open_encoder(EncoderConfig.model_validate({"name": "minilm"} | settings))
 

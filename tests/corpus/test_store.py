@@ -36,18 +36,12 @@ def narrations(count: int, seed: int = 0) -> list[Narration]:
         texts = [" ".join(generator.choice(WORDS, size=3)) for _ in range(generator.integers(1, 6))]
         times = [(2.0 * k, 2.0 * k + 1.5) if number % 2 else (None, None) for k in range(len(texts))]
         segments = tuple(Segment(text, *span) for text, span in zip(texts, times, strict=True))
-        made.append(
-            Narration(f"v{number}", segments, title=f"t{number}" if number % 3 else None, source="made")
-        )
+        made.append(Narration(f"v{number}", segments, title=f"t{number}" if number % 3 else None, source="made"))
     return made
 
 
 def digest(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    }
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
 
 class Counting(HashEncoder):
@@ -249,9 +243,7 @@ def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path) -> None:
         (EncoderConfig(name="hash:12", dimension=6), "dimension 12, not 6"),
     ],
 )
-def test_another_encoder_is_refused_in_one_sentence(
-    tmp_path: Path, asked: EncoderConfig, message: str
-) -> None:
+def test_another_encoder_is_refused_in_one_sentence(tmp_path: Path, asked: EncoderConfig, message: str) -> None:
     build_corpus(narrations(2), tmp_path / "c", CONFIG)
     with pytest.raises(EncoderMismatch, match=message):
         Corpus.open(tmp_path / "c", asked)
@@ -275,9 +267,7 @@ def test_a_truncated_file_is_named_and_its_shard_can_be_made_again(tmp_path: Pat
     before = digest(tmp_path / "c")
     damaged = tmp_path / "c" / "shards" / "00001" / name
     damaged.write_bytes(damaged.read_bytes()[:-3])
-    with pytest.raises(
-        CorpusError, match=rf"shards/00001: the shard is damaged \({name} has .* delete this shard"
-    ):
+    with pytest.raises(CorpusError, match=rf"shards/00001: the shard is damaged \({name} has .* delete this shard"):
         Corpus.open(tmp_path / "c")
     shutil.rmtree(damaged.parent)
     with pytest.raises(CorpusError, match="is missing"):

@@ -25,9 +25,7 @@ def test_a_benchmark_is_found_under_a_root_and_as_the_root(coin: Path, crosstask
 
 def test_what_is_absent_is_named_with_what_was_looked_for(tmp_path: Path, coin: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        InputError, match=r"coin/COIN\.json; crosstask is recognised by crosstask/crosstask_release"
-    ):
+    with pytest.raises(InputError, match=r"coin/COIN\.json; crosstask is recognised by crosstask/crosstask_release"):
         require_benchmarks(tmp_path / "empty")
     with pytest.raises(InputError, match="crosstask not found here"):
         require_benchmarks(coin.parent, ["coin", "crosstask"])
@@ -65,7 +63,6 @@ def test_a_video_trained_on_here_and_held_out_there_is_found() -> None:
 def test_the_real_sets_share_videos(shared_data: Path) -> None:
     folders = require_benchmarks(shared_data)
     coin, crosstask = (
-        {procedure.video_id for procedure in BENCHMARKS[name].read(folders[name])}
-        for name in ("coin", "crosstask")
+        {procedure.video_id for procedure in BENCHMARKS[name].read(folders[name])} for name in ("coin", "crosstask")
     )
     assert len(coin & crosstask) == 29

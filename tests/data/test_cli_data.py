@@ -114,9 +114,7 @@ def test_prepare_limits_videos(recipe: Recipe, coin: Path, tmp_path: Path) -> No
 def test_videos_without_a_split_alone_give_an_error(recipe: Recipe, tmp_path: Path) -> None:
     row = {"source": "mine", "video_id": "v", "goal": "tea", "steps": [{"text": "a"}, {"text": "b"}]}
     (tmp_path / "own.jsonl").write_text(json.dumps(row) + "\n")
-    code, _, error = recipe(
-        "prepare", "--procedures", tmp_path / "own.jsonl", "--output", tmp_path / "e.jsonl"
-    )
+    code, _, error = recipe("prepare", "--procedures", tmp_path / "own.jsonl", "--output", tmp_path / "e.jsonl")
     assert code == 1
     assert "1 are in no split" in error
 

@@ -108,12 +108,7 @@ def test_a_count_below_one_is_an_error(count: int) -> None:
 
 
 def test_limit_keeps_that_many_of_each_source_and_split_in_order() -> None:
-    given_ = [
-        procedure(f"v{i}", 3, split, source)
-        for i in range(9)
-        for split in ("train", "test")
-        for source in "ab"
-    ]
+    given_ = [procedure(f"v{i}", 3, split, source) for i in range(9) for split in ("train", "test") for source in "ab"]
     given_ = [Procedure(p.source, p.video_id + p.split, p.goal, p.steps, p.split) for p in given_]
     kept = limit_videos(given_, 3)
     assert Counter((p.source, p.split) for p in kept) == {(s, t): 3 for s in "ab" for t in ("train", "test")}

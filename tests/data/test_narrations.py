@@ -20,9 +20,7 @@ def timed(video_id: str = "v", *spans: tuple[Any, Any]) -> dict[str, Any]:
     spans = spans or ((0, 2),)
     return {
         "video_id": video_id,
-        "segments": [
-            {"start": start, "end": end, "text": f"text {k}"} for k, (start, end) in enumerate(spans)
-        ],
+        "segments": [{"start": start, "end": end, "text": f"text {k}"} for k, (start, end) in enumerate(spans)],
     }
 
 
@@ -78,9 +76,7 @@ def test_segments_may_touch_overlap_and_have_no_length(tmp_path: Path) -> None:
         (timed("v") | {"title": 7}, "title", "not a string"),
     ],
 )
-def test_a_bad_narration_is_refused_with_line_and_field(
-    tmp_path: Path, row: object, field: str, problem: str
-) -> None:
+def test_a_bad_narration_is_refused_with_line_and_field(tmp_path: Path, row: object, field: str, problem: str) -> None:
     path = write(tmp_path / "n.jsonl", timed("fine"), row)
     reader = read_narrations(path)
     assert next(reader).video_id == "fine"
@@ -94,9 +90,7 @@ def test_a_bad_narration_is_refused_with_line_and_field(
 
 def test_unordered_starts_are_told_how_to_be_mended(tmp_path: Path) -> None:
     path = write(tmp_path / "n.jsonl", timed("v", (5, 6), (4, 7)))
-    with pytest.raises(
-        InputError, match="starts at 4 s, before the previous one at 5 s; sort the segments by start"
-    ):
+    with pytest.raises(InputError, match="starts at 4 s, before the previous one at 5 s; sort the segments by start"):
         list(read_narrations(path))
 
 
@@ -114,9 +108,7 @@ def test_files_without_narrations_are_refused(tmp_path: Path) -> None:
 def test_a_video_given_twice_is_refused_or_the_first_is_kept(tmp_path: Path) -> None:
     first = write(tmp_path / "a.jsonl", timed("v"), timed("w"))
     second = write(tmp_path / "b.jsonl", {"video_id": "w", "sentences": ["untimed"]}, timed("x"))
-    with pytest.raises(
-        InputError, match=r"b\.jsonl, line 1, .*'w' was read before, from .*a\.jsonl, line 2;"
-    ):
+    with pytest.raises(InputError, match=r"b\.jsonl, line 1, .*'w' was read before, from .*a\.jsonl, line 2;"):
         list(read_narrations([first, second]))
     kept = list(read_narrations([first, second], "keep-first"))
     assert [narration.video_id for narration in kept] == ["v", "w", "x"]

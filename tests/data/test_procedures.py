@@ -48,9 +48,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value
 
 def test_times_and_split_may_be_absent(tmp_path: Path) -> None:
     row = {"source": "mine", "video_id": "v", "goal": "g", "steps": [{"text": " boil "}]}
-    assert read_procedures(written(tmp_path, row)).procedures == [
-        Procedure("mine", "v", "g", (Step("boil"),))
-    ]
+    assert read_procedures(written(tmp_path, row)).procedures == [Procedure("mine", "v", "g", (Step("boil"),))]
 
 
 @pytest.mark.parametrize(
@@ -75,9 +73,7 @@ def test_times_and_split_may_be_absent(tmp_path: Path) -> None:
         ({"video_id": "v1"}, "video_id", "already in line 1"),
     ],
 )
-def test_a_bad_field_is_named_or_skipped(
-    tmp_path: Path, change: dict[str, Any], field: str, word: str
-) -> None:
+def test_a_bad_field_is_named_or_skipped(tmp_path: Path, change: dict[str, Any], field: str, word: str) -> None:
     path = written(tmp_path, GOOD, {**GOOD, "video_id": "v2", **change}, {**GOOD, "video_id": "v3"})
     with pytest.raises(InputError) as caught:
         read_procedures(path)

@@ -5,17 +5,13 @@ the reference's, rounded once, and every tie falls as there. A kernel uses one c
 lock: callers with many cores give each thread a range of narrations.
 """
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recipe.alignment.compilation import compiled
 from recipe.alignment.ragged import Float32, GroupAlignment, Int64, Ragged, ragged
 from recipe.errors import InputError
 
-Kernel = TypeVar("Kernel", bound=Callable[..., None])
 Row = NDArray[np.float64]
 Moves = NDArray[np.int32]
 
@@ -56,15 +52,7 @@ def _grouped_coverage(batch: Ragged) -> Float32:
     return score
 
 
-def _compiled(function: Kernel) -> Kernel:
-    """Compiled on first call; kept on disk where this or the user's cache folder can be written."""
-    try:
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
-    except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))
-
-
-@_compiled
+@compiled
 def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None:
     longest = 0
     for n in range(offsets.size - 1):
@@ -87,7 +75,7 @@ def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None
                 score[g, n] = own[segments - 1] / total
 
 
-@_compiled
+@compiled
 def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, best: Row) -> None:
     """Take best[k] = max_{k' <= k} D[i, k'] on by first:last, four steps at a time to stay in registers."""
     i = first
@@ -112,7 +100,7 @@ def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, b
             best[k] = a
 
 
-@_compiled
+@compiled
 def _needleman_wunsch(W: Float32, bounds: Int64, offsets: Int64, gap: float, score: Float32, length: Moves) -> None:
     longest = 0
     for n in range(offsets.size - 1):
@@ -135,7 +123,7 @@ def _needleman_wunsch(W: Float32, bounds: Int64, offsets: Int64, gap: float, sco
                 _finish(own[segments], own_moves[segments], g, n, score, length)
 
 
-@_compiled
+@compiled
 def _align_steps(
     W: Float32, start: int, segments: int, first: int, last: int, done: int, gap: float, F: Row, moves: Row
 ) -> None:
@@ -160,7 +148,7 @@ def _align_steps(
             F[k], moves[k] = left, left_moves
 
 
-@_compiled
+@compiled
 def _finish(value: float, moves: float, row: int, n: int, score: Float32, length: Moves) -> None:
     score[row, n] = min(max(value / moves, 1e-6), 1.0)
     length[row, n] = moves

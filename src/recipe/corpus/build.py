@@ -112,9 +112,7 @@ def _bind(output: Path, plan: Plan) -> None:
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
         if any(not path.name.startswith(".") for path in output.iterdir()):
-            raise CorpusError(
-                f"{output}: the folder is not empty and holds no corpus; choose another folder."
-            )
+            raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
         return
     recorded = read_json(begun)
@@ -169,9 +167,7 @@ def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDAr
     A shard's vectors depend on its own narrations only, or a resumed build could differ in its last bits.
     """
     rows: dict[str, int] = {}
-    index = [
-        rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments
-    ]
+    index = [rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments]
     vectors = encoder.encode(list(rows), progress)
     if not np.isfinite(vectors).all():
         raise ComputeError("the encoder gave a vector that is not finite; no shard was written.")
@@ -185,8 +181,7 @@ def _record(folder: Path, batch: list[Narration]) -> ShardRecord:
         segments=sum(len(narration.segments) for narration in batch),
         timed=sum(narration.segments[0].start is not None for narration in batch),
         files={
-            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name))
-            for name in FILES
+            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in FILES
         },
     )
 

@@ -34,9 +34,7 @@ class EncoderIdentity(TypedDict):
 def differences(recorded: Mapping[str, object], other: Mapping[str, object]) -> str:
     """In words, where the keys of `other` have another value in `recorded`; empty where they agree."""
     return ", ".join(
-        f"{key} {recorded.get(key)!r}, not {value!r}"
-        for key, value in other.items()
-        if recorded.get(key) != value
+        f"{key} {recorded.get(key)!r}, not {value!r}" for key, value in other.items() if recorded.get(key) != value
     )
 
 
@@ -133,9 +131,7 @@ def open_encoder(config: EncoderConfig) -> Encoder:
 def _open_hash(config: EncoderConfig) -> Encoder:
     size = config.name.partition(":")[2]
     if not size.isascii() or not size.isdigit() or int(size) == 0:
-        raise ConfigError(
-            f"encoder {config.name!r}: the size is not a positive number; write for example hash:256."
-        )
+        raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
     for setting in ("revision", "task", "dimension"):
         if getattr(config, setting) is not None:
             raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")

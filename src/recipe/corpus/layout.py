@@ -112,14 +112,10 @@ def read_narrations(folder: Path) -> Iterator[Narration]:
     for row in pq.read_table(folder / NARRATIONS, schema=_NARRATION_COLUMNS, memory_map=True).to_pylist():
         span = slice(row["first_segment"], row["first_segment"] + row["segments"])
         spoken = zip(texts[span], starts[span], ends[span], strict=True)
-        yield Narration(
-            row["video_id"], tuple(Segment(*item) for item in spoken), row["title"], row["source"]
-        )
+        yield Narration(row["video_id"], tuple(Segment(*item) for item in spoken), row["title"], row["source"])
 
 
 def read_counts(folder: Path) -> list[int]:
     """Number of segments of each narration of a shard. Raises pyarrow's errors for damaged files."""
-    counts: list[int] = (
-        pq.read_table(folder / NARRATIONS, columns=["segments"]).column("segments").to_pylist()
-    )
+    counts: list[int] = pq.read_table(folder / NARRATIONS, columns=["segments"]).column("segments").to_pylist()
     return counts

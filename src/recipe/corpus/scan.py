@@ -6,10 +6,8 @@ time, which LLVM maps to whatever the machine has. Each is the same chain of fus
 its row lies: equal rows score equally.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
@@ -17,26 +15,18 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from recipe.alignment.compilation import compiled
+
 LANES = 8
 STEPS = 4
 """Steps in a tile: the caller pads the queries with zero rows to a multiple of it."""
 _ROWS = 32
 """Segments whose similarities are held, in the first cache, until the dynamic programme takes them."""
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
 _INT = ir.IntType(64)
 _FLOAT = ir.FloatType()
 _FLOATS = ir.VectorType(_FLOAT, LANES)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
-
-
-def _compiled(function: Kernel) -> Kernel:
-    """Compiled on first call; kept on disk where this or the user's cache folder can be written."""
-    try:
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
-    except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))
 
 
 def _tile(typing_context: Any, x0: Any, x1: Any, steps: Any, d: Any, w0: Any, w1: Any) -> Any:
@@ -94,7 +84,7 @@ _tile_dots = intrinsic(_tile)
 _from_half = intrinsic(_widen)
 
 
-@_compiled
+@compiled
 def coverage(
     bits: NDArray[np.uint16],
     offsets: NDArray[np.int64],

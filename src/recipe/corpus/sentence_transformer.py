@@ -127,9 +127,7 @@ def _task_arguments(model: SentenceTransformer, config: EncoderConfig) -> dict[s
     if "task" in model.get_model_kwargs():
         return {"task": config.task}
     known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
-    raise ConfigError(
-        f"encoder {config.name!r} has no task or prompt {config.task!r}; its prompts are: {known}."
-    )
+    raise ConfigError(f"encoder {config.name!r} has no task or prompt {config.task!r}; its prompts are: {known}.")
 
 
 def _folder_sha256(folder: Path) -> str:

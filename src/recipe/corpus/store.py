@@ -42,9 +42,7 @@ class Corpus:
         self.folder = folder
         self.manifest = manifest
         self._encoder_config = encoder
-        self._blocks = [
-            _open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]
-        ]
+        self._blocks = [_open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]]
         self._first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
         self.offsets: NDArray[np.int64] = _joined_offsets(self._blocks)
         """Row of each narration's first segment among all segments, int64 [N + 1]."""
@@ -129,9 +127,7 @@ class Corpus:
     def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         if queries.ndim != 2 or queries.shape[0] == 0 or queries.shape[1] != self.dimension:
-            raise InputError(
-                f"the query vectors have shape {queries.shape}; give rows of {self.dimension} numbers."
-            )
+            raise InputError(f"the query vectors have shape {queries.shape}; give rows of {self.dimension} numbers.")
         if not np.isfinite(queries).all():
             raise InputError("the query vectors hold a number that is not finite; encode the steps again.")
         return coverage_scores(self._blocks, queries)
@@ -160,17 +156,13 @@ def _read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     if not path.is_file():
         if (folder / PLAN).is_file():
-            raise CorpusError(
-                f"{folder}: the build is not finished; run the same `recipe corpus build` again."
-            )
+            raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
     manifest: Manifest = read_json(path)
     if not isinstance(manifest, dict):
         raise CorpusError(f"{path}: not a corpus manifest; build the corpus again.")
     if manifest.get("format") != FORMAT:
-        raise CorpusError(
-            f"{path}: the format is {manifest.get('format')!r}, not {FORMAT}; build the corpus again."
-        )
+        raise CorpusError(f"{path}: the format is {manifest.get('format')!r}, not {FORMAT}; build the corpus again.")
     return manifest
 
 

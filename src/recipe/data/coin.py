@@ -46,9 +46,7 @@ def read_coin(folder: Path) -> list[Procedure]:
 
 
 def _procedure(video_id: str, video: _Video) -> Procedure:
-    steps = [
-        Step(item.label, *item.segment) for item in sorted(video.annotation, key=lambda item: item.segment)
-    ]
+    steps = [Step(item.label, *item.segment) for item in sorted(video.annotation, key=lambda item: item.segment)]
     return Procedure("coin", video_id, goal_of_class(video.task), tuple(steps), _SPLITS[video.subset])
 
 

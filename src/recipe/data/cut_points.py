@@ -40,9 +40,7 @@ def cut_points(video_id: str, steps: int, count: CutCount, seed: int = 0) -> tup
     (1, 2, 3)
     """
     if count != "all" and count < 1:
-        raise InputError(
-            f"{count} cut points per video are asked for; give a number of at least 1, or 'all'."
-        )
+        raise InputError(f"{count} cut points per video are asked for; give a number of at least 1, or 'all'.")
     candidates = range(1, steps)
     if count == "all" or count >= len(candidates):
         return tuple(candidates)
@@ -103,7 +101,5 @@ def _drawn(items: Iterable[Item], key: tuple[int | str, ...]) -> list[Item]:
 def _require_new(procedure: Procedure, seen: set[tuple[str, str]]) -> None:
     key = (procedure.source, procedure.video_id)
     if key in seen:
-        raise InputError(
-            f"video {key[1]!r} occurs twice in source {key[0]!r}; give each video of a source once."
-        )
+        raise InputError(f"video {key[1]!r} occurs twice in source {key[0]!r}; give each video of a source once.")
     seen.add(key)

@@ -59,9 +59,7 @@ def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str | 
     if row.get(field) is None:
         return None
     if not isinstance(row[field], str):
-        raise InputError.at(
-            path, "not a string", f"give {field!r} as a string or leave it out", line=line, field=field
-        )
+        raise InputError.at(path, "not a string", f"give {field!r} as a string or leave it out", line=line, field=field)
     return row[field].strip() or None
 
 
@@ -92,14 +90,10 @@ def _segment(path: Path, line: int, field: str, item: object) -> Segment:
     text = item.get("text")
     if not isinstance(text, str) or not text.strip():
         problem = "the text is missing, blank or not a string"
-        raise InputError.at(
-            path, problem, "give the text or remove the segment", line=line, field=f"{field}.text"
-        )
+        raise InputError.at(path, problem, "give the text or remove the segment", line=line, field=f"{field}.text")
     start, end = (_time(path, line, f"{field}.{name}", item.get(name)) for name in ("start", "end"))
     if (start is None) != (end is None):
-        raise InputError.at(
-            path, "only one of 'start' and 'end' is given", "give both or none", line=line, field=field
-        )
+        raise InputError.at(path, "only one of 'start' and 'end' is given", "give both or none", line=line, field=field)
     return Segment(text.strip(), start, end)
 
 
@@ -120,9 +114,7 @@ def _check_times(path: Path, line: int, segments: tuple[Segment, ...]) -> None:
         field = f"segments[{index}]"
         if (segment.start is not None) != timed:
             problem = "some segments of the narration have times and some have none"
-            raise InputError.at(
-                path, problem, "give times for all segments or for none", line=line, field=field
-            )
+            raise InputError.at(path, problem, "give times for all segments or for none", line=line, field=field)
         if segment.start is None or segment.end is None:
             continue
         if segment.end < segment.start:
@@ -130,7 +122,5 @@ def _check_times(path: Path, line: int, segments: tuple[Segment, ...]) -> None:
             raise InputError.at(path, problem, "correct the times", line=line, field=f"{field}.end")
         if segment.start < previous:
             problem = f"the segment starts at {segment.start:g} s, before the previous one at {previous:g} s"
-            raise InputError.at(
-                path, problem, "sort the segments by start", line=line, field=f"{field}.start"
-            )
+            raise InputError.at(path, problem, "sort the segments by start", line=line, field=f"{field}.start")
         previous = segment.start
