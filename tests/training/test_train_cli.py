@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,24 @@ from recipe.cli import app
 from recipe.cli.console import run
 from recipe.config import GRPOConfig, SFTConfig, load_config
 
+Command = Callable[..., int]
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER = {"sft-qwen2.5-3b": SFTConfig, "grpo-qwen2.5-3b": GRPOConfig}
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command line; returns its exit code."""
+
+    def command(*words: object) -> int:
+        monkeypatch.setattr("sys.argv", ["recipe", *map(str, words)])
+        try:
+            return run(app)
+        except SystemExit as stop:
+            return int(stop.code or 0)
+
+    return command
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -22,24 +39,18 @@ def test_configs_are_the_papers_settings(name: str) -> None:
     assert config == plain
 
 
-def test_dry_run_prints_the_resolved_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_prints_the_resolved_settings(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
     path = str(CONFIGS / "grpo-qwen2.5-3b.toml")
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", path, "--dry-run"])
-    assert run(app) == 0
+    assert recipe("train", "grpo", path, "--dry-run") == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["beta"] == 0.04
     assert printed["seed"] == 0
 
 
-def test_unknown_key_names_the_nearest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unknown_key_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
     path = tmp_path / "bad.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\nlearnin_rate = 1.0\n')
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path)])
-    assert run(app) == 1
+    assert recipe("train", "sft", path) == 1
     assert "did you mean 'learning_rate'" in capsys.readouterr().err
 
 
@@ -53,15 +64,14 @@ def test_base_and_sft_from_the_command_line(
     examples_file: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    recipe: Command,
 ) -> None:
     path = tmp_path / "sft.toml"
     path.write_text(
         f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "sft"}"\n'
         "epochs = 1\nbatch_size = 6\nmetrics = []\n"
     )
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path), "--json"])
-    assert run(app) == 0
+    assert recipe("train", "sft", path, "--json") == 0
     captured = capsys.readouterr()
     printed = json.loads(captured.out)
     assert Path(printed["model"]).is_dir()

@@ -78,9 +78,7 @@ def _tokenizer(chats: Sequence[list[dict[str, str]]], config: BaseModelConfig) -
 
 def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
     if config.hidden_size % config.head_size:
-        raise ConfigError(
-            f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}."
-        )
+        raise ConfigError(f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}.")
     torch.manual_seed(config.seed)
     heads = config.hidden_size // config.head_size
     shape = Qwen2Config(

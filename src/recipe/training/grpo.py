@@ -27,6 +27,7 @@ from recipe.training.policy import Policy, load_policy, lora_config
 from recipe.training.quiet import quiet
 from recipe.training.rollouts import RewardFunction
 from recipe.training.runs import Run, open_run, step_of
+from recipe.training.sampling import RollOuts
 from recipe.types import Example
 
 _FIELDS = {
@@ -82,9 +83,7 @@ def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) 
         return finish_training(trainer, run, log, "GRPO", config.steps, progress)
 
 
-def grpo_trainer(
-    config: GRPOConfig, policy: Policy, examples: list[Example], scorer: Scorer, run: Run
-) -> GRPOTrainer:
+def grpo_trainer(config: GRPOConfig, policy: Policy, examples: list[Example], scorer: Scorer, run: Run) -> GRPOTrainer:
     """The trainer of one run."""
     return QuietGRPOTrainer(
         model=policy.model,
@@ -93,6 +92,7 @@ def grpo_trainer(
         train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora),
+        rollout_func=RollOuts(config.temperature, config.max_completion_tokens),
     )
 
 

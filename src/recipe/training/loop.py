@@ -80,9 +80,7 @@ class Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.close()
 
 
-def finish_training(
-    trainer: Trainer, run: Run, log: MetricsLog, title: str, total: int, progress: Progress
-) -> Path:
+def finish_training(trainer: Trainer, run: Run, log: MetricsLog, title: str, total: int, progress: Progress) -> Path:
     """Train from the newest checkpoint on, if there is one, to the merged model; returns its folder."""
     began = time.monotonic()
     checkpoint = run.latest_checkpoint()

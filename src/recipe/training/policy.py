@@ -37,19 +37,19 @@ def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -
     such model.
     """
     if not Path(name).is_dir() and (name.startswith((".", "/")) or name.count("/") > 1):
-        raise InputError.at(
-            name, "the model folder does not exist", "check the path, or train the model first"
-        )
+        raise InputError.at(name, "the model folder does not exist", "check the path, or train the model first")
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
         dtype = torch.bfloat16 if bf16 else torch.float32
-        model = AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
+        # On a CPU, at our lengths, plain attention is faster than the fused kernel and its backward pass.
+        attention = "sdpa" if on_cuda() else "eager"
+        model = AutoModelForCausalLM.from_pretrained(
+            name, revision=revision, dtype=dtype, attn_implementation=attention
+        )
     except (OSError, ValueError) as error:
         raise InputError.at(f"model {name!r}", _reason(name, error), _remedy(name)) from error
     if tokenizer.chat_template is None:
-        raise InputError.at(
-            f"model {name!r}", "its tokenizer has no chat template", "take an instruction-tuned model"
-        )
+        raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "take an instruction-tuned model")
     return Policy(model, tokenizer)
 
 

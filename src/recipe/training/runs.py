@@ -49,9 +49,7 @@ class Run:
 
     def finish(self, seconds: float) -> Path:
         """Record that the model is complete; returns its folder."""
-        write_json(
-            self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1)}
-        )
+        write_json(self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1)})
         return self.model
 
     def latest_checkpoint(self) -> Path | None:
@@ -113,9 +111,7 @@ def _changes(old: Any, new: Any, name: str = "") -> list[str]:
     """Leaves in which two JSON values differ, in words."""
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted({*old, *new})
-        return [
-            line for key in keys for line in _changes(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
-        ]
+        return [line for key in keys for line in _changes(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
     return [] if old == new else [f"{name.removeprefix('config.')} was {_short(old)}, is {_short(new)}"]
 
 

@@ -77,8 +77,6 @@ def chat_template() -> str:
     return (Path(spec.origin).parent / "chat_templates" / "qwen2_5.jinja").read_text(encoding="utf-8")
 
 
-def chat_text(
-    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False
-) -> str:
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
     """A conversation as the model reads it; `ask` opens the assistant's turn at the end."""
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))
