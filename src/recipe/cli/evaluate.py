@@ -48,9 +48,7 @@ def validity(
         from recipe.corpus.store import Corpus
         from recipe.reward.verifier import Verifier
 
-        planned = reward_predictions(
-            Verifier(Corpus.open(corpus), RewardConfig()), asked, planned, console.progress()
-        )
+        planned = reward_predictions(Verifier(Corpus.open(corpus), RewardConfig()), asked, planned, console.progress())
     scored = score_predictions(load_world(), asked, planned, console.progress())
     scores = summarise(split, predictions.stem, prompt_means(scored), seed)
     if output is not None:
@@ -62,18 +60,13 @@ def validity(
 
 
 def _show(scores: "Scores") -> None:
-    from recipe.evaluation.results import METRICS, SHARES
+    from recipe.evaluation.formats import format_bounds, format_cell
+    from recipe.evaluation.results import METRICS
 
     table = Table(title=f"{scores.regime}: {scores.prompts} prompts, {scores.samples} samples each")
     table.add_column("metric")
     for heading in ("mean", "95% interval"):
         table.add_column(heading, justify="right")
     for name, value in scores.metrics.items():
-        scale, unit = (100, " %") if name in SHARES else (1, "")
-        bounds = (
-            ""
-            if value.low is None or value.high is None
-            else f"{value.low * scale:.3g} to {value.high * scale:.3g}"
-        )
-        table.add_row(METRICS.get(name, name), f"{value.mean * scale:.3g}{unit}", bounds)
+        table.add_row(METRICS.get(name, name), format_cell(value.mean, name), format_bounds(value, name))
     console.out.print(table)

@@ -173,7 +173,7 @@ def _load(name: str, revision: str | None, device: torch.device) -> tuple[Any, A
     looks_local = folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1
     if looks_local and not (folder / "config.json").is_file():
         inner = folder / "model"
-        remedy = f"did you mean {inner}?" if (inner / "config.json").is_file() else "give a folder with config.json"
+        remedy = f"give {inner}" if (inner / "config.json").is_file() else "give a folder with config.json"
         raise InputError.at(name, "there is no model in this folder", remedy)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     transformers.logging.disable_progress_bar()

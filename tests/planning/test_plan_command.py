@@ -1,0 +1,92 @@
+"""`recipe plan` and `recipe evaluate validity` from the command line, on a model of random weights."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from recipe.cli import main
+from recipe.data.examples import write_examples
+from recipe.planning.predictions import read_predictions
+from recipe.types import Example
+from recipe.world.load import load_world
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        shown = capsys.readouterr()
+        return int(stop.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    goals = list(load_world().goals)[:3]
+    rows = [
+        Example(f"e{n}", "world", "v", goal, ("w1 w2",), ("w3",), 1, "a" if n else "b") for n, goal in enumerate(goals)
+    ]
+    write_examples(tmp_path / "examples.jsonl", rows)
+    return tmp_path / "examples.jsonl"
+
+
+def test_a_goal_is_planned(recipe: Command, tiny_model: Path) -> None:
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--history", "w2", "--count", 2, "--max-tokens", 8)
+    code, out, _ = recipe(*asked, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert (found["goal"], found["history"]) == ("w1", ["w2"])
+    assert [plan["sample"] for plan in found["plans"]] == [0, 1]
+    code, out, _ = recipe(*asked)
+    assert code == 0
+    assert "plan 2" in out
+
+
+def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examples: Path, tmp_path: Path) -> None:
+    output = tmp_path / "predictions.jsonl"
+    asked = ("plan", "--model", tiny_model, "--examples", examples, "--split", "a", "--output", output)
+    code, out, _ = recipe(*asked, "--count", 3, "--max-tokens", 8, "--json")
+    assert (code, json.loads(out)["predictions"]) == (0, 6)
+    assert [one.sample for one in read_predictions(output)] == [0, 1, 2, 0, 1, 2]
+    scores = tmp_path / "scores.json"
+    measured = ("evaluate", "validity", output, "--examples", examples, "--split", "a", "--output", scores)
+    code, out, _ = recipe(*measured, "--json")
+    assert code == 0
+    assert json.loads(out) == json.loads(scores.read_text())
+    assert json.loads(out)["metrics"]["score"]["observations"] == 2
+    code, out, _ = recipe(*measured)
+    assert (code, "2 prompts, 3 samples each" in out) == (0, True)
+    code, _, err = recipe("evaluate", "validity", output, "--examples", examples)
+    assert (code, "1 of 3 examples have no prediction, first 'e0'" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--goal", " "), "the goal is empty"),
+        (("--goal", "x", "--output", "p.jsonl"), "--output goes with --examples"),
+        (("--examples", "none.jsonl"), "--examples needs --output"),
+        (("--examples", "none.jsonl", "--output", "p.jsonl", "--goal", "x"), "exclude each other"),
+        (("--examples", "none.jsonl", "--output", "p.jsonl"), "none.jsonl: the file does not exist"),
+        (("--goal", "x"), "there is no model in this folder"),
+        (("--goal", "x", "--corpus", "none"), "none"),
+    ],
+)
+def test_wrong_usage_is_one_clear_sentence(
+    recipe: Command, arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    code, out, err = recipe("plan", "--model", tmp_path, *arguments)
+    assert code == 1
+    assert out == ""
+    assert message in err
