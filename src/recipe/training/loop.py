@@ -88,7 +88,7 @@ def finish_training(trainer: Trainer, run: Run, log: MetricsLog, title: str, tot
     with progress.task(title, total) as advance:
         trainer.add_callback(Reporter(run, log, advance))
         # A pass of the model is a sign of life between two steps.
-        pulse = trainer.model.register_forward_pre_hook(lambda *_: advance(0))
+        pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         finally:

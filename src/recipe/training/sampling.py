@@ -107,7 +107,8 @@ class RollOuts:
         tokenizer = trainer.processing_class
         asked = tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=True)["input_ids"]
         completions = sample(
-            trainer.accelerator.unwrap_model(trainer.model),
+            # The model inside the adapter's shell: the shell would cast all weights anew at every token.
+            trainer.accelerator.unwrap_model(trainer.model).get_base_model(),
             asked,
             temperature=self._temperature,
             longest=self._longest,
