@@ -123,3 +123,13 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, tiny_model: 
             (tmp_path / file.name).write_bytes(file.read_bytes())
     with pytest.raises(InputError, match="no chat template"):
         LocalEngine(tmp_path)
+
+
+@pytest.mark.gpu
+def test_a_gpu_completes_and_repeats_itself(tiny_model: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device on this machine")
+    engine = LocalEngine(tiny_model, device="cuda")
+    first = engine.generate(CHATS, 3, sampling(seed=1))
+    assert engine.generate(CHATS, 3, sampling(seed=1)) == first
+    assert [len(texts) for texts in first] == [3] * len(CHATS)
