@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.results import METRICS, Curve, Difference, Interval, Lengths, Reranking, Results
+from recipe.evaluation.formats import format_number
+from recipe.evaluation.results import METRICS, SPLITS, Curve, Difference, Interval, Lengths, Reranking, Results
 
 try:
     import matplotlib as mpl
@@ -66,7 +67,7 @@ STYLE = {
 }
 
 WINDOW = 7
-"""Training steps that a running mean covers."""
+"""Training steps that a running mean covers at most."""
 
 SERIES = {
     "kl": "KL to the reference policy",
@@ -99,7 +100,7 @@ def _known_colour(regime: str) -> str | None:
 def means_figure(results: Results, metric: str) -> Figure:
     """Mean and interval of a metric by regime, one panel a split."""
     rows = len({row.regime for row in results.scores if metric in row.metrics})
-    figure = _figure(7.6, 0.9 + 0.4 * rows)
+    figure = _figure(7.6, 0.9 + 0.4 * rows, gap=0.06)
     _draw_means(figure, results, metric)
     return figure
 
@@ -127,6 +128,7 @@ def training_figure(curves: Sequence[Curve]) -> Figure | None:
                 _trace(panel, curve, name, colours[curve.regime])
         panel.set_title(SERIES[name])
         panel.set_xlabel("training step")
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         panel.set_ylim(bottom=0)
     for panel in panels[len(names) :]:
         panel.set_visible(False)
@@ -149,7 +151,9 @@ def differences_figure(differences: Sequence[Difference]) -> Figure | None:
     splits = list(dict.fromkeys(one.split for one in differences))
     if len(splits) > 1:
         handles = [
-            mpl.lines.Line2D([], [], color=MUTED, marker=marker, linestyle="none", markersize=5, label=split)
+            mpl.lines.Line2D(
+                [], [], color=MUTED, marker=marker, linestyle="none", markersize=5, label=SPLITS.get(split, split)
+            )
             for marker, split in zip(cycle(MARKERS), splits, strict=False)
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(splits), frameon=False, fontsize=9)
@@ -177,26 +181,26 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
         panel.grid(visible=False)
         panel.spines["left"].set_visible(False)
     for split, top, bottom in zip(splits, panels[0], panels[-1], strict=True):
-        bottom.xaxis.set_major_locator(MaxNLocator(integer=True))
-        top.set_title(split)
+        bottom.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        top.set_title(SPLITS.get(split, split))
         bottom.set_xlabel("steps in a plan")
     return figure
 
 
 @mpl.rc_context(STYLE)
 def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
-    """What the verifier's choice among N samples gains, between their mean and the best of them."""
-    figure = _figure(7.6, 0.8 + 0.55 * len(rerankings))
-    panel = figure.subplots()
-    parts = (("mean", "mean sample", COLOURS["base"]), ("best", "verifier's choice", COLOURS["best"]))
-    for place, one in enumerate(rerankings):
-        for name, label, colour in (*parts, ("oracle", "best sample", INK)):
-            value = getattr(one, name)
+    """What the verifier's choice among N samples gains, between their mean and the best, one panel a split."""
+    figure = _figure(7.6, 2.1, gap=0.06)
+    panels = figure.subplots(1, len(rerankings), squeeze=False, sharex=True, sharey=True)[0]
+    for one, panel in zip(rerankings, panels, strict=True):
+        parts = ((one.mean, COLOURS["base"]), (one.best, COLOURS["best"]), (one.oracle, INK))
+        for place, (value, colour) in enumerate(parts):
             _bar(panel, value, place, colour)
-            _note(panel, f"{label} {_short(value.mean, one.metric)}", (value.mean, place), colour)
-    _label_rows(panel, [one.split for one in rerankings])
-    panel.set_xlabel(METRICS.get(rerankings[0].metric, rerankings[0].metric))
-    panel.margins(x=0.12)
+            _note(panel, _short(value.mean, one.metric), (value.mean, place), colour)
+        panel.set_title(SPLITS.get(one.split, one.split))
+        panel.set_xlabel(METRICS.get(one.metric, one.metric))
+        panel.locator_params(axis="x", nbins=5)
+    _label_rows(panels[0], ("mean sample", "verifier's choice", "best sample"))
     return figure
 
 
@@ -210,7 +214,7 @@ def key_figure(results: Results, target: Path) -> None:
     if not results.scores or not curves:
         raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
     metric = _main_metric(results)
-    figure = _figure(10.4, 3.5)
+    figure = _figure(10.4, 3.5, gap=0.06)
     halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     left, right = halves
     _draw_means(left, results, metric)
@@ -243,8 +247,9 @@ def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> No
                 value, place, colour = row.metrics[metric], regimes.index(row.regime), colours[row.regime]
                 _bar(panel, value, place, colour)
                 _note(panel, _short(value.mean, metric), (value.mean, place), colour)
-        panel.set_title(split)
+        panel.set_title(SPLITS.get(split, split))
         panel.set_xlabel(METRICS.get(metric, metric))
+        panel.locator_params(axis="x", nbins=5)
     _label_rows(panels[0], regimes)
 
 
@@ -265,6 +270,7 @@ def _draw_over_optimisation(figure: Figure | SubFigure, curve: Curve) -> None:
         end = _trace(bottom, curve, "length", MUTED)
         _note_right(bottom, "steps in a plan", curve, end, 0, MUTED)
     bottom.set_xlabel("training step")
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
 
 
 def _draw_differences(panel: Axes, differences: Sequence[Difference], regimes: Sequence[str]) -> None:
@@ -296,11 +302,20 @@ def _label_rows(panel: Axes, names: Sequence[str]) -> None:
 def _trace(panel: Axes, curve: Curve, name: str, colour: str) -> float:
     """A series as logged, faint, and its running mean; returns where that ends."""
     values = np.array([np.nan if value is None else value for value in curve.series[name]], dtype=np.float64)
-    smooth = running_mean(values, WINDOW)
+    smooth = running_mean(values, smoothing_window(len(values)))
     panel.plot(curve.steps, values, color=colour, linewidth=0.8, alpha=0.35)
     panel.plot(curve.steps, smooth, color=colour, linewidth=2)
     known = smooth[np.isfinite(smooth)]
     return float(known[-1]) if known.size else 0.0
+
+
+def smoothing_window(steps: int) -> int:
+    """Steps that a running mean covers: an odd number, small beside a short run.
+
+    >>> smoothing_window(4), smoothing_window(20), smoothing_window(60)
+    (1, 3, 7)
+    """
+    return min(WINDOW, steps // 6 | 1)
 
 
 def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
@@ -326,7 +341,7 @@ def _nudge(panel: Axes, ends: Sequence[float]) -> float:
 
 
 def _short(value: float, metric: str) -> str:
-    return f"{value:.{3 if metric == 'reward' else 2}f}"
+    return format_number(value, 3 if metric == "reward" else 2)
 
 
 def _note(panel: Axes, text: str, point: tuple[float, float], colour: str) -> None:
@@ -338,4 +353,5 @@ def _note(panel: Axes, text: str, point: tuple[float, float], colour: str) -> No
 def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float, colour: str) -> None:
     """A label after the end of a line."""
     style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
-    panel.annotate(f"{text} {value:.2g}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)
+    shown = format_number(value, 1 if value >= 2 else 2)
+    panel.annotate(f"{text} {shown}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)

@@ -19,7 +19,17 @@ from recipe.evaluation.formats import (
     format_signed_bounds,
 )
 from recipe.evaluation.inline import DARK, inline_svg, variable
-from recipe.evaluation.results import METRICS, SHARES, Interval, Results, Scores, ShownPrompt, load_results
+from recipe.evaluation.results import (
+    METRICS,
+    SHARES,
+    SPLITS,
+    Curve,
+    Interval,
+    Results,
+    Scores,
+    ShownPrompt,
+    load_results,
+)
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -62,6 +72,7 @@ def render_html(results: Results) -> str:
         tables=[(split, _metrics(rows), rows) for split, rows in _by_split(results)],
         changes=_changes(results),
         metrics=METRICS,
+        splits=SPLITS,
         shares=SHARES,
         statuses=STATUSES,
         shows_statuses=any(line.status != "unknown" for line in _lines(results.prompts)),
@@ -69,6 +80,7 @@ def render_html(results: Results) -> str:
         light=[(variable(colour), colour) for colour in DARK],
         dark=[(variable(colour), shade) for colour, shade in DARK.items()],
         variable=variable,
+        highest_reward=max((plan.parts.total for plan in results.hand_made if plan.parts.total > 0), default=1.0),
         longest_stage=max((stage.seconds for stage in results.stages), default=1.0) or 1.0,
     )
 
@@ -102,7 +114,7 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
     for curve in results.curves:
         if "reward" in curve.series:
             seed = "" if curve.seed is None else f", seed {curve.seed}"
-            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed))
+            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed, curve))
     if results.curves:
         caption = "What else was logged while training, as above."
         draw("training", plots.training_figure(results.curves), caption)
@@ -116,8 +128,10 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
     return drawn
 
 
-def _training_caption(run: str) -> str:
-    return f"{run}: each step's own completions (faint) and the running mean over {plots.WINDOW} steps."
+def _training_caption(run: str, curve: Curve) -> str:
+    window = plots.smoothing_window(len(curve.steps))
+    smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
+    return f"{run}: means over each step's own completions{smooth}."
 
 
 def _reranking_caption(results: Results) -> str:

@@ -38,6 +38,9 @@ METRICS: dict[str, str] = {
 }
 """Keys of `Scores.metrics` in the order of the table, with their names in words; others are shown too."""
 
+SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
+"""Names in words of the embedded world's test splits; other splits are shown by their own names."""
+
 SHARES = frozenset({"perfect", "repeats", "alien", "gated", "malformed"})
 """Metrics that are shares, shown in percent."""
 

@@ -7,6 +7,7 @@ t interval (the expanded percentile interval of Hesterberg, What Teachers Should
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -55,9 +56,15 @@ def paired_interval(
 
 def _resampled_means(sums: Array, sizes: Array, seed: int) -> Array:
     """Means [draws] over as many clusters, drawn with replacement; `sums` and `sizes` [clusters]."""
-    count = len(sums)
-    draws = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    draws = _draws(len(sums), DRAWS, seed)
     return np.asarray((draws @ sums) / (draws @ sizes), dtype=np.float64)
+
+
+@lru_cache(maxsize=4)
+def _draws(count: int, resamples: int, seed: int) -> Array:
+    """How often each cluster is drawn [resamples, count]; kept, because all metrics of a table share it."""
+    shares = np.full(count, 1 / count)
+    return np.random.default_rng(seed).multinomial(count, shares, size=resamples).astype(np.float64)
 
 
 def _levels(count: int) -> tuple[float, float]:
