@@ -87,11 +87,11 @@ class BaseModelConfig(Settings):
     """Entries of the byte-level BPE at most, special tokens included."""
     context: Positive = 1024
     """Longest position the model is built for, in tokens; longer chats are left out of training."""
-    steps: Positive = 700
+    steps: Positive = 1200
     """Optimiser steps."""
-    batch_tokens: Positive = 1024
+    batch_tokens: Positive = 512
     """Tokens in a step, padding included, the common system turn not."""
-    learning_rate: float = 4e-3
+    learning_rate: float = 3e-3
     """Peak rate: it rises over the first 30 steps and then falls as a cosine."""
     bf16: bool = True
     seed: int = 0
