@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from recipe.cli import main
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.planning.predictions import read_predictions
-from recipe.types import Example
+from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
 
 Command = Callable[..., tuple[int, str, str]]
@@ -50,6 +52,23 @@ def test_a_goal_is_planned(recipe: Command, tiny_model: Path) -> None:
     code, out, _ = recipe(*asked)
     assert code == 0
     assert "plan 2" in out
+
+
+def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path, tmp_path: Path) -> None:
+    said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
+    narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
+    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--max-tokens", 8)
+    code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--json")
+    plans = json.loads(out)["plans"]
+    assert code == 0
+    assert [plan["reward"] for plan in plans] == sorted((plan["reward"] for plan in plans), reverse=True)
+    assert sorted(plan["sample"] for plan in plans) == [0, 1, 2, 3]
+    for plan in plans:
+        assert len(plan["evidence"]) == len(plan["steps"])
+        assert set(plan["evidence"]) <= {*said, None}
+    code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
+    assert (code, "best narration video-" in out) == (0, True)
 
 
 def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examples: Path, tmp_path: Path) -> None:

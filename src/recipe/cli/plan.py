@@ -11,7 +11,6 @@ from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.config import SamplingConfig
-    from recipe.corpus.store import Corpus
     from recipe.planning.planner import Planner, Request
     from recipe.planning.rerank import Ranked
     from recipe.reward.verifier import Verifier
@@ -58,13 +57,13 @@ def _plan_one(
 ) -> None:
     from recipe.planning.rerank import rerank
 
-    opened = None if folder is None else _open(folder)
+    verifier = None if folder is None else _verifier(folder)
     plans = _planner(model, sampling).plan([request], count, console.progress())
-    if opened is None:
+    if verifier is None:
         rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
     else:
-        [ranked] = rerank(_verifier(opened), [request], plans, console.progress())
-        rows = [_rewarded(ranked, sample, opened) for sample in ranked.order]
+        [ranked] = rerank(verifier, [request], plans, console.progress())
+        rows = [_rewarded(verifier, request, ranked, sample) for sample in ranked.order]
     if json:
         console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
         return
@@ -87,7 +86,7 @@ def _plan_examples(
     from recipe.planning.rerank import reward_predictions
 
     examples = read_examples(source, split)
-    verifier = None if corpus is None else _verifier(_open(corpus))
+    verifier = None if corpus is None else _verifier(corpus)
     predictions = _planner(model, sampling).predict(examples, count, console.progress())
     if verifier is not None:
         predictions = reward_predictions(verifier, examples, predictions, console.progress())
@@ -106,35 +105,33 @@ def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
     return Planner(LocalEngine(model), sampling)
 
 
-def _open(folder: Path) -> "Corpus":
-    from recipe.corpus.store import Corpus
-
-    return Corpus.open(folder)
-
-
-def _verifier(corpus: "Corpus") -> "Verifier":
+def _verifier(corpus: Path) -> "Verifier":
     from recipe.config import RewardConfig
+    from recipe.corpus.store import Corpus
     from recipe.reward.verifier import Verifier
 
-    return Verifier(corpus, RewardConfig())
+    return Verifier(Corpus.open(corpus), RewardConfig())
 
 
 def _steps(plan: Any) -> list[str]:
     return list(getattr(plan, "steps", ()))
 
 
-def _rewarded(ranked: "Ranked", sample: int, corpus: "Corpus") -> dict[str, Any]:
-    reward = ranked.rewards[sample]
-    found = reward.best_narration
+def _rewarded(verifier: "Verifier", request: "Request", ranked: "Ranked", sample: int) -> dict[str, Any]:
+    """A plan with its reward and the narrated segment that each of its steps is aligned with."""
+    reward, steps = ranked.rewards[sample], _steps(ranked.plans[sample])
+    found = verifier.explain(request.history, steps, request.goal)
+    grounds = [ground for ground in found.steps if not ground.in_history]
     return {
         "sample": sample,
-        "steps": _steps(ranked.plans[sample]),
+        "steps": steps,
         "reward": reward.total,
         "aligned_history": reward.aligned_history,
         "aligned_full": reward.aligned_full,
         "rho": reward.rho,
         "gated": reward.gated,
-        "evidence": None if found is None else corpus.narration(found).video_id,
+        "narration": found.narration.video_id if found.narration else None,
+        "evidence": [ground.segment.text if ground.segment else None for ground in grounds],
     }
 
 
@@ -142,10 +139,14 @@ def _show(row: dict[str, Any], numbered: bool) -> None:
     title = f"[bold]plan {row['sample'] + 1}[/]" if numbered else ""
     if "reward" in row:
         gate = ", below the gate" if row["gated"] else ""
-        title += f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {row['evidence']}"
+        title += (
+            f"  reward {row['reward']:.3f} (rho {row['rho']:.2f}{gate}), best narration {escape(str(row['narration']))}"
+        )
     if title:
         console.out.print(title.strip(), highlight=False)
-    for number, step in enumerate(row["steps"], start=1):
-        console.out.print(f"{number}. {escape(step)}", highlight=False)
+    grounds = row.get("evidence") or [None] * len(row["steps"])
+    for number, (step, ground) in enumerate(zip(row["steps"], grounds, strict=True), start=1):
+        said = f"  [dim]← {escape(ground)}[/]" if ground else ""
+        console.out.print(f"{number}. {escape(step)}{said}", highlight=False, soft_wrap=True)
     if not row["steps"]:
         console.out.print("[dim]no steps[/]")

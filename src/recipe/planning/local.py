@@ -176,6 +176,7 @@ def _load(name: str, revision: str | None, device: torch.device) -> tuple[Any, A
         remedy = f"give {inner}" if (inner / "config.json").is_file() else "give a folder with config.json"
         raise InputError.at(name, "there is no model in this folder", remedy)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    shown = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
@@ -183,6 +184,9 @@ def _load(name: str, revision: str | None, device: torch.device) -> tuple[Any, A
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(f"model {name!r} cannot be loaded ({reason}); give a folder or a hub id.") from error
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
     if not tokenizer.chat_template:
         raise InputError.at(name, "the tokenizer has no chat template", "give an instruction-tuned model")
     return model.to(device).eval(), tokenizer
