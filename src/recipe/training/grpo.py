@@ -75,11 +75,11 @@ def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) 
     if run.finished:
         return run.model
     examples = read_examples(config.examples, config.split)
+    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet():
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
         _drop_later_completions(run)
         trainer = grpo_trainer(config, policy, examples, scorer, run)
-        log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress)
 
 

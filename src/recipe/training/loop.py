@@ -50,7 +50,6 @@ class Reporter(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, run: Run, log: MetricsLog, advance: Advance) -> None:
         self._run, self._log, self._advance = run, log, advance
-        self._began = 0.0
         self._steps = 0
         self._stopped = 0.0
 

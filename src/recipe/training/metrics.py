@@ -63,8 +63,6 @@ class WeightsAndBiases:
     """A run of the project `recipe`, named for its folder."""
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        if importlib.util.find_spec("wandb") is None:
-            raise MissingExtra("metrics = ['wandb']", "wandb")
         import wandb  # noqa: PLC0415 - optional
 
         self._run = wandb.init(project="recipe", name=folder.name, dir=str(folder), config=dict(config))
@@ -86,6 +84,8 @@ class MetricsLog:
         config: Mapping[str, Any],
         shape: Callable[[Row], Row | None],
     ) -> None:
+        if "wandb" in kinds and importlib.util.find_spec("wandb") is None:
+            raise MissingExtra("metrics = ['wandb']", "wandb")
         self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
         self._sinks: list[Sink] = []
 

@@ -50,10 +50,10 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT) -> Path:
     if run.finished:
         return run.model
     examples = read_examples(config.examples, config.split)
+    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet():
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
         trainer = sft_trainer(config, policy, examples, run)
-        log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
         total = config.epochs * math.ceil(len(examples) / config.batch_size)
         return finish_training(trainer, run, log, "SFT", total, progress)
 
