@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from recipe.evaluation.results import Curve, Difference, Results
+from recipe.evaluation.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 
-SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 WINDOW = 5
 """Steps averaged at either end of training."""
 
