@@ -23,3 +23,40 @@ def shared_golden() -> Path:
     if not folder.is_dir():
         pytest.skip("the golden values are not beside this checkout")
     return folder
+
+
+WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}{% if add_generation_prompt %}assistant{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder: random weights, 32 words, 48 positions; skips without the packages of the engine."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    path = tmp_path_factory.mktemp("model")
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<pad>")
+    )
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", pad_token="<pad>")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(path)
+    torch.manual_seed(0)
+    config = transformers.Olmo2Config(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=48,
+        initializer_range=0.3,
+        eos_token_id=1,
+        pad_token_id=0,
+    )
+    transformers.Olmo2ForCausalLM(config).save_pretrained(path)
+    return path

@@ -100,31 +100,6 @@ def test_progress_counts_every_completion(engine: LocalEngine) -> None:
     assert len(seen) > 12  # it ticks at every token, not only at the end of a batch
 
 
-def test_what_is_no_model_is_said_plainly(tmp_path: Path, tiny_model: Path) -> None:
-    with pytest.raises(InputError, match="there is no model in this folder"):
-        LocalEngine(tmp_path)
-    (tmp_path / "model").symlink_to(tiny_model)
-    with pytest.raises(InputError, match=r"give .*model"):
-        LocalEngine(tmp_path)
-
-
-def test_a_model_that_the_hub_does_not_give_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*_: object, **__: object) -> None:
-        raise OSError("nobody/nothing is not a model identifier\nand more")
-
-    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", absent)
-    with pytest.raises(InputError, match=r"'nobody/nothing' cannot be loaded \(.*identifier\)"):
-        LocalEngine("nobody/nothing")
-
-
-def test_a_model_without_a_chat_template_is_refused(tmp_path: Path, tiny_model: Path) -> None:
-    for file in tiny_model.iterdir():
-        if file.name != "chat_template.jinja":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
-    with pytest.raises(InputError, match="no chat template"):
-        LocalEngine(tmp_path)
-
-
 @pytest.mark.gpu
 def test_a_gpu_completes_and_repeats_itself(tiny_model: Path) -> None:
     if not torch.cuda.is_available():

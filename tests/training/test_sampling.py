@@ -1,29 +1,29 @@
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from recipe.training.policy import Policy, load_policy
+from recipe.checkpoints import Checkpoint
+from recipe.training.policy import load_policy
 from recipe.training.sampling import sample
 
 
 @pytest.fixture(scope="module")
-def policy(base_model: Path) -> Policy:
+def policy(base_model: Path) -> Checkpoint:
     return load_policy(str(base_model))
 
 
-def draw(policy: Policy, prompts: list[list[int]], **options: Any) -> list[list[int]]:
-    settings = {"temperature": 1.0, "longest": 12, "ends": [policy.tokenizer.eos_token_id], "padding": 0}
+def draw(policy: Checkpoint, prompts: list[list[int]], **options: Any) -> list[list[int]]:
+    settings = {"temperature": 1.0, "longest": 12, "ends": [policy.tokenizer.eos_token_id]}
     return sample(policy.model, prompts, **(settings | options))
 
 
 PROMPTS = [[30, 31, 32, 33, 34], [40, 41], [40, 41], [50, 51, 52]]
 
 
-def test_cold_samples_are_what_generate_writes(policy: Policy) -> None:
+def test_cold_samples_are_what_generate_writes(policy: Checkpoint) -> None:
     cold = draw(policy, PROMPTS, temperature=1e-4)
     policy.model.eval()
     for prompt, completion in zip(PROMPTS, cold, strict=True):
@@ -34,7 +34,7 @@ def test_cold_samples_are_what_generate_writes(policy: Policy) -> None:
         assert completion == written[0, len(prompt) :].tolist()
 
 
-def test_draws_follow_the_models_probabilities(policy: Policy) -> None:
+def test_draws_follow_the_models_probabilities(policy: Checkpoint) -> None:
     torch.manual_seed(0)
     prompt, count = [30, 31, 32], 4000
     first = Counter(completion[0] for completion in draw(policy, [prompt] * count, longest=1, temperature=0.8))
@@ -43,24 +43,3 @@ def test_draws_follow_the_models_probabilities(policy: Policy) -> None:
     for token in expected.topk(5).indices.tolist():
         deviation = (expected[token] * (1 - expected[token]) / count).sqrt().item()
         assert abs(first[token] / count - expected[token].item()) < 5 * deviation
-
-
-def test_ended_completions_leave_and_others_go_on() -> None:
-    class Counting(torch.nn.Module):
-        """Writes the next higher number; 9 is the end."""
-
-        device = torch.device("cpu")
-
-        def forward(self, input_ids: torch.Tensor, past_key_values: Any, **_: Any) -> SimpleNamespace:
-            for layer in (0,):
-                keys = input_ids[:, None, :, None].float()
-                past_key_values.update(keys, keys, layer)
-            self.batch = len(input_ids)
-            certain = torch.nn.functional.one_hot(input_ids[:, -1:] + 1, 12) * 100.0
-            return SimpleNamespace(logits=certain)
-
-    model: Any = Counting().train()
-    drawn = sample(model, [[1, 2, 5], [7], [0]], temperature=1.0, longest=6, ends=[9], padding=11)
-    assert drawn == [[6, 7, 8, 9], [8, 9], [1, 2, 3, 4, 5, 6]]
-    assert model.batch == 1
-    assert model.training

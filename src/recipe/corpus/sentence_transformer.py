@@ -2,17 +2,16 @@
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
-from transformers.utils import logging as transformers_logging
 
 from recipe.artifacts import file_sha256
+from recipe.checkpoints import quiet_loading
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import EncoderIdentity
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
@@ -35,7 +34,7 @@ class SentenceTransformerEncoder:
         self._config = config
         location = folder or Path(config.name)
         try:
-            with _quiet_loading():
+            with quiet_loading():
                 self._model = SentenceTransformer(
                     str(folder or config.name),
                     revision=config.revision,
@@ -104,18 +103,6 @@ def open_packaged_minilm(config: EncoderConfig) -> SentenceTransformerEncoder:
     if config.revision is not None:
         raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
     return SentenceTransformerEncoder(config, Path(spec.origin).parent / "model")
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Without the library's own bar, which would run through ours."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
 
 
 def _task_arguments(model: SentenceTransformer, config: EncoderConfig) -> dict[str, str]:

@@ -9,63 +9,35 @@ rounding. The samples of a prompt share its prefill, and rows that have ended le
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from recipe.checkpoints import load_checkpoint
 from recipe.config import SamplingConfig
+from recipe.decoding import Choose, complete
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.planning.engines import Chat
-from recipe.progress import SILENT, Advance, Progress
+from recipe.progress import SILENT, Progress
 
 try:
     import torch
-    import transformers
-    from transformers.cache_utils import DynamicCache
 except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
-_COMPACT = 0.2
-"""Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
+
+Item = TypeVar("Item")
+
+_NO_TARGET = -100
+"""Marks positions whose next token is not asked about."""
 
 
-class _Prompt(NamedTuple):
-    """A chat's place in the request, its token ids, and the samples to draw of it in one batch."""
+class _Row(NamedTuple):
+    """One completion that is asked for."""
 
     chat: int
-    tokens: list[int]
-    samples: range
-
-
-@dataclass(slots=True)
-class _Rows:
-    """The completions of a batch that are being written; tensors are [rows] but for the mask."""
-
-    index: torch.Tensor
-    """Which completion of the batch a row is."""
-    alive: torch.Tensor
-    mask: torch.Tensor
-    """Which positions hold tokens [rows, positions]."""
-    position: torch.Tensor
-    """Position of the last token."""
-    cache: DynamicCache
-
-    def compact(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Take ended rows out once they are many; returns the `tokens` [rows] of those that stay."""
-        keep = self.alive.nonzero().squeeze(-1)
-        if len(keep) > (1 - _COMPACT) * len(self.alive):
-            return tokens
-        self.cache.batch_select_indices(keep)
-        self.index, self.alive = self.index[keep], self.alive[keep]
-        self.mask, self.position = self.mask[keep], self.position[keep]
-        return tokens[keep]
-
-    def extend(self) -> None:
-        """Make room for one more token in every row."""
-        self.position = self.position + 1
-        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
+    sample: int
 
 
 class LocalEngine:
@@ -74,7 +46,9 @@ class LocalEngine:
     def __init__(self, model: str | Path, revision: str | None = None, device: str | None = None) -> None:
         """Load a model folder or hub id; raises InputError when there is none or it has no chat template."""
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        self._model, self._tokenizer = _load(str(model), revision, self._device)
+        dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
+        checkpoint = load_checkpoint(str(model), revision, dtype)
+        self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
         ends = self._model.generation_config.eos_token_id
         listed = ends if isinstance(ends, list) else [ends]
         self._ends = sorted({end for end in (*listed, self._tokenizer.eos_token_id) if end is not None})
@@ -86,14 +60,73 @@ class LocalEngine:
         """`count` completions of each chat; raises InputError for a chat that fills the model's context."""
         answers = [[""] * count for _ in chats]
         prompts = self._encode(chats)
-        with progress.task("writing plans", total=len(chats) * count) as advance, torch.inference_mode():
-            for batch in _batches(prompts, count, sampling.batch_size):
-                uniforms = _uniforms(batch, chats, sampling)
-                texts = iter(self._decode(self._complete(batch, uniforms, sampling.temperature, advance)))
-                for prompt in batch:
-                    for sample in prompt.samples:
-                        answers[prompt.chat][sample] = next(texts)
+        # Shortest prompts first, so that little is padding.
+        order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat]))
+        rows = [_Row(chat, sample) for chat in order for sample in range(count)]
+        with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
+            for batch in _batches(rows, sampling.batch_size):
+                written = complete(
+                    self._model,
+                    [prompts[row.chat] for row in batch],
+                    _draws(_uniforms(batch, chats, sampling).to(self._device), sampling.temperature),
+                    ends=self._ends,
+                    longest=sampling.max_tokens,
+                    context=self._context,
+                    advance=advance,
+                )
+                for row, text in zip(batch, self._decode(written), strict=True):
+                    answers[row.chat][row.sample] = text
         return answers
+
+    def log_likelihood(
+        self,
+        chats: Sequence[Chat],
+        completions: Sequence[str],
+        batch_size: int = 32,
+        temperature: float = 1.0,
+        progress: Progress = SILENT,
+    ) -> list[float]:
+        """Log-probability in nats of `completions[i]` and the token that ends it, given `chats[i]`.
+
+        The sum over tokens of log softmax(logits / temperature). A completion that was cut at the token limit is
+        charged for an end that it did not write. Raises InputError for one that does not fit the model's context.
+        """
+        pairs = list(zip(self._encode(chats), map(self._answer, completions), strict=True))
+        order = sorted(range(len(pairs)), key=lambda pair: tuple(map(len, pairs[pair])))
+        totals = [0.0] * len(pairs)
+        with progress.task("weighing plans", total=len(pairs)) as advance, torch.inference_mode():
+            for batch in _batches(order, batch_size):
+                weighed = self._log_likelihood([pairs[pair] for pair in batch], temperature)
+                for pair, total in zip(batch, weighed.tolist(), strict=True):
+                    totals[pair] = total
+                advance(len(batch))
+        return totals
+
+    def _log_likelihood(self, batch: list[tuple[list[int], list[int]]], temperature: float) -> torch.Tensor:
+        """Log-probability [batch] of each answer after its prompt; padding on the right is seen by no token."""
+        width = max(len(prompt) + len(answer) for prompt, answer in batch)
+        first = min(len(prompt) for prompt, _ in batch)
+        if width - 1 > self._context:
+            raise InputError(f"a prompt and its completion take {width} tokens, the model's context {self._context}.")
+        tokens = torch.zeros(len(batch), width, dtype=torch.long)
+        targets = torch.full_like(tokens, _NO_TARGET)
+        for row, (prompt, answer) in enumerate(batch):
+            ends = len(prompt) + len(answer)
+            tokens[row, :ends] = torch.tensor(prompt + answer)
+            targets[row, len(prompt) : ends] = tokens[row, len(prompt) : ends]
+        logits = self._model(tokens[:, :-1].to(self._device), logits_to_keep=width - first).logits
+        losses = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1).float() / temperature,
+            targets[:, first:].flatten().to(self._device),
+            ignore_index=_NO_TARGET,
+            reduction="none",
+        )
+        return -losses.view(len(batch), -1).double().sum(-1)
+
+    def _answer(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = self._tokenizer.eos_token_id
+        return tokens if end is None else [*tokens, end]
 
     def _encode(self, chats: Sequence[Chat]) -> list[list[int]]:
         prompts = [
@@ -109,123 +142,33 @@ class LocalEngine:
         return prompts
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
-        return list(self._tokenizer.batch_decode(rows, skip_special_tokens=True))
-
-    def _complete(
-        self, batch: list[_Prompt], uniforms: torch.Tensor, temperature: float, advance: Advance
-    ) -> list[list[int]]:
-        """Token ids of every row of the batch; `uniforms` [rows, tokens] picks each token."""
-        uniforms = uniforms.to(self._device)
-        ends = torch.tensor(self._ends, device=self._device)
-        written = torch.full(uniforms.shape, -1, dtype=torch.long, device=self._device)
-        rows, logits = self._prefill(batch)
-        running = len(rows.index)
-        for step in range(uniforms.shape[1]):
-            chosen = _choose(logits, uniforms[rows.index, step], temperature)
-            rows.alive &= ~torch.isin(chosen, ends)
-            written[rows.index[rows.alive], step] = chosen[rows.alive]
-            rows.alive &= rows.position + 2 < self._context
-            left = int(rows.alive.sum())
-            advance(running - left)
-            running = left
-            if left == 0 or step + 1 == uniforms.shape[1]:
-                break
-            chosen = rows.compact(chosen)
-            rows.extend()
-            logits = self._forward(chosen, rows)
-        advance(running)
-        return [[token for token in row if token >= 0] for row in written.tolist()]
-
-    def _prefill(self, batch: list[_Prompt]) -> tuple[_Rows, torch.Tensor]:
-        """A row for every sample, behind one pass over the prompts, and its logits [rows, vocabulary]."""
-        tokens, mask = _left_pad([prompt.tokens for prompt in batch], self._device)
-        positions = (mask.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache(config=self._model.config)
-        prompts = torch.arange(len(batch), device=self._device)
-        logits = self._logits(tokens, mask, positions, cache)
-        repeats = torch.tensor([len(prompt.samples) for prompt in batch], device=self._device)
-        source = torch.repeat_interleave(prompts, repeats)
-        cache.batch_select_indices(source)
-        index = torch.arange(len(source), device=self._device)
-        alive = torch.ones_like(index, dtype=torch.bool)
-        return _Rows(index, alive, mask[source], positions[source, -1], cache), logits[source]
-
-    def _forward(self, tokens: torch.Tensor, rows: _Rows) -> torch.Tensor:
-        """Logits [rows, vocabulary] after `tokens` [rows]."""
-        return self._logits(tokens[:, None], rows.mask, rows.position[:, None], rows.cache)
-
-    def _logits(
-        self, tokens: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: DynamicCache
-    ) -> torch.Tensor:
-        output = self._model(
-            input_ids=tokens,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return output.logits[:, -1]
+        bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
+        return list(self._tokenizer.batch_decode(bare, skip_special_tokens=True))
 
 
-def _load(name: str, revision: str | None, device: torch.device) -> tuple[Any, Any]:
-    folder = Path(name)
-    looks_local = folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1
-    if looks_local and not (folder / "config.json").is_file():
-        inner = folder / "model"
-        remedy = f"give {inner}" if (inner / "config.json").is_file() else "give a folder with config.json"
-        raise InputError.at(name, "there is no model in this folder", remedy)
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    shown = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.disable_progress_bar()
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(name, revision=revision, dtype=dtype)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"model {name!r} cannot be loaded ({reason}); give a folder or a hub id.") from error
-    finally:
-        if shown:
-            transformers.logging.enable_progress_bar()
-    if not tokenizer.chat_template:
-        raise InputError.at(name, "the tokenizer has no chat template", "give an instruction-tuned model")
-    return model.to(device).eval(), tokenizer
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
-def _batches(prompts: list[list[int]], count: int, size: int) -> Iterator[list[_Prompt]]:
-    """Batches of at most `size` rows, shortest prompts first so that little is padding."""
-    batch: list[_Prompt] = []
-    rows = 0
-    for chat in sorted(range(len(prompts)), key=lambda index: len(prompts[index])):
-        for start in range(0, count, size):
-            samples = range(start, min(start + size, count))
-            if batch and rows + len(samples) > size:
-                yield batch
-                batch, rows = [], 0
-            batch.append(_Prompt(chat, prompts[chat], samples))
-            rows += len(samples)
-    if batch:
-        yield batch
-
-
-def _uniforms(batch: list[_Prompt], chats: Sequence[Chat], sampling: SamplingConfig) -> torch.Tensor:
+def _uniforms(batch: Sequence[_Row], chats: Sequence[Chat], sampling: SamplingConfig) -> torch.Tensor:
     """Random numbers in [0, 1) [rows, max_tokens], a stream of its own for each (seed, chat, sample)."""
     streams = []
-    for prompt in batch:
-        chat = json.dumps(chats[prompt.chat], sort_keys=True)
-        for sample in prompt.samples:
-            key = hashlib.sha256(f"{sampling.seed} {sample} {chat}".encode()).digest()
-            generator = np.random.default_rng(int.from_bytes(key[:16]))
-            streams.append(generator.random(sampling.max_tokens, dtype=np.float32))
+    for row in batch:
+        chat = json.dumps(chats[row.chat], sort_keys=True)
+        key = hashlib.sha256(f"{sampling.seed} {row.sample} {chat}".encode()).digest()
+        generator = np.random.default_rng(int.from_bytes(key[:16]))
+        streams.append(generator.random(sampling.max_tokens, dtype=np.float32))
     return torch.from_numpy(np.stack(streams))
 
 
-def _left_pad(rows: list[list[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask [rows, longest], padded on the left."""
-    longest = max(map(len, rows))
-    tokens = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=device)
-    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows], device=device)
-    return tokens, mask
+def _draws(uniforms: torch.Tensor, temperature: float) -> Choose:
+    """Each completion's tokens by its own numbers, `uniforms` [rows, tokens]."""
+
+    def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        return _choose(logits, uniforms[rows, step], temperature)
+
+    return choose
 
 
 def _choose(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -16,6 +16,7 @@ from datasets import Dataset
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
+from recipe.checkpoints import Checkpoint
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_examples
 from recipe.progress import SILENT, Progress
@@ -23,7 +24,7 @@ from recipe.reward.adapters import Scorer
 from recipe.text import planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
-from recipe.training.policy import Policy, load_policy, lora_config
+from recipe.training.policy import load_policy, lora_config
 from recipe.training.quiet import quiet
 from recipe.training.rollouts import RewardFunction
 from recipe.training.runs import Run, open_run, step_of
@@ -83,7 +84,9 @@ def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) 
         return finish_training(trainer, run, log, "GRPO", config.steps, progress)
 
 
-def grpo_trainer(config: GRPOConfig, policy: Policy, examples: list[Example], scorer: Scorer, run: Run) -> GRPOTrainer:
+def grpo_trainer(
+    config: GRPOConfig, policy: Checkpoint, examples: list[Example], scorer: Scorer, run: Run
+) -> GRPOTrainer:
     """The trainer of one run."""
     return QuietGRPOTrainer(
         model=policy.model,

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import datasets
 import transformers
 
+from recipe.checkpoints import quiet_loading
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -16,19 +18,17 @@ def quiet() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("trl", "peft", "accelerate", "datasets")]
     levels = [logger.level for logger in loggers]
     transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     for logger in loggers:
         logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with quiet_loading(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"(torch|transformers|trl|peft|accelerate|datasets)(\.|$)")
             # Raised in our name. The version of TRL is pinned, and a test runs the hook.
             warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
             yield
     finally:
         transformers.logging.set_verbosity(verbosity)
-        transformers.logging.enable_progress_bar()
         datasets.enable_progress_bars()
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

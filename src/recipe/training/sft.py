@@ -9,13 +9,14 @@ from datasets import Dataset
 from trl import SFTConfig as TrlSFTConfig
 from trl import SFTTrainer
 
+from recipe.checkpoints import Checkpoint
 from recipe.config import SFTConfig
 from recipe.data.examples import read_examples
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
-from recipe.training.policy import Policy, load_policy, lora_config
+from recipe.training.policy import load_policy, lora_config
 from recipe.training.quiet import quiet
 from recipe.training.runs import Run, open_run
 from recipe.types import Example
@@ -58,7 +59,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT) -> Path:
         return finish_training(trainer, run, log, "SFT", total, progress)
 
 
-def sft_trainer(config: SFTConfig, policy: Policy, examples: list[Example], run: Run) -> SFTTrainer:
+def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
     """The trainer of one run; labels outside the assistant's turn are masked."""
     micro = config.micro_batch or config.batch_size
     arguments = TrlSFTConfig(

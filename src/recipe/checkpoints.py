@@ -1,0 +1,87 @@
+"""Language models from disk or hub: one way to load them, for planning and for training.
+
+Nothing here knows how large a model is: the small one of `recipe train base` and a published checkpoint
+differ in their name only.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.errors import InputError, MissingExtra
+
+try:
+    import torch
+    import transformers
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+except ModuleNotFoundError as error:
+    raise MissingExtra("a language model", "encoder") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A causal language model and its tokenizer, which has a chat template."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_checkpoint(
+    name: str, revision: str | None = None, dtype: torch.dtype = torch.float32, attention: str | None = None
+) -> Checkpoint:
+    """The model and tokenizer of a hub id or of a folder in the standard layout; weights on the CPU.
+
+    `attention` names the kernel, such as `eager`; without it transformers chooses. Raises InputError where
+    there is no such model, and for one without a chat template.
+    """
+    folder = Path(name)
+    if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+        _require_model(folder)
+    try:
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                name, revision=revision, dtype=dtype, attn_implementation=attention
+            )
+    except (OSError, ValueError) as error:
+        raise _unusable(name, str(error).splitlines()[0]) from error
+    if not tokenizer.chat_template:
+        raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
+    return Checkpoint(model, tokenizer)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Without the progress bars of transformers, which would run through ours."""
+    shown = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
+
+
+def _require_model(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError.at(folder, "the model folder does not exist", "check the path, or train the model first")
+    if not (folder / "config.json").is_file():
+        inner = folder / "model"
+        remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
+        raise InputError.at(folder, "there is no model in this folder", remedy)
+
+
+_LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
+
+
+def _unusable(name: str, reason: str) -> InputError:
+    place = f"model {name!r}"
+    if Path(name).is_dir():
+        return InputError.at(place, f"the folder holds no complete model ({reason})", _LAYOUT)
+    problem = f"it cannot be loaded from the hub ({reason})"
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        problem = "the hub is switched off by HF_HUB_OFFLINE and the model is not in the local cache"
+    remedy = "give a model folder, check the id, or download the model once while online"
+    return InputError.at(place, problem, remedy)
