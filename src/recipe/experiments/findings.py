@@ -7,7 +7,7 @@ from typing import Any
 from recipe.evaluation.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 
-WINDOW = 5
+WINDOW = 8
 """Steps averaged at either end of training."""
 
 

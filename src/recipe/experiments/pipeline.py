@@ -1,7 +1,5 @@
 """From the settings of an experiment to its stages, and from its stages to a report."""
 
-import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,6 @@ from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
 from recipe.experiments.settings import ExperimentConfig, FilesSource
 from recipe.progress import SILENT, Progress
-
-QUICK = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
-"""What `--quick` cuts down, beside the prompts."""
-
-
-def demo_config(*, quick: bool = False, seed: int = 0, workers: int | None = None) -> ExperimentConfig:
-    """The packaged settings of `recipe demo`; `quick` keeps every stage and a fraction of the work."""
-    raw = tomllib.loads((files("recipe.experiments") / "demo.toml").read_text(encoding="utf-8"))
-    raw["seed"] = seed
-    if workers is not None:
-        raw["workers"] = workers
-    if quick:
-        raw["source"] |= {"narrations": 200, "documents": 1500, "train": 64, "test": 16}
-        for stage, fewer in QUICK.items():
-            raw[stage] |= fewer
-    return parse_config(raw, ExperimentConfig, "the demo's settings")
 
 
 def run_experiment(

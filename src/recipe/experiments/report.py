@@ -1,5 +1,6 @@
 """From what an experiment's stages left behind to its results, and from those to the report."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,7 +109,6 @@ def best_name(count: int) -> str:
 def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> results.Results:
     """All parts of the report."""
     config, seed = settings.config, settings.config.seed
-    metric = "score" if measured.world is not None else "reward"
     means = {
         split: {regime: prompt_means(plans) for regime, plans in own.items()} for split, own in measured.plans.items()
     }
@@ -126,10 +126,8 @@ def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> resu
             for difference in differences(split, regime, mean, BASE, means[split][BASE], seed)
         ),
         curves=(curve(run_dir, measured.world, seed),),
-        rerankings=tuple(
-            reranking(split, BASE, own[BASE], config.best_of, metric, seed) for split, own in measured.plans.items()
-        ),
-        lengths=tuple(plan_lengths(split, regime, plans) for split, regime, plans in _flat(measured.plans)),
+        rerankings=tuple(_rerankings(measured, config)),
+        lengths=tuple(_lengths(measured)),
         prompts=tuple(_shown(run_dir, config, measured, Verifier(corpus, settings.reward))),
         hand_made=read_hand_made(run_dir),
     )
@@ -149,6 +147,22 @@ def curve(run_dir: Path, world: World | None, seed: int) -> results.Curve:
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
     """Metrics of the GRPO run, one row a step."""
     return [row for _, row in read_jsonl(run_dir / "grpo" / "metrics.jsonl")]
+
+
+def _rerankings(measured: Measured, config: ExperimentConfig) -> Iterator[results.Reranking]:
+    """What the verifier's choice is worth; without the truth it is worth what the verifier says, which tells nothing."""
+    if measured.world is not None:
+        for split, plans in measured.plans.items():
+            yield reranking(split, BASE, plans[BASE], config.best_of, seed=config.seed)
+
+
+def _lengths(measured: Measured) -> Iterator[results.Lengths]:
+    """Plan lengths of the true continuations and of every regime."""
+    for split, examples in measured.examples.items():
+        counts = Counter(len(example.continuation) for example in examples)
+        yield results.Lengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
+        for regime, plans in measured.plans[split].items():
+            yield plan_lengths(split, regime, plans)
 
 
 def _flat(table: Mapping[str, Mapping[str, Value]]) -> list[tuple[str, str, Value]]:

@@ -9,6 +9,7 @@ import os
 import queue
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,12 +20,15 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import fingerprint, read_json, write_json
-from recipe.errors import ComputeError
+from recipe.artifacts import fingerprint, locked, read_json, write_json
+from recipe.errors import ComputeError, InputError
 from recipe.progress import Advance, Progress
 
 HEARTBEAT = 0.2
 """Seconds between two looks at the workers."""
+
+RECORDS = "stages"
+"""Folder of the stages' records in the run folder."""
 
 Work = Callable[[Path, Any, Progress], None]
 """What a stage does: run folder, settings, progress; a module-level function, since workers receive it by name."""
@@ -46,8 +50,23 @@ class Stage:
 def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress) -> None:
     """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
 
-    Raises whatever a stage raises, and ComputeError when a worker process dies.
+    Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
+    something else or that another process is at work in.
     """
+    _require_run_folder(run_dir)
+    with locked(run_dir):
+        _run_missing(run_dir, stages, workers, progress)
+
+
+def _require_run_folder(run_dir: Path) -> None:
+    """A stage that starts from nothing removes its outputs; in a folder of something else they could be anything."""
+    if not run_dir.is_dir() or (run_dir / RECORDS).is_dir():
+        return
+    if any(not path.name.startswith(".") for path in run_dir.iterdir()):
+        raise InputError.at(run_dir, "the folder is not empty and holds no run", "choose another folder")
+
+
+def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress) -> None:
     marks = _fingerprints(stages)
     pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
     done = {stage.name for stage in stages} - set(pending)
@@ -74,7 +93,7 @@ def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: P
 
 def stage_seconds(run_dir: Path) -> dict[str, float]:
     """Wall time of each finished stage, in seconds, by name."""
-    records = ((file.stem, read_json(file)) for file in sorted((run_dir / "stages").glob("*.json")))
+    records = ((file.stem, read_json(file)) for file in sorted((run_dir / RECORDS).glob("*.json")))
     return {name: record["seconds"] for name, record in records if record["done"]}
 
 
@@ -183,10 +202,19 @@ def _start_worker(events: "Queue[Event]") -> None:
     _events = events
     # Ctrl-C reaches the whole process group; the parent alone decides, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed cannot end its workers; left alone, they would write on and then wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(run_dir: Path, stage: Stage, mark: str) -> None:
-    record = run_dir / "stages" / f"{stage.name}.json"
+    record = run_dir / RECORDS / f"{stage.name}.json"
     if not record.exists() or read_json(record)["fingerprint"] != mark:
         for output in stage.outputs:
             _remove(run_dir / output)
@@ -210,7 +238,7 @@ def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def _is_done(run_dir: Path, stage: Stage, mark: str) -> bool:
-    record = run_dir / "stages" / f"{stage.name}.json"
+    record = run_dir / RECORDS / f"{stage.name}.json"
     if not record.exists() or any(not (run_dir / output).exists() for output in stage.outputs):
         return False
     state = read_json(record)

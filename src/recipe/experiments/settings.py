@@ -1,11 +1,16 @@
 """The settings of a whole experiment; the demo's and those in `configs/` are TOML files of this shape."""
 
+import tomllib
+from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from recipe.config import CorpusConfig, Positive, SamplingConfig, Settings
+from recipe.config import CorpusConfig, Positive, SamplingConfig, Settings, parse_config
+
+QUICK = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
+"""What `--quick` cuts down, beside the prompts."""
 
 
 class WorldSource(Settings):
@@ -26,9 +31,9 @@ class FilesSource(Settings):
     """Narrations and benchmark folders as published, below one folder of data."""
 
     type: Literal["files"]
-    narrations: tuple[Path, ...]
+    narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
     """Narration files; the first one that holds a video wins."""
-    benchmarks: tuple[str, ...]
+    benchmarks: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of `recipe data list`, one or more."""
     documents: Positive = 12000
     """Training examples that the base planner learns to write from."""
@@ -60,3 +65,22 @@ class ExperimentConfig(Settings):
     workers: Positive = 2
     """Stages run side by side."""
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if self.best_of > self.samples:
+            raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
+        return self
+
+
+def demo_config(*, quick: bool = False, seed: int = 0, workers: int | None = None) -> ExperimentConfig:
+    """The packaged settings of `recipe demo`; `quick` keeps every stage and a fraction of the work."""
+    raw = tomllib.loads((files("recipe.experiments") / "demo.toml").read_text(encoding="utf-8"))
+    raw["seed"] = seed
+    if workers is not None:
+        raw["workers"] = workers
+    if quick:
+        raw["source"] |= {"narrations": 200, "documents": 1500, "train": 64, "test": 16}
+        for stage, fewer in QUICK.items():
+            raw[stage] |= fewer
+    return parse_config(raw, ExperimentConfig, "the demo's settings")
