@@ -1,4 +1,4 @@
-"""The decoding loop of planning and of training, on a causal language model of transformers.
+"""Completing prompts and weighing completions, for planning and training, with a model of transformers.
 
 Differs from `generate` in what it leaves out: equal prompts are read once and their completions share the
 prefill, and a completion that has ended leaves the batch. How a token is chosen is the caller's.
@@ -6,7 +6,6 @@ prefill, and a completion that has ended leaves the batch. How a token is chosen
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from recipe.errors import MissingExtra
 from recipe.progress import Advance
@@ -23,6 +22,9 @@ Choose = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 
 _COMPACT = 0.2
 """Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
+
+_NONE = -100
+"""In the place of a token where there is none."""
 
 
 def complete(
@@ -58,6 +60,39 @@ def complete(
     return written
 
 
+def log_likelihood(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+) -> list[float]:
+    """Log-probability in nats of each completion after its prompt; equal prompts are read once.
+
+    The sum over a completion's tokens of log softmax(logits / temperature); 0 for one without tokens.
+    """
+    rows, first = _prefill(model, prompts)
+    longest = max(1, *map(len, completions))
+    targets = torch.tensor(
+        [[*tokens, *[_NONE] * (longest - len(tokens))] for tokens in completions], device=model.device
+    )
+    total = _log_probability(first[:, None], targets[:, :1], temperature)
+    if longest > 1:
+        known = targets[:, :-1] != _NONE
+        positions = rows.position[:, None] + torch.arange(1, longest, device=model.device)
+        mask = torch.cat([rows.mask, known.long()], dim=1)
+        logits = _logits(model, targets[:, :-1].where(known, 0), mask, positions, rows.cache, keep=longest - 1)
+        total = total + _log_probability(logits, targets[:, 1:], temperature)
+    return list(total.tolist())
+
+
+def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Sum over positions [rows] of the targets' log-probabilities; of `logits` [rows, positions, vocabulary]."""
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float() / temperature, targets.flatten(), ignore_index=_NONE, reduction="none"
+    )
+    return -losses.view(targets.shape).double().sum(-1)
+
+
 @dataclass(slots=True)
 class _Rows:
     """A batch of completions that are being written, and some that have ended and are still in the cache."""
@@ -82,7 +117,7 @@ class _Rows:
             self._compact()
         self.position = self.position + 1
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
-        logits = _logits(model, tokens[:, None], self.mask, self.position[:, None], self.cache)
+        logits = _logits(model, tokens[:, None], self.mask, self.position[:, None], self.cache)[:, -1]
         return logits if len(self.live) == len(logits) else logits[self.live]
 
     def _compact(self) -> None:
@@ -100,25 +135,29 @@ def _prefill(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> tuple[
     tokens, mask = _padded_left(list(distinct), model.device)
     positions = (mask.cumsum(-1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
-    logits = _logits(model, tokens, mask, positions, cache)
+    logits = _logits(model, tokens, mask, positions, cache)[:, -1]
     cache.batch_select_indices(source)
     every = torch.arange(len(source), device=model.device)
     return _Rows(every, every, mask[source], positions[source, -1], cache), logits[source]
 
 
 def _logits(
-    model: PreTrainedModel, tokens: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: DynamicCache
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    mask: torch.Tensor,
+    positions: torch.Tensor,
+    cache: DynamicCache,
+    keep: int = 1,
 ) -> torch.Tensor:
-    """Logits [rows, vocabulary] after the last token; the cache grows by `tokens` [rows, new]."""
-    output: Any = model(
+    """Logits [rows, keep, vocabulary] after the last tokens; the cache grows by `tokens` [rows, new]."""
+    return model(
         input_ids=tokens,
         attention_mask=mask,
         position_ids=positions,
         past_key_values=cache,
         use_cache=True,
-        logits_to_keep=1,
-    )
-    return output.logits[:, -1]
+        logits_to_keep=keep,
+    ).logits
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from recipe.checkpoints import load_checkpoint  # noqa: E402
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
 from recipe.planning import local  # noqa: E402
@@ -98,6 +99,40 @@ def test_progress_counts_every_completion(engine: LocalEngine) -> None:
     engine.generate(CHATS, 3, sampling(batch_size=5), Count())
     assert sum(seen) == 12
     assert len(seen) > 12  # it ticks at every token, not only at the end of a batch
+
+
+SAID = ["w1 w2 w3", "", "w7", "w5 w5 w5 w5 w5"]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_likelihoods_are_sums_of_log_softmax(
+    engine: LocalEngine, tiny_model: Path, batch_size: int, temperature: float
+) -> None:
+    checkpoint = load_checkpoint(str(tiny_model))
+    chats, texts = [chat for chat in CHATS for _ in SAID], SAID * len(CHATS)
+    found = engine.log_likelihood(chats, texts, batch_size, temperature)
+    for chat, text, total in zip(chats, texts, found, strict=True):
+        prompt = checkpoint.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        answer = [WORDS.index(word) for word in [*text.split(), "<end>"]]
+        with torch.no_grad():
+            logits = checkpoint.model(torch.tensor([prompt + answer])).logits[0].double()
+        nats = torch.log_softmax(logits / temperature, -1)
+        expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
+        assert total == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_equal_models_do_not_diverge(engine: LocalEngine, tiny_model: Path) -> None:
+    texts = [text for [text] in engine.generate(CHATS, 1, sampling())]
+    same = LocalEngine(tiny_model, device="cpu")
+    assert engine.log_likelihood(CHATS, texts) == same.log_likelihood(CHATS, texts)
+    assert engine.log_likelihood([], []) == []
+
+
+def test_what_does_not_fit_the_context_has_no_likelihood(engine: LocalEngine) -> None:
+    assert engine.log_likelihood(CHATS[:1], ["w1 " * 45])[0] < 0
+    with pytest.raises(InputError, match="take 49 of 48 tokens"):
+        engine.log_likelihood(CHATS[:1], ["w1 " * 46])
 
 
 @pytest.mark.gpu

@@ -16,7 +16,7 @@ import numpy as np
 
 from recipe.checkpoints import load_checkpoint
 from recipe.config import SamplingConfig
-from recipe.decoding import Choose, complete
+from recipe.decoding import Choose, complete, log_likelihood
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.planning.engines import Chat
 from recipe.progress import SILENT, Progress
@@ -28,9 +28,6 @@ except ModuleNotFoundError as error:
 
 
 Item = TypeVar("Item")
-
-_NO_TARGET = -100
-"""Marks positions whose next token is not asked about."""
 
 
 class _Row(NamedTuple):
@@ -91,37 +88,22 @@ class LocalEngine:
         The sum over tokens of log softmax(logits / temperature). A completion that was cut at the token limit is
         charged for an end that it did not write. Raises InputError for one that does not fit the model's context.
         """
-        pairs = list(zip(self._encode(chats), map(self._answer, completions), strict=True))
-        order = sorted(range(len(pairs)), key=lambda pair: tuple(map(len, pairs[pair])))
+        prompts, answers = self._encode(chats), [self._answer(text) for text in completions]
+        pairs = list(zip(prompts, answers, strict=True))
+        # A completion's end is not read, only asked about.
+        longest = max((len(prompt) + len(answer) - 1 for prompt, answer in pairs), default=0)
+        if longest > self._context:
+            raise InputError(f"a prompt and its completion take {longest} of {self._context} tokens; shorten them.")
+        order = sorted(range(len(pairs)), key=lambda pair: (len(prompts[pair]), prompts[pair], len(answers[pair])))
         totals = [0.0] * len(pairs)
         with progress.task("weighing plans", total=len(pairs)) as advance, torch.inference_mode():
             for batch in _batches(order, batch_size):
-                weighed = self._log_likelihood([pairs[pair] for pair in batch], temperature)
-                for pair, total in zip(batch, weighed.tolist(), strict=True):
+                asked, said = [prompts[pair] for pair in batch], [answers[pair] for pair in batch]
+                found = log_likelihood(self._model, asked, said, temperature)
+                for pair, total in zip(batch, found, strict=True):
                     totals[pair] = total
                 advance(len(batch))
         return totals
-
-    def _log_likelihood(self, batch: list[tuple[list[int], list[int]]], temperature: float) -> torch.Tensor:
-        """Log-probability [batch] of each answer after its prompt; padding on the right is seen by no token."""
-        width = max(len(prompt) + len(answer) for prompt, answer in batch)
-        first = min(len(prompt) for prompt, _ in batch)
-        if width - 1 > self._context:
-            raise InputError(f"a prompt and its completion take {width} tokens, the model's context {self._context}.")
-        tokens = torch.zeros(len(batch), width, dtype=torch.long)
-        targets = torch.full_like(tokens, _NO_TARGET)
-        for row, (prompt, answer) in enumerate(batch):
-            ends = len(prompt) + len(answer)
-            tokens[row, :ends] = torch.tensor(prompt + answer)
-            targets[row, len(prompt) : ends] = tokens[row, len(prompt) : ends]
-        logits = self._model(tokens[:, :-1].to(self._device), logits_to_keep=width - first).logits
-        losses = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float() / temperature,
-            targets[:, first:].flatten().to(self._device),
-            ignore_index=_NO_TARGET,
-            reduction="none",
-        )
-        return -losses.view(len(batch), -1).double().sum(-1)
 
     def _answer(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
