@@ -150,7 +150,7 @@ def training_rows(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def _rerankings(measured: Measured, config: ExperimentConfig) -> Iterator[results.Reranking]:
-    """What the verifier's choice is worth; without the truth it is worth what the verifier says, which tells nothing."""
+    """What the verifier's choice is worth; where the truth is not known, it would be measured by itself."""
     if measured.world is not None:
         for split, plans in measured.plans.items():
             yield reranking(split, BASE, plans[BASE], config.best_of, seed=config.seed)
