@@ -1,6 +1,7 @@
 """Files that stages hand to each other: atomic writes, JSON lines with located errors, fingerprints, run folders."""
 
 import difflib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,17 +24,37 @@ def atomic_path(target: Path) -> Iterator[Path]:
     killed process left behind is removed by the next attempt.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
+    partial = _partial(target)
     _remove(partial)
     try:
-        yield partial
-        _sync(partial)
-        if partial.is_dir() and target.is_dir():
-            shutil.rmtree(target)
-        partial.replace(target)
-        _sync_entry(target.parent)
+        with _named(target):
+            yield partial
+            _sync(partial)
+            if partial.is_dir() and target.is_dir():
+                shutil.rmtree(target)
+            partial.replace(target)
+            _sync_entry(target.parent)
     finally:
         _remove(partial)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep a folder, made where it is missing, to this process; the lock ends with it, however it ends.
+
+    Raises InputError where another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = "another process is at work in this folder"
+            raise InputError.at(folder, problem, "wait for it or choose another folder") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_text(target: Path, text: str) -> None:
@@ -51,10 +72,27 @@ def read_json(path: Path) -> Any:
     """The value of a JSON file. Raises InputError when it is missing or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError.at(path, "the file does not exist", "check the path") from None
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        raise not_a_file(path) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
+
+
+def not_a_file(path: Path) -> InputError:
+    """The error for a path where a file was to be read and there is a folder or nothing."""
+    if path.is_dir():
+        return InputError.at(path, "this is a folder", "give the path of a file")
+    return InputError.at(path, "the file does not exist", "check the path")
+
+
+def require_writable(target: Path) -> None:
+    """Find out before long work that a file can be written to `target`. Raises InputError, OSError."""
+    if target.is_dir():
+        raise InputError.at(target, "this is a folder", "give the path of a file to write")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _named(target):
+        _partial(target).touch()
+        _partial(target).unlink()
 
 
 def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -73,18 +111,23 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
     Raises InputError for a file that is missing or holds no object, and for a line that is not a JSON object.
     """
     if not path.is_file():
-        raise InputError.at(path, "the file does not exist", "check the path")
-    number = rows = 0
-    with path.open(encoding="utf-8", errors="strict") as stream:
-        try:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    rows += 1
-                    yield number, _object(path, number, line)
-        except UnicodeDecodeError:
-            raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number + 1) from None
+        raise not_a_file(path)
+    rows = 0
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if (text := _text(path, number, line)).strip():
+                rows += 1
+                yield number, _object(path, number, text)
     if rows == 0:
         raise InputError.at(path, "the file is empty", "give a file with one JSON object a line")
+
+
+def _text(path: Path, number: int, line: bytes) -> str:
+    """A line; the mark that some editors begin a UTF-8 file with is no part of it."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number) from None
 
 
 def _object(path: Path, number: int, line: str) -> JsonObject:
@@ -143,6 +186,22 @@ def file_sha256(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial")
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """Let what the system refuses of the partial output name `target`, which is the path that the user gave."""
+    partial = str(_partial(target))
+    try:
+        yield
+    except OSError as error:
+        if str(error.filename or partial).startswith(partial):
+            error.filename = str(target)
+        raise
 
 
 def _sync(path: Path) -> None:

@@ -1,19 +1,41 @@
 """The command line: thin commands over the rooms, each importing what it needs only when it runs."""
 
 import sys
+from typing import Annotated
 
 import typer
 
+from recipe import __version__
 from recipe.cli import corpus, data, demo, evaluate, plan, report, reward, train, world
 from recipe.cli.console import run
 
 app = typer.Typer(
     name="recipe",
-    help="Procedural planning with rewards verified against narrated how-to videos.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and stop."""
+    if asked:
+        typer.echo(f"recipe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def recipe(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Procedural planning with rewards verified against narrated how-to videos.
+
+    Example: recipe demo --quick
+    """
+
+
 app.command("demo")(demo.demo)
 app.command("run")(demo.run)
 app.add_typer(corpus.app, name="corpus")

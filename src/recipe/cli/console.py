@@ -1,5 +1,6 @@
 """What all commands share: how progress and results are shown, and how errors end a command."""
 
+import errno
 import json
 import sys
 import threading
@@ -26,6 +27,23 @@ INTERRUPTED = 130
 
 out = Console()
 err = Console(stderr=True)
+
+_IN_THE_WAY = "a file stands where a folder is needed, so choose another path"
+_NO_RIGHT = "choose another path or change its permissions"
+_NO_SPACE = "free some space and run the same command again"
+_REMEDIES = {
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EISDIR: "give the path of a file",
+    errno.ENOENT: "check the path",
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EROFS: _NO_RIGHT,
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: _NO_SPACE,
+}
+"""What to do about what the operating system refuses."""
 
 
 class Bars:
@@ -85,10 +103,27 @@ def run(app: typer.Typer) -> int:
     try:
         app()
     except RecipeError as error:
-        err.print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+        _show_error(str(error))
         return error.exit_code
+    except OSError as error:
+        _show_error(_refusal(error))
+        return RecipeError.exit_code
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
             err.print("interrupted: finished work is kept; the same command goes on from there.")
         raise
     return 0
+
+
+def _show_error(sentence: str) -> None:
+    err.print(f"error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _refusal(error: OSError) -> str:
+    """What the operating system refused, in one sentence: path, reason, remedy."""
+    lines = (error.strerror or str(error) or type(error).__name__).splitlines()
+    reason = f"{lines[0][0].lower()}{lines[0][1:]}".rstrip(".")
+    path = error.filename2 or error.filename
+    place = "" if path is None else f"{path}: "
+    remedy = _REMEDIES.get(error.errno or 0, "check the path and the space on its disk")
+    return f"{place}{reason}; {remedy}."

@@ -114,13 +114,14 @@ def search(
     """
     from recipe.corpus.matches import best_matches
     from recipe.corpus.store import Corpus
+    from recipe.errors import InputError
 
+    if any(not step.strip() for step in steps):
+        raise InputError("a step is empty; give every step some text.")
     corpus = Corpus.open(folder)
     queries = corpus.encoder.encode(steps)
     found = [
-        Found(
-            hit, corpus.narration(hit.narration), best_matches(queries @ corpus.embeddings(hit.narration).T)
-        )
+        Found(hit, corpus.narration(hit.narration), best_matches(queries @ corpus.embeddings(hit.narration).T))
         for hit in corpus.search_vectors(queries, k)
     ]
     if as_json:
@@ -190,9 +191,7 @@ def _show_summary(corpus: "Corpus", as_json: bool) -> None:
     out.print(table, highlight=False)
     longest = max(summary["lengths"].values())
     for length, count in summary["lengths"].items():
-        out.print(
-            f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}", highlight=False
-        )
+        out.print(f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}", highlight=False)
 
 
 def _summary(corpus: "Corpus") -> dict[str, Any]:
@@ -218,10 +217,7 @@ def _histogram(corpus: "Corpus") -> dict[str, int]:
     """Narrations by length, in bins that double: 1, 2-3, 4-7, ..."""
     lengths = (corpus.offsets[1:] - corpus.offsets[:-1]).tolist()
     bins = Counter(int(length).bit_length() for length in lengths)
-    return {
-        (f"{1 << (power - 1)}-{(1 << power) - 1}" if power > 1 else "1"): bins[power]
-        for power in sorted(bins)
-    }
+    return {(f"{1 << (power - 1)}-{(1 << power) - 1}" if power > 1 else "1"): bins[power] for power in sorted(bins)}
 
 
 def _size(count: float) -> str:

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Turn benchmark folders into training and test examples.")
 
-Root = Annotated[
-    Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")
-]
+Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
 Benchmarks = Annotated[
     list[str] | None,
     typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found."),
@@ -26,9 +24,7 @@ Benchmarks = Annotated[
 Procedures = Annotated[
     Path | None, typer.Option(help="Procedures of your own, JSON lines; see docs/data.md for the fields.")
 ]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and list them.")
-]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and list them.")]
 Cuts = typer.Option(metavar="N|all", help="Cut points per video of the split train.")
 TestCuts = typer.Option(metavar="N|all", help="Cut points per video of the splits val and test.")
 Limit = Annotated[
@@ -139,23 +135,17 @@ def _read(
         known = ", ".join(BENCHMARKS)
         raise typer.BadParameter(f"{unknown[0]!r} is unknown; known are {known}.", param_hint="--benchmark")
     if root is None and (names or file is None):
-        raise typer.BadParameter(
-            "give --root, a folder of benchmarks, or --procedures alone.", param_hint="--root"
-        )
+        raise typer.BadParameter("give --root, a folder of benchmarks, or --procedures alone.", param_hint="--root")
     benchmarks = read_benchmarks(require_benchmarks(root, names), progress()) if root else []
     own = read_procedures(file, "skip" if skip_bad else "error") if file else ProcedureFile([], [])
     return own, benchmarks + own.procedures
 
 
-def _result(
-    output: Path, chosen: list["Procedure"], own: "ProcedureFile", cut: "CutExamples"
-) -> dict[str, Any]:
+def _result(output: Path, chosen: list["Procedure"], own: "ProcedureFile", cut: "CutExamples") -> dict[str, Any]:
     from recipe.data.benchmarks import trained_and_tested
 
     groups = Counter((example.source, example.split) for example in cut.examples)
-    videos = Counter(
-        (source, split) for source, split, _ in {(e.source, e.split, e.video_id) for e in cut.examples}
-    )
+    videos = Counter((source, split) for source, split, _ in {(e.source, e.split, e.video_id) for e in cut.examples})
     return {
         "output": str(output),
         "examples": len(cut.examples),
@@ -181,13 +171,7 @@ def _show_result(result: dict[str, Any]) -> None:
     for row in result["skipped"]:
         err.print(f"skipped: {row['reason']}", highlight=False, markup=False, soft_wrap=True)
     if result["skipped"]:
-        out.print(
-            f"left out of the procedures file: {len(result['skipped']):,} unusable rows", highlight=False
-        )
+        out.print(f"left out of the procedures file: {len(result['skipped']):,} unusable rows", highlight=False)
     if shared := result["trained_and_tested"]:
-        out.print(
-            f"note: {len(shared):,} videos are trained on in one set and held out in another", highlight=False
-        )
-    out.print(
-        f"{result['examples']:,} examples written to {result['output']}", highlight=False, soft_wrap=True
-    )
+        out.print(f"note: {len(shared):,} videos are trained on in one set and held out in another", highlight=False)
+    out.print(f"{result['examples']:,} examples written to {result['output']}", highlight=False, soft_wrap=True)

@@ -33,7 +33,7 @@ def validity(
 
     Example: recipe evaluate validity predictions.jsonl --examples runs/demo/data/test.jsonl
     """
-    from recipe.artifacts import write_json
+    from recipe.artifacts import require_writable, write_json
     from recipe.data.examples import read_examples
     from recipe.evaluation.results import to_json
     from recipe.evaluation.validity import prompt_means, score_predictions, summarise
@@ -41,6 +41,8 @@ def validity(
     from recipe.planning.rerank import reward_predictions
     from recipe.world.load import load_world
 
+    if output is not None:
+        require_writable(output)
     asked = read_examples(examples, split)
     planned = predictions_for(asked, read_predictions(predictions))
     if corpus is not None:

@@ -81,11 +81,13 @@ def _plan_examples(
     corpus: Path | None,
     json: bool,
 ) -> None:
+    from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples
     from recipe.planning.predictions import write_predictions
     from recipe.planning.rerank import reward_predictions
 
     examples = read_examples(source, split)
+    require_writable(output)
     verifier = None if corpus is None else _verifier(corpus)
     predictions = _planner(model, sampling).predict(examples, count, console.progress())
     if verifier is not None:

@@ -7,6 +7,8 @@ import typer
 
 from recipe.cli import console
 
+FIGURES = (".png", ".svg")
+
 
 def report(
     run_dir: Annotated[Path, typer.Argument(help="Run folder that holds report.json.")],
@@ -17,6 +19,8 @@ def report(
 
     Example: recipe report runs/demo --figure figure.png
     """
+    if figure is not None and figure.suffix.lower() not in FIGURES:
+        raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
     from recipe.evaluation.plots import key_figure
     from recipe.evaluation.report import rerender
     from recipe.evaluation.results import load_results

@@ -56,11 +56,16 @@ def score(
     Example: recipe reward score --corpus corpora/mine --goal "Make tea" --history "Boil water"
     --continuation "Pour the water" --continuation "Lift the car"
     """
-    from recipe.artifacts import write_jsonl
+    from recipe.artifacts import require_writable, write_jsonl
     from recipe.corpus.store import Corpus
+    from recipe.errors import InputError
     from recipe.reward.verifier import Verifier
 
+    if rows is None and not (goal or history or continuation):
+        raise InputError("there is nothing to score; give --input, or --goal, --history and --continuation.")
     prompts = _prompts(rows, goal, history or [], continuation or [])
+    if output is not None:
+        require_writable(output)
     corpus = Corpus.open(folder)
     verifier = Verifier(corpus, _settings(config, pool))
     results = []
@@ -127,7 +132,7 @@ def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations
         return list(_read_prompts(rows))
     for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
         if not value or any(not text.strip() for text in value if option != "--continuation"):
-            raise InputError(f"{option} is missing or empty; give a text, or a file with --input.")
+            raise InputError(f"{option} is missing or empty; give it a text.")
     return [Prompt(goal, tuple(history), tuple(_plan(text) for text in continuations))]
 
 

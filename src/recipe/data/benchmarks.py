@@ -78,6 +78,8 @@ def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]
     """
     if not root.is_dir():
         raise InputError(f"{root}: the folder does not exist; give the folder that holds the benchmarks.")
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        raise InputError(f"benchmark {unknown[0]!r} is unknown; known are {', '.join(BENCHMARKS)}.")
     wanted = [name for name in BENCHMARKS if not names or name in names]
     found = {name: folder for name in wanted if (folder := find_benchmark(root, name)) is not None}
     absent = [name for name in wanted if name not in found]

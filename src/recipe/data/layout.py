@@ -33,7 +33,8 @@ def read_lines(path: Path, remedy: str) -> list[str]:
     """The lines of a UTF-8 text file. Raises InputError when it is missing or of another encoding."""
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
-    except FileNotFoundError:
-        raise InputError.at(path, "the file does not exist", remedy) from None
+    except (FileNotFoundError, IsADirectoryError):
+        problem = "this is a folder" if path.is_dir() else "the file does not exist"
+        raise InputError.at(path, problem, remedy) from None
     except UnicodeDecodeError:
         raise InputError.at(path, "the text is not UTF-8", remedy) from None

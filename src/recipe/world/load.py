@@ -54,17 +54,20 @@ def _data_files(source: Path | Traversable) -> list[Path | Traversable]:
     if not source.is_dir():
         remedy = "give a folder with the world's TOML files"
         raise InputError.at(str(source), "the folder does not exist", remedy)
-    files = [file for file in source.iterdir() if file.name.endswith(".toml")]
+    files = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
     return sorted(files, key=lambda file: file.name)
 
 
 def _read(file: Path | Traversable) -> dict[str, Any]:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError.at(file.name, f"not valid TOML ({error})", "repair the file") from None
     if file.name != TALK and (unknown := set(content) - {"steps", "goals"}):
         raise InputError.at(file.name, f"unknown table {min(unknown)!r}", "use steps and goals only")
+    for name, table in content.items():
+        if file.name != TALK and not isinstance(table, dict):
+            raise InputError.at(file.name, f"{name!r} is no table", f"write [{name}]", field=name)
     return content
 
 
@@ -111,6 +114,8 @@ def _check_wordings(name: str, step: str, known: tuple[str, ...], owner: dict[tu
 
 
 def _graph(name: str, goal: str, entry: Mapping[str, Any], wordings: Mapping[str, object]) -> TaskGraph:
+    if not isinstance(entry, dict):
+        raise InputError.at(name, "the goal is no table", "write it as [goals.NAME]", field=goal)
     if unknown := set(entry) - {"held_out", "steps"}:
         problem = f"unknown field {min(unknown)!r}"
         raise InputError.at(name, problem, "use held_out and steps only", field=goal)
