@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -209,8 +209,10 @@ def load_config(path: Path, kind: type[Config]) -> Config:
     """Read a TOML file into the settings of one stage; raises ConfigError with the field and the nearest known key."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f"{path}: the file does not exist; check the path.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
     return parse_config(raw, kind, str(path))
@@ -225,24 +227,44 @@ def parse_config(raw: dict[str, Any], kind: type[Config], origin: str) -> Config
 
 
 def _explain(error: ValidationError, kind: type[Settings]) -> str:
-    first = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in first["loc"])
+    """The first error in words; an unknown key goes first, because a misspelt one leaves another missing."""
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    names, known = _walk(kind, first["loc"])
+    context = first.get("ctx", {})
+    if first["type"].startswith("union_tag"):
+        names.append(context["discriminator"].strip("'"))
+    key, message = ".".join(names), first["msg"].removeprefix("Value error, ")
+    message = message.replace("tuple", "list").replace("dictionary", "table")  # TOML's words
     if not key:
-        return f"{first['msg'].removeprefix('Value error, ')}."
-    if first["type"] != "extra_forbidden":
-        return f"key {key!r}: {first['msg'][0].lower()}{first['msg'][1:]} (given: {first['input']!r})."
-    known = _keys_at(kind, first["loc"][:-1])
-    nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
-    return f"unknown key {key!r}; {hint}"
+        return f"{message}."
+    if first["type"] == "extra_forbidden":
+        nearest = difflib.get_close_matches(names[-1], known, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
+        return f"unknown key {key!r}; {hint}"
+    if first["type"] in ("missing", "union_tag_not_found"):
+        return f"key {key!r} is missing; add it."
+    if first["type"] == "union_tag_invalid":
+        return f"key {key!r}: input should be one of {context['expected_tags']} (given: {context['tag']!r})."
+    return f"key {key!r}: {message[0].lower()}{message[1:]} (given: {first['input']!r})."
 
 
-def _keys_at(kind: type[Settings], location: tuple[int | str, ...]) -> list[str]:
-    """Field names of the settings class that `location` leads to."""
-    here: type[Settings] = kind
-    for part in location:
-        field = here.model_fields.get(str(part))
-        inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, Settings):
-            here = inner
-    return sorted(here.model_fields)
+def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:
+    """The keys that lead to `location`, and all keys of the table that it lies in."""
+    here, names = kind, list[str]()
+    tagged: dict[str, type[Settings]] = {}
+    for part in map(str, location):
+        if part in tagged:  # tells the member of a union, and is no key
+            here, tagged = tagged[part], {}
+            continue
+        names.append(part)
+        if field := here.model_fields.get(part):
+            members = [one for one in get_args(field.annotation) or [field.annotation] if _is_settings(one)]
+            if isinstance(field.discriminator, str):
+                tagged = {get_args(one.model_fields[field.discriminator].annotation)[0]: one for one in members}
+            elif members:
+                here = members[0]
+    return names, sorted(here.model_fields)
+
+
+def _is_settings(kind: Any) -> TypeGuard[type[Settings]]:
+    return isinstance(kind, type) and issubclass(kind, Settings)
