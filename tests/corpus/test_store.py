@@ -225,7 +225,7 @@ def test_an_encoder_that_fails_writes_no_shard(tmp_path: Path) -> None:
 
 def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     def meanwhile() -> list[Narration]:
-        with pytest.raises(CorpusError, match="another process is building here"):
+        with pytest.raises(InputError, match="another process is at work in this folder"):
             build_corpus(narrations(1), tmp_path / "c", CONFIG)
         return narrations(1)
 
@@ -291,10 +291,13 @@ def test_folders_without_a_corpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"no corpus here \(manifest\.json is missing\)"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 99}')
-    with pytest.raises(CorpusError, match="the format is 99, not 1"):
+    with pytest.raises(CorpusError, match="of format 99 where this version of recipe reads 1; install"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(CorpusError, match="not a corpus manifest"):
+    with pytest.raises(CorpusError, match="the file is damaged \\(not a JSON object\\)"):
+        Corpus.open(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": 1}')
+    with pytest.raises(CorpusError, match="'encoder' is missing"):
         Corpus.open(tmp_path)
 
 

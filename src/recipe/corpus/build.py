@@ -1,7 +1,5 @@
 """Narrations to a corpus on disk, shard by shard; a killed build goes on at its first missing shard."""
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import atomic_path, file_sha256, fingerprint, read_json, write_json
+from recipe.artifacts import atomic_path, file_sha256, fingerprint, locked, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.layout import (
@@ -25,6 +23,8 @@ from recipe.corpus.layout import (
     Manifest,
     Plan,
     ShardRecord,
+    damaged,
+    read_manifest,
     read_narrations,
     shard_name,
     write_narrations,
@@ -49,13 +49,13 @@ def build_corpus(
     result is byte for byte that of an uninterrupted build. `encoder` stands in for the one that `config`
     names; `total` is the number of segments, where the progress should know it.
 
-    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size) or is
-    being written by another process, InputError where there are no narrations or one has no segments, and
-    ComputeError where the encoder gives no finite vector.
+    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size),
+    InputError where another process is at work in it, where there are no narrations or one has no segments,
+    and ComputeError where the encoder gives no finite vector.
     """
     encoder = encoder or open_encoder(config.encoder)
     plan = Plan(format=FORMAT, encoder=encoder.identity, shard_size=config.shard_size)
-    with _locked(output):
+    with locked(output):
         _bind(output, plan)
         shards = []
         with progress.task("encoding segments", total) as advance:
@@ -91,22 +91,6 @@ class _Within:
         self._advance(n)
 
 
-@contextmanager
-def _locked(output: Path) -> Iterator[None]:
-    """Keep the folder to this process; the lock ends with it, however it ends."""
-    output.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(output, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise CorpusError(
-            f"{output}: another process is building here; wait for it or choose another folder."
-        ) from None
-    finally:
-        os.close(descriptor)
-
-
 def _bind(output: Path, plan: Plan) -> None:
     """Hold the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
@@ -115,8 +99,8 @@ def _bind(output: Path, plan: Plan) -> None:
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
         return
-    recorded = read_json(begun)
-    changed = differences(recorded.get("encoder", {}), plan["encoder"]) or differences(recorded, plan)
+    recorded = read_manifest(begun)
+    changed = differences(recorded["encoder"], plan["encoder"]) or differences(recorded, plan)
     if changed:
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
@@ -141,11 +125,13 @@ def _kept(folder: Path, batch: list[Narration]) -> bool:
     """True where the shard is there and holds exactly these narrations."""
     if not folder.is_dir():
         return False
+    if absent := [name for name in FILES if not (folder / name).is_file()]:
+        raise damaged(folder, f"{absent[0]} is missing")
     try:
         same = list(read_narrations(folder)) == batch
         rows = len(np.load(folder / EMBEDDINGS, mmap_mode="r"))
     except (OSError, ValueError) as error:
-        raise CorpusError(f"{folder}: the shard is damaged ({error}); delete it and build again.") from None
+        raise damaged(folder, error) from None
     if not same or rows != sum(len(narration.segments) for narration in batch):
         raise CorpusError(
             f"{folder}: the shard holds other narrations than the input; "
@@ -157,8 +143,15 @@ def _kept(folder: Path, batch: list[Narration]) -> bool:
 def _write_shard(folder: Path, batch: list[Narration], encoder: Encoder, progress: Progress) -> None:
     with atomic_path(folder) as partial:
         partial.mkdir(parents=True)
-        np.save(partial / EMBEDDINGS, _embed(batch, encoder, progress))
+        _save(partial / EMBEDDINGS, _embed(batch, encoder, progress))
         write_narrations(partial, batch)
+
+
+def _save(path: Path, vectors: NDArray[np.float16]) -> None:
+    """The bytes of `np.save`, which hides a full disk behind counts of what it wrote."""
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
+        stream.write(vectors.data)
 
 
 def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDArray[np.float16]:

@@ -12,12 +12,14 @@ Row numbers count from 0 within a shard, so that each shard can be read alone.
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from recipe.artifacts import read_json
 from recipe.corpus.encoders import EncoderIdentity
+from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
 FORMAT = 1
@@ -113,6 +115,42 @@ def read_narrations(folder: Path) -> Iterator[Narration]:
         span = slice(row["first_segment"], row["first_segment"] + row["segments"])
         spoken = zip(texts[span], starts[span], ends[span], strict=True)
         yield Narration(row["video_id"], tuple(Segment(*item) for item in spoken), row["title"], row["source"])
+
+
+def damaged(shard: Path, problem: str | Exception) -> CorpusError:
+    """The error for a shard that cannot be read; libraries explain in several lines, of which one is shown."""
+    reason = str(problem).strip().partition("\n")[0].rstrip(".")
+    return CorpusError(
+        f"{shard}: the shard is damaged ({reason}); "
+        "delete this shard and run the same `recipe corpus build` again, which makes only what is missing."
+    )
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The values of a manifest or of the settings of a build under way. Raises CorpusError where it is damaged."""
+    try:
+        values = read_json(path)
+    except InputError as error:
+        reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
+        raise _unusable(path, reason) from None
+    if not isinstance(values, dict):
+        raise _unusable(path, "not a JSON object")
+    found = values.get("format")
+    if found != FORMAT:
+        raise CorpusError(
+            f"{path}: the corpus is of format {found!r} where this version of recipe reads {FORMAT}; "
+            "install the version that wrote it, or build the corpus again."
+        )
+    wanted = Manifest if path.name == MANIFEST else Plan
+    if absent := sorted(get_type_hints(wanted).keys() - values.keys()):
+        raise _unusable(path, f"{absent[0]!r} is missing")
+    return values
+
+
+def _unusable(path: Path, problem: str) -> CorpusError:
+    return CorpusError(
+        f"{path}: the file is damaged ({problem}); copy the corpus again, or delete its folder and build it again."
+    )
 
 
 def read_counts(folder: Path) -> list[int]:

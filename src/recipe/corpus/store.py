@@ -4,23 +4,24 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import file_sha256, read_json
+from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder
 from recipe.corpus.layout import (
     EMBEDDINGS,
-    FORMAT,
     MANIFEST,
     PLAN,
     SHARDS,
     Manifest,
     ShardRecord,
+    damaged,
     read_counts,
+    read_manifest,
     read_narrations,
 )
 from recipe.corpus.search import Block, best_hits, coverage_scores
@@ -94,13 +95,13 @@ class Corpus:
         return encoder
 
     def narration(self, index: int) -> Narration:
-        """The narration at `index` in corpus order. Raises IndexError."""
+        """The narration at `index` in corpus order. Raises IndexError, and CorpusError for a damaged shard."""
         shard, row = self._locate(index)
         with self._texts_lock:
             if shard not in self._texts:
                 if len(self._texts) >= _DECODED_SHARDS:
                     self._texts.pop(next(iter(self._texts)))
-                self._texts[shard] = list(read_narrations(self._shard_folder(shard)))
+                self._texts[shard] = _read_texts(self._shard_folder(shard))
             return self._texts[shard][row]
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
@@ -139,7 +140,7 @@ class Corpus:
                 folder = self.folder / SHARDS / shard["name"]
                 for name, record in shard["files"].items():
                     if file_sha256(folder / name) != record["sha256"]:
-                        raise _damaged(folder, f"{name} differs from its checksum")
+                        raise damaged(folder, f"{name} differs from its checksum")
                 advance(1)
 
     def _locate(self, index: int) -> tuple[int, int]:
@@ -158,12 +159,7 @@ def _read_manifest(folder: Path) -> Manifest:
         if (folder / PLAN).is_file():
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
-    manifest: Manifest = read_json(path)
-    if not isinstance(manifest, dict):
-        raise CorpusError(f"{path}: not a corpus manifest; build the corpus again.")
-    if manifest.get("format") != FORMAT:
-        raise CorpusError(f"{path}: the format is {manifest.get('format')!r}, not {FORMAT}; build the corpus again.")
-    return manifest
+    return cast(Manifest, read_manifest(path))
 
 
 def _open_shard(folder: Path, shard: ShardRecord, dimension: int) -> Block:
@@ -172,22 +168,22 @@ def _open_shard(folder: Path, shard: ShardRecord, dimension: int) -> Block:
         size = (here / name).stat().st_size if (here / name).is_file() else None
         if size != record["bytes"]:
             problem = "is missing" if size is None else f"has {size} bytes, not {record['bytes']}"
-            raise _damaged(here, f"{name} {problem}")
+            raise damaged(here, f"{name} {problem}")
     try:
         embeddings = np.load(here / EMBEDDINGS, mmap_mode="r")
         counts = read_counts(here)
     except (OSError, ValueError) as error:
-        raise _damaged(here, str(error)) from None
+        raise damaged(here, error) from None
     if embeddings.shape != (sum(counts), dimension) or embeddings.dtype != np.float16:
-        raise _damaged(here, f"{EMBEDDINGS} holds {embeddings.dtype} {embeddings.shape}")
+        raise damaged(here, f"{EMBEDDINGS} holds {embeddings.dtype} {embeddings.shape}")
     return Block(embeddings, np.cumsum([0, *counts], dtype=np.int64))
 
 
-def _damaged(shard: Path, problem: str) -> CorpusError:
-    return CorpusError(
-        f"{shard}: the shard is damaged ({problem}); "
-        "delete this shard and run the same `recipe corpus build` again, which makes only what is missing."
-    )
+def _read_texts(shard: Path) -> list[Narration]:
+    try:
+        return list(read_narrations(shard))
+    except (OSError, ValueError) as error:
+        raise damaged(shard, error) from None
 
 
 def _joined_offsets(blocks: Sequence[Block]) -> NDArray[np.int64]:
