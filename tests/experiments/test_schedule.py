@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from recipe.artifacts import locked
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.experiments.schedule import Stage, run_stages, stage_seconds
 from recipe.progress import SILENT, Progress
@@ -96,19 +97,50 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
-    script = tmp_path / "run.py"
+def started(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A run in a process group of its own, and its worker's process id."""
+    script, run_dir = tmp_path / "run.py", tmp_path / "run"
     script.write_text(WAITING)
     process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path)], start_new_session=True, stderr=subprocess.PIPE
+        [sys.executable, str(script), str(run_dir)], start_new_session=True, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 60
-    while not (tmp_path / "started").exists():
+    while not (run_dir / "started").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    return process, int((run_dir / "started").read_text())
+
+
+def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
+    process, worker = started(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode != 0
     assert b"KeyboardInterrupt" in errors
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "started").read_text()), 0)
+        os.kill(worker, 0)
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    process, worker = started(tmp_path)
+    process.kill()
+    process.communicate(timeout=30)  # the pipe closes once the last process that holds it has ended
+    assert ended(worker)
+
+
+def ended(process: int) -> bool:
+    """Whether it is gone, or only its parent has not yet asked how it went."""
+    status = Path(f"/proc/{process}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"), pytest.raises(InputError, match="another process is at work in this folder"):
+        run_stages(tmp_path / "run", stages(), 1, SILENT)
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "first.txt").write_text("precious")
+    with pytest.raises(InputError, match="not empty and holds no run; choose another folder"):
+        run_stages(tmp_path, stages(), 1, SILENT)
+    assert (tmp_path / "first.txt").read_text() == "precious"

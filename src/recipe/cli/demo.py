@@ -1,11 +1,14 @@
 """`recipe demo` and `recipe run`: the whole method in one command."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from recipe.cli import console
+
+if TYPE_CHECKING:
+    from recipe.experiments.settings import ExperimentConfig
 
 Output = Annotated[Path, typer.Option(help="Run folder; the same command later goes on from what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the headline figures as JSON.")]
@@ -14,9 +17,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by sid
 
 def demo(
     output: Output = Path("runs/demo"),
-    quick: Annotated[
-        bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")
-    ] = False,
+    quick: Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
     as_json: Json = False,
@@ -28,10 +29,9 @@ def demo(
 
     Example: recipe demo --output runs/demo
     """
-    from recipe.experiments.pipeline import demo_config, run_experiment
+    from recipe.experiments.settings import demo_config
 
-    config = demo_config(quick=quick, seed=seed, workers=workers)
-    _show(run_experiment(config, output, None, console.progress()), as_json)
+    _run(demo_config(quick=quick, seed=seed, workers=workers), output, None, as_json)
 
 
 def run(
@@ -46,14 +46,22 @@ def run(
     Example: recipe run configs/narrations.toml --data data
     """
     from recipe.config import load_config
-    from recipe.experiments.pipeline import run_experiment
     from recipe.experiments.settings import ExperimentConfig
 
     experiment = load_config(config, ExperimentConfig)
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
     run_dir = output if output is not None else Path("runs") / config.stem
-    _show(run_experiment(experiment, run_dir, data, console.progress()), as_json)
+    _run(experiment, run_dir, data, as_json)
+
+
+def _run(config: "ExperimentConfig", run_dir: Path, data: Path | None, as_json: bool) -> None:
+    from recipe.experiments.packages import require_packages_of
+
+    require_packages_of(config)
+    from recipe.experiments.pipeline import run_experiment
+
+    _show(run_experiment(config, run_dir, data, console.progress()), as_json)
 
 
 def _show(run_dir: Path, as_json: bool) -> None:

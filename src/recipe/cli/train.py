@@ -76,13 +76,9 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
 def with_packages(stage: str) -> None:
     """Raises MissingExtra where the training packages are not installed."""
-    from importlib.util import find_spec
+    from recipe.experiments.packages import require_packages
 
-    from recipe.errors import MissingExtra
-
-    needed = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
-    if any(find_spec(name) is None for name in needed):
-        raise MissingExtra(f"recipe train {stage}", "train")
+    require_packages(f"recipe train {stage}", "train")
 
 
 def show(settings: "Settings", model: Path, as_json: bool) -> None:
