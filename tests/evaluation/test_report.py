@@ -10,7 +10,19 @@ import pytest
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation import plots, results
 from recipe.evaluation.report import render_html, rerender
-from recipe.evaluation.results import Curve, Interval, Results, from_json, load_results, save_results, to_json
+from recipe.evaluation.results import (
+    Curve,
+    Interval,
+    Line,
+    Results,
+    Scores,
+    ShownPlan,
+    ShownPrompt,
+    from_json,
+    load_results,
+    save_results,
+    to_json,
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +62,26 @@ def test_results_go_to_json_and_back(tmp_path: Path, fake_results: Results, fake
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"titel": "x"}, "unknown key 'titel'"),
-        ({"title": 3}, r"r\.json\.title: expected str"),
-        ({"scores": [{"split": "a"}]}, r"scores\[0\].*missing"),
-        ({"prompts": [{"plans": [{"lines": [{"text": "x", "status": "odd"}]}]}]}, r"status: expected 'valid' or"),
+        ({"titel": "x"}, r"r\.json\.titel: the key is unknown; recreate"),
+        ({"title": 3}, r"r\.json\.title: input should be a valid string, found 3"),
+        ({"scores": [{"split": "a"}]}, r"r\.json\.scores\[0\]\.regime: the key is missing"),
+        ({"stages": [{"name": "x", "seconds": True}]}, r"stages\[0\]\.seconds: input should be a valid number"),
+        (
+            {"prompts": [ShownPrompt("a", "tea", (), (ShownPlan("RL", (Line("x", "odd"),)),))]},  # type: ignore[arg-type]
+            r"prompts\[0\]\.plans\[0\]\.lines\[0\]\.status: input should be 'valid', .*, found 'odd'",
+        ),
     ],
 )
 def test_a_damaged_file_is_located(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        from_json(to_json(Results("x")) | change, Results, "r.json")
+        from_json(to_json(Results("x")) | to_json(change), Results, "r.json")
+
+
+def test_keys_keep_their_order() -> None:
+    metrics = {name: Interval(1) for name in ("score", "clean", "a")}
+    assert list(to_json(Scores("test", "RL", metrics))["metrics"]) == ["score", "clean", "a"]
+    [back] = from_json(to_json((Scores("test", "RL", metrics),)), tuple[Scores, ...], "s.json")
+    assert list(back.metrics) == ["score", "clean", "a"]
 
 
 def test_numbers_that_were_not_computed_cannot_be_shown() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -50,9 +51,11 @@ def test_clusters_of_equal_values_widen_the_interval_as_theory_says() -> None:
     assert (whole.observations, whole.clusters) == (1000, 50)
 
 
-@pytest.mark.parametrize(("freedom", "known"), [(3, 3.1824), (7, 2.3646), (23, 2.0687), (99, 1.9842)])
+@pytest.mark.parametrize(("freedom", "known"), [(2, 4.3027), (3, 3.1824), (7, 2.3646), (23, 2.0687), (99, 1.9842)])
 def test_student_quantiles_match_the_table(freedom: int, known: float) -> None:
-    assert statistics._student(freedom) == pytest.approx(known, rel=0.006)
+    tail, upper = statistics._levels(freedom + 1)
+    assert upper == 1 - tail
+    assert -NormalDist().inv_cdf(tail) == pytest.approx(known * math.sqrt((freedom + 1) / freedom), rel=5e-5)
 
 
 def test_constant_values_have_an_interval_of_no_width() -> None:

@@ -1,6 +1,7 @@
 """Evaluation of predictions against the embedded world."""
 
 import random
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -135,6 +136,19 @@ def test_best_of_n_lies_between_mean_and_oracle_and_takes_the_first_of_equals() 
     assert found.oracle.mean == max(quality)
     with pytest.raises(InputError, match="fewer than 5 samples"):
         best_of(plans, 5)
+
+
+def test_divergence_is_a_mean_over_samples_and_not_over_picks() -> None:
+    [example] = cases(world(), 1)
+    predictions = [
+        Prediction(example.example_id, example.continuation, n, reward=0.1 * n, kl=kl)
+        for n, kl in enumerate((2.0, -1.0, 5.0))
+    ]
+    plans = score_predictions(world(), [example], predictions)
+    assert prompt_means(plans).values["kl"].tolist() == [2]
+    assert "kl" not in prompt_means(best_of(plans, 3)).values
+    predictions[0] = replace(predictions[0], kl=None)
+    assert "kl" not in prompt_means(score_predictions(world(), [example], predictions)).values
 
 
 def test_choosing_needs_rewards() -> None:

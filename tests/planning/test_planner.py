@@ -1,6 +1,7 @@
 """Planner, replay, re-ranking and prediction files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,9 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     file = tmp_path / "predictions.jsonl"
     assert write_predictions(file, rewarded) == 2
     assert read_predictions(file) == rewarded
+    compared = [replace(one, kl=-0.25) for one in rewarded]
+    write_predictions(file, compared)
+    assert read_predictions(file) == compared
 
 
 def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
@@ -102,6 +106,7 @@ def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
         ('{"example_id": "t1", "steps": [" "]}', "field 'steps'"),
         ('{"steps": []}', "field 'example_id'"),
         ('{"example_id": "t1", "steps": [], "sample": "0"}', "field 'sample'"),
+        ('{"example_id": "t1", "steps": [], "kl": "0.1"}', "field 'kl'"),
         ('{"example_id": "t1", "steps": [], "rewrd": 1}', "'reward'"),
         ('{"example_id": "t1", "steps": []}\n{"example_id": "t1", "steps": []}', "line 2, field 'sample'"),
     ],

@@ -70,7 +70,7 @@ def format_seconds(value: float) -> str:
 def _digits(value: float, metric: str) -> str:
     if metric in SHARES:
         return format_number(100 * value, 0)
-    return format_number(value, {"steps": 1, "distinct": 1, "reward": 3, "kl": 3}.get(metric, 2))
+    return format_number(value, {"steps": 1, "distinct": 1, "reward": 3}.get(metric, 2))
 
 
 def _signed(value: float, metric: str) -> str:

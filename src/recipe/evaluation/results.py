@@ -4,15 +4,15 @@ Every part is optional. A run on the embedded world fills them all; a run on rea
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
 """
 
-import dataclasses
 import json
 import math
-import types
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, to_jsonable_python
 
 from recipe.artifacts import read_json, write_text
 from recipe.errors import ComputeError, InputError
@@ -33,7 +33,7 @@ METRICS: dict[str, str] = {
     "distinct": "distinct of 10",
     "reward": "reward",
     "gated": "gated",
-    "kl": "KL",
+    "kl": "KL, nats per plan",
     "malformed": "without steps",
 }
 """Keys of `Scores.metrics` in the order of the table, with their names in words; others are shown too."""
@@ -248,55 +248,23 @@ Value = TypeVar("Value")
 
 
 def to_json(value: object) -> Any:
-    """A dataclass of this module as plain JSON values."""
-    if dataclasses.is_dataclass(value):
-        return {part.name: to_json(getattr(value, part.name)) for part in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): to_json(inner) for key, inner in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_json(inner) for inner in value]
-    return value
+    """A dataclass of this module, or several, as plain JSON values."""
+    return to_jsonable_python(value)
 
 
 def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
     """The value of `kind` that `to_json` wrote; `origin` names its place in errors. Raises InputError."""
-    return typing.cast(Value, _decode(raw, kind, origin))
-
-
-def _decode(raw: Any, kind: Any, origin: str) -> Any:
-    base, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(raw, kind, origin)
-    if base is tuple:
-        items = enumerate(_of(raw, list, origin))
-        return tuple(_decode(item, arguments[0], f"{origin}[{n}]") for n, item in items)
-    if base is dict:
-        pairs = _of(raw, dict, origin).items()
-        return {key: _decode(item, arguments[1], f"{origin}.{key}") for key, item in pairs}
-    if base is types.UnionType:
-        inner = next(option for option in arguments if option is not type(None))
-        return None if raw is None else _decode(raw, inner, origin)
-    if base is Literal:
-        return raw if raw in arguments else _reject(raw, " or ".join(map(repr, arguments)), origin)
-    return float(raw) if kind is float and type(raw) is int else _of(raw, kind, origin)
-
-
-def _decode_dataclass(raw: Any, kind: Any, origin: str) -> Any:
-    known = {part.name for part in dataclasses.fields(kind)}
-    unknown = _of(raw, dict, origin).keys() - known
-    if unknown:
-        raise InputError(f"{origin}: unknown key {min(unknown)!r}; recreate the report with this version.")
-    hints = typing.get_type_hints(kind)
-    values = {name: _decode(item, hints[name], f"{origin}.{name}") for name, item in raw.items()}
+    # In a tuple, because pydantic takes no settings beside a bare dataclass.
+    reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
-        return kind(**values)
-    except TypeError as error:
-        raise InputError(f"{origin}: {error}; recreate the report.") from None
+        [value] = reader.validate_json(json.dumps([raw]))
+    except ValidationError as error:
+        raise _located(error.errors(include_url=False)[0], origin) from None
+    return typing.cast(Value, value)
 
 
-def _of(raw: Any, kind: type, origin: str) -> Any:
-    return raw if type(raw) is kind else _reject(raw, kind.__name__, origin)
-
-
-def _reject(raw: Any, wanted: str, origin: str) -> Any:
-    raise InputError(f"{origin}: expected {wanted}, found {raw!r}; recreate the report.")
+def _located(error: ErrorDetails, origin: str) -> InputError:
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"][1:])
+    plain = {"missing": "the key is missing", "unexpected_keyword_argument": "the key is unknown"}
+    problem = plain.get(error["type"]) or f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
+    return InputError.at(origin + "".join(steps), problem, "recreate the report with this version")

@@ -5,7 +5,7 @@ truth: what is left is what the verifier pays, the length, and how many samples 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,15 +47,19 @@ class ScoredPlan:
     """None where there is no task graph."""
     reward: float | None = None
     gated: bool | None = None
+    kl: float | None = None
+    """Nats (see `Prediction.kl`)."""
 
     def metrics(self) -> dict[str, float]:
-        """Every metric of one plan (see `results.METRICS`); the verifier's only where it was asked."""
+        """Every metric of one plan (see `results.METRICS`); those that are not known are left out."""
         known = {} if self.validity is None else _exact(self.validity)
         known |= {"steps": float(self.steps), "malformed": float(self.steps == 0)}
         if self.reward is not None:
             known["reward"] = self.reward
         if self.gated is not None:
             known["gated"] = float(self.gated)
+        if self.kl is not None:
+            known["kl"] = self.kl
         return known
 
 
@@ -142,9 +146,10 @@ def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> Lengt
 def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
     """Of the first `count` samples of each prompt, the one with the highest reward; the earliest of equals.
 
-    Raises InputError where a prompt has fewer samples or a plan has no reward.
+    A plan that was picked has no `kl`: a mean over picks estimates no divergence. Raises InputError where a prompt
+    has fewer samples or a plan has no reward.
     """
-    return [max(group, key=_reward) for group in _first(scored, count)]
+    return [replace(max(group, key=_reward), kl=None) for group in _first(scored, count)]
 
 
 def reranking(
@@ -207,6 +212,7 @@ def _score(world: World | None, example: Example, prediction: Prediction) -> Sco
         validity=validity,
         reward=prediction.reward,
         gated=prediction.gated,
+        kl=prediction.kl,
     )
 
 

@@ -1,7 +1,7 @@
 """Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
 
 One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
-`sample` (0), `text`, `reward` and `gated` are optional.
+`sample` (0), `text`, `reward`, `gated` and `kl` are optional.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,8 @@ from recipe.errors import InputError
 from recipe.text import parse_plan
 from recipe.types import Example, Plan, Reward
 
-_FIELDS = ("example_id", "steps", "sample", "text", "reward", "gated")
+_OPTIONAL = ("text", "reward", "gated", "kl")
+_FIELDS = ("example_id", "steps", "sample", *_OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Prediction:
     """The verifier's total, where it was asked."""
     gated: bool | None = None
     """Whether the verifier's gate closed."""
+    kl: float | None = None
+    """Log-likelihood of the completion under the model that wrote it minus that under the reference policy, in nats:
+    its mean over samples estimates the KL divergence."""
 
     @classmethod
     def of(cls, example_id: str, sample: int, text: str, reward: Reward | None = None) -> "Prediction":
@@ -72,7 +76,7 @@ def _row(prediction: Prediction) -> JsonObject:
         "sample": prediction.sample,
         "steps": list(prediction.steps),
     }
-    optional = {"text": prediction.text, "reward": prediction.reward, "gated": prediction.gated}
+    optional = {name: getattr(prediction, name) for name in _OPTIONAL}
     return row | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -84,6 +88,7 @@ def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:
         text=_typed(path, line, row, "text", (str,), None),
         reward=_typed(path, line, row, "reward", (float, int), None),
         gated=_typed(path, line, row, "gated", (bool,), None),
+        kl=_typed(path, line, row, "kl", (float, int), None),
     )
 
 
