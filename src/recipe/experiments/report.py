@@ -14,6 +14,7 @@ from recipe.data.examples import read_examples
 from recipe.evaluation import results
 from recipe.evaluation.report import write_html
 from recipe.evaluation.validity import (
+    PromptMeans,
     ScoredPlan,
     best_of,
     differences,
@@ -29,7 +30,7 @@ from recipe.experiments.hand_made import read_hand_made
 from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.settings import ExperimentConfig, WorldSource
-from recipe.experiments.stages import CORPUS, REGIMES, TEST, predictions_path
+from recipe.experiments.stages import BASE, CORPUS, REGIMES, TEST, predictions_path
 from recipe.planning.predictions import Prediction, read_predictions
 from recipe.progress import Progress
 from recipe.reward.verifier import Verifier
@@ -40,7 +41,7 @@ from recipe.world.validity import score_plan
 
 Value = TypeVar("Value")
 
-BASE, TRAINED = "base", "RL"
+TRAINED = "RL"
 STAGES = {
     "data": "draw the data",
     "corpus": "build the corpus",
@@ -118,7 +119,9 @@ def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> resu
         title=config.title,
         provenance=provenance(run_dir, config, corpus),
         stages=tuple(results.Stage(STAGES[name], seconds[name]) for name in STAGES if name in seconds),
-        scores=tuple(summarise(split, regime, mean, seed) for split, regime, mean in _flat(means)),
+        scores=tuple(
+            _row(split, regime, means[split][regime], plans, seed) for split, regime, plans in _flat(measured.plans)
+        ),
         differences=tuple(
             difference
             for split, regime, mean in _flat(means)
@@ -147,6 +150,15 @@ def curve(run_dir: Path, world: World | None, seed: int) -> results.Curve:
 def training_rows(run_dir: Path) -> list[dict[str, Any]]:
     """Metrics of the GRPO run, one row a step."""
     return [row for _, row in read_jsonl(run_dir / "grpo" / "metrics.jsonl")]
+
+
+def _row(split: str, regime: str, means: PromptMeans, plans: Sequence[ScoredPlan], seed: int) -> results.Scores:
+    """A regime's means; that of the KL is over the plans it was estimated from."""
+    row = summarise(split, regime, means, seed)
+    weighed = [plan for plan in plans if plan.kl is not None]
+    if weighed:
+        row.metrics["kl"] = summarise(split, regime, prompt_means(weighed), seed).metrics["kl"]
+    return row
 
 
 def _rerankings(measured: Measured, config: ExperimentConfig) -> Iterator[results.Reranking]:

@@ -8,9 +8,8 @@ predictions/ one file a regime: every sample with its reward
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfig, SamplingConfig, SFTConfig
@@ -19,15 +18,22 @@ from recipe.data.cut_points import cut_procedures, limit_videos
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
 from recipe.experiments.settings import FilesSource, WorldSource
-from recipe.planning.predictions import write_predictions
+from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import Progress
+from recipe.text import planner_messages
 from recipe.types import Example
+
+if TYPE_CHECKING:
+    from recipe.planning.local import LocalEngine
 
 Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
 
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
 CORPUS = "corpus"
-REGIMES = {"base": "base", "SFT": "sft", "RL": "grpo"}
+BASE = "base"
+WEIGHED = 2
+"""Samples of a prompt that the KL divergence is estimated from."""
+REGIMES = {BASE: "base", "SFT": "sft", "RL": "grpo"}
 """Regime to the training run whose model it is."""
 
 
@@ -137,28 +143,45 @@ def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
-    """Sample plans of a model for every test prompt, and reward each."""
+    """Sample plans of a model for every test prompt; reward each, and weigh some against the base for the KL."""
     from recipe.corpus.store import Corpus
     from recipe.planning.local import LocalEngine
     from recipe.planning.planner import Planner
+    from recipe.planning.rerank import reward_predictions
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)
-    planner = Planner(LocalEngine(run_dir / REGIMES[settings.regime] / "model"), settings.sampling)
-    predictions = planner.predict(examples, settings.samples, progress)
+    engine = LocalEngine(run_dir / REGIMES[settings.regime] / "model")
+    predictions = Planner(engine, settings.sampling).predict(examples, settings.samples, progress)
+    if settings.regime != BASE:
+        base = LocalEngine(run_dir / REGIMES[BASE] / "model")
+        predictions = _weigh(predictions, examples, engine, base, settings.sampling, progress)
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-    known = {example.example_id: example for example in examples}
-    rewarded = []
-    with progress.task(f"rewarding plans of {settings.regime}", len(predictions)) as advance:
-        for example_id, group in groupby(predictions, key=lambda prediction: prediction.example_id):
-            plans, example = list(group), known[example_id]
-            rewards = verifier.score(example.history, [plan.steps for plan in plans], example.goal)
-            rewarded += [
-                replace(plan, reward=reward.total, gated=reward.gated)
-                for plan, reward in zip(plans, rewards, strict=True)
-            ]
-            advance(len(plans))
+    with progress.task("embedding steps"):  # once, in one large batch
+        verifier.embed(sorted({step for prediction in predictions for step in prediction.steps}))
+    rewarded = reward_predictions(verifier, examples, predictions, progress)
     write_predictions(predictions_path(run_dir, settings.regime), rewarded)
+
+
+def _weigh(
+    predictions: Sequence[Prediction],
+    examples: Sequence[Example],
+    engine: "LocalEngine",
+    base: "LocalEngine",
+    sampling: SamplingConfig,
+    progress: Progress,
+) -> list[Prediction]:
+    """The predictions, the first samples of each prompt with log pi(plan) - log pi_base(plan) at their temperature."""
+    known = {example.example_id: example for example in examples}
+    weighed = [p for p in predictions if p.sample < WEIGHED and p.text is not None]
+    chats = [planner_messages(known[p.example_id].goal, known[p.example_id].history) for p in weighed]
+    texts = [p.text or "" for p in weighed]
+    own, reference = (
+        model.log_likelihood(chats, texts, temperature=sampling.temperature, progress=progress)
+        for model in (engine, base)
+    )
+    ratio = {(p.example_id, p.sample): a - b for p, a, b in zip(weighed, own, reference, strict=True)}
+    return [replace(p, kl=ratio.get((p.example_id, p.sample))) for p in predictions]
 
 
 def predictions_path(run_dir: Path, regime: str) -> Path:
