@@ -90,6 +90,10 @@ class TestMiniLM:
         for text, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(encoder.encode([text])[0], vector, atol=1e-5)
 
+    def test_loading_writes_nothing(self, capfd: pytest.CaptureFixture[str]) -> None:
+        open_encoder(EncoderConfig(name="minilm"))
+        assert capfd.readouterr() == ("", "")
+
     def test_a_cut_vector_is_normalised_again(self) -> None:
         texts = ["chop the onion", "fry it"]
         whole = open_encoder(EncoderConfig(name="minilm")).encode(texts)[:, :64]

@@ -15,7 +15,7 @@ from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "recipe"
 HEAVY = {
-    "accelerate", "datasets", "jinja2", "matplotlib", "numba", "numpy", "pandas", "peft", "pyarrow",
+    "accelerate", "datasets", "jinja2", "matplotlib", "numba", "numpy", "pandas", "peft", "pyarrow", "scipy",
     "sentence_transformers", "tokenizers", "torch", "transformers", "trl",
 }  # fmt: skip
 
