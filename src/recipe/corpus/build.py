@@ -1,6 +1,5 @@
 """Narrations to a corpus on disk, shard by shard; a killed build goes on at its first missing shard."""
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -106,10 +105,6 @@ def _bind(output: Path, plan: Plan) -> None:
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
-    for remnant in (output / SHARDS).glob(".*.partial-*"):  # of a process that was killed
-        shutil.rmtree(remnant)
-    for remnant in output.glob(".*.partial-*"):
-        remnant.unlink()
 
 
 def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:

@@ -8,7 +8,7 @@ from recipe.evaluation.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 
 WINDOW = 8
-"""Steps averaged at either end of training."""
+"""Steps averaged at either end of training, fewer in a short run."""
 
 
 def summary(found: Results, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
@@ -56,12 +56,13 @@ def _change(difference: Difference) -> str:
 
 
 def _training_sentence(curve: Curve) -> str:
+    window = max(1, min(WINDOW, len(curve.steps) // 2))
     parts = []
     for name, words in (("reward", "the reward"), ("length", "steps in a plan"), ("validity", "exact validity")):
         known = [value for value in curve.series.get(name, ()) if value is not None]
         if known:
-            parts.append(f"{words} went from {fmean(known[:WINDOW]):.2f} to {fmean(known[-WINDOW:]):.2f}")
-    ends = f"means of {WINDOW} steps at either end"
+            parts.append(f"{words} went from {fmean(known[:window]):.2f} to {fmean(known[-window:]):.2f}")
+    ends = f"means of {window} steps at either end"
     return f"While {curve.regime} trained, over its own samples, {', '.join(parts)} ({ends})."
 
 
