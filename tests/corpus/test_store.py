@@ -172,9 +172,10 @@ def test_a_killed_build_goes_on_and_ends_byte_identical(tmp_path: Path) -> None:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    (shards / ".00005.partial").mkdir()  # what a kill while a shard or the manifest is written leaves
-    (output / ".manifest.json.partial").touch()
     finished = len(list(shards.glob("0*")))
+    # What a kill while a shard or the manifest is written leaves.
+    (shards / f".{finished:05d}.partial").mkdir(exist_ok=True)
+    (output / ".manifest.json.partial").touch()
     assert 3 <= finished < 20
     with pytest.raises(CorpusError, match="not finished; run the same"):
         Corpus.open(output)
