@@ -2,10 +2,12 @@
 
 import errno
 import json
+import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import typer
 from rich.console import Console
@@ -99,28 +101,55 @@ def print_json(value: object) -> None:
 
 
 def run(app: typer.Typer) -> int:
-    """Run the command line; returns 0, or 1 for input that cannot be used. Wrong usage exits with 2 by itself."""
-    try:
-        app()
-    except RecipeError as error:
-        _show_error(str(error))
-        return error.exit_code
-    except OSError as error:
-        _show_error(_refusal(error))
-        return RecipeError.exit_code
-    except SystemExit as stop:
-        if stop.code == INTERRUPTED:
-            err.print("interrupted: finished work is kept; the same command goes on from there.")
-        raise
+    """Run the command line; returns 0, 1 for input that cannot be used, 130 after Ctrl-C.
+
+    Wrong usage exits with 2 by itself.
+    """
+    with _noted_interrupts() as pressed:
+        try:
+            app()
+        except SystemExit as stop:
+            if stop.code != INTERRUPTED:
+                raise
+            return _interrupted()
+        except Exception as error:
+            if pressed:  # a library that is interrupted while it loads raises an error of its own
+                return _interrupted()
+            sentence = _sentence(error)
+            if sentence is None:
+                raise
+            err.print(f"error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+            return RecipeError.exit_code
     return 0
 
 
-def _show_error(sentence: str) -> None:
-    err.print(f"error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """A list that is empty until Ctrl-C is pressed."""
+    pressed: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def _refusal(error: OSError) -> str:
-    """What the operating system refused, in one sentence: path, reason, remedy."""
+def _interrupted() -> int:
+    err.print("interrupted: finished work is kept; the same command goes on from there.")
+    return INTERRUPTED
+
+
+def _sentence(error: Exception) -> str | None:
+    """An error in one sentence; None for one that is a fault of the program."""
+    if isinstance(error, RecipeError):
+        return str(error)
+    if not isinstance(error, OSError):
+        return None
     lines = (error.strerror or str(error) or type(error).__name__).splitlines()
     reason = f"{lines[0][0].lower()}{lines[0][1:]}".rstrip(".")
     path = error.filename2 or error.filename
