@@ -49,5 +49,8 @@ app.command("report")(report.report)
 
 
 def main() -> None:
-    """Entry point of the `recipe` command: exit code 0, 1 for input that cannot be used, 2 for wrong usage, 130 for Ctrl-C."""
+    """Entry point of the `recipe` command.
+
+    Exit code 0, 1 for input that cannot be used, 2 for wrong usage, 130 after Ctrl-C.
+    """
     sys.exit(run(app))

@@ -71,8 +71,9 @@ def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress:
     pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
     done = {stage.name for stage in stages} - set(pending)
     context = multiprocessing.get_context("spawn")
-    events: Queue[Event] = context.Queue()
-    with ExitStack() as stack, _one_thread_each():
+    with ExitStack() as stack:
+        stack.enter_context(_environment())
+        events: Queue[Event] = context.Queue()
         advance = stack.enter_context(progress.task("stages", len(stages)))
         advance(len(done))
         if not pending:
@@ -252,13 +253,22 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+_ENVIRONMENT = {
+    # Spinning threads slow small models down.
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # What ended workers leave is removed; that it was there is no news.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
+}
+"""What worker processes, and the one that cleans up behind them, start with unless the user says otherwise."""
+
+
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers start with one OpenMP thread unless the user says otherwise: spinning threads slow small models down."""
-    names = [name for name in ("OMP_NUM_THREADS", "TOKENIZERS_PARALLELISM") if name not in os.environ]
-    os.environ.update({name: "1" if name == "OMP_NUM_THREADS" else "false" for name in names})
+def _environment() -> Iterator[None]:
+    added = {name: value for name, value in _ENVIRONMENT.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        for name in names:
+        for name in added:
             del os.environ[name]
