@@ -60,8 +60,10 @@ class LocalEngine:
         # Shortest prompts first, so that little is padding.
         order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat]))
         rows = [_Row(chat, sample) for chat in order for sample in range(count)]
+        # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
+        size = sampling.batch_size // count * count or sampling.batch_size
         with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
-            for batch in _batches(rows, sampling.batch_size):
+            for batch in _batches(rows, size):
                 written = complete(
                     self._model,
                     [prompts[row.chat] for row in batch],
