@@ -129,10 +129,12 @@ def test_equal_models_do_not_diverge(engine: LocalEngine, tiny_model: Path) -> N
     assert engine.log_likelihood([], []) == []
 
 
-def test_what_does_not_fit_the_context_has_no_likelihood(engine: LocalEngine) -> None:
+def test_what_has_no_likelihood_is_refused(engine: LocalEngine) -> None:
     assert engine.log_likelihood(CHATS[:1], ["w1 " * 45])[0] < 0
     with pytest.raises(InputError, match="take 49 of 48 tokens"):
         engine.log_likelihood(CHATS[:1], ["w1 " * 46])
+    with pytest.raises(InputError, match="at temperature 0 a completion has no likelihood"):
+        engine.log_likelihood(CHATS[:1], ["w1"], temperature=0)
 
 
 @pytest.mark.gpu

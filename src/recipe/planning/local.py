@@ -88,8 +88,11 @@ class LocalEngine:
         """Log-probability in nats of `completions[i]` and the token that ends it, given `chats[i]`.
 
         The sum over tokens of log softmax(logits / temperature). A completion that was cut at the token limit is
-        charged for an end that it did not write. Raises InputError for one that does not fit the model's context.
+        charged for an end that it did not write. Raises InputError for one that does not fit the model's context,
+        and unless the temperature is above 0.
         """
+        if temperature <= 0:
+            raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
         prompts, answers = self._encode(chats), [self._answer(text) for text in completions]
         pairs = list(zip(prompts, answers, strict=True))
         # A completion's end is not read, only asked about.
