@@ -153,7 +153,7 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     examples = read_examples(run_dir / TEST)
     engine = LocalEngine(run_dir / REGIMES[settings.regime] / "model")
     predictions = Planner(engine, settings.sampling).predict(examples, settings.samples, progress)
-    if settings.regime != BASE:
+    if settings.regime != BASE and settings.sampling.temperature > 0:  # greedy plans have no density
         base = LocalEngine(run_dir / REGIMES[BASE] / "model")
         predictions = _weigh(predictions, examples, engine, base, settings.sampling, progress)
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
