@@ -168,6 +168,8 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
     figure = _figure(7.6, 0.7 + 0.55 * len(regimes))
     panels = figure.subplots(len(regimes), len(splits), squeeze=False, sharex=True, sharey=True)
     colours = regime_colours(regimes)
+    peak = max(max(one.counts) / max(1, sum(one.counts)) for one in lengths)
+    panels[0][0].set_ylim(0, 1.5 * peak)  # shared by all; the labels stand above the bars
     for one in lengths:
         panel = panels[regimes.index(one.regime)][splits.index(one.split)]
         shares = np.array(one.counts) / max(1, sum(one.counts))
