@@ -15,6 +15,7 @@ from recipe.errors import InputError, MissingExtra
 try:
     import torch
     import transformers
+    from safetensors import SafetensorError
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
@@ -45,8 +46,12 @@ def load_checkpoint(
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 name, revision=revision, dtype=dtype, attn_implementation=attention
             )
-    except (OSError, ValueError) as error:
-        raise _unusable(name, str(error).splitlines()[0]) from error
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _unusable(name, _reason(error)) from error
+    if not tokenizer.encode("a"):
+        raise _unusable(name, "its tokenizer knows no words")
+    # Whoever asks compares lengths with the context, and raises errors in place of this warning.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
     return Checkpoint(model, tokenizer)
@@ -54,12 +59,14 @@ def load_checkpoint(
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Without the progress bars of transformers, which would run through ours."""
-    shown = transformers.logging.is_progress_bar_enabled()
+    """Without the progress bars and reports of transformers, which would run through ours."""
+    shown, verbosity = transformers.logging.is_progress_bar_enabled(), transformers.logging.get_verbosity()
     transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
     try:
         yield
     finally:
+        transformers.logging.set_verbosity(verbosity)
         if shown:
             transformers.logging.enable_progress_bar()
 
@@ -74,6 +81,13 @@ def _require_model(folder: Path) -> None:
 
 
 _LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    if "ignore_mismatched_sizes" in lines[0]:  # advice for programmers
+        return "its weights have other shapes than config.json says"
+    return lines[0].rstrip(".")
 
 
 def _unusable(name: str, reason: str) -> InputError:

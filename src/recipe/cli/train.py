@@ -30,9 +30,11 @@ def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
         print_json(settings.model_dump(mode="json"))
         return
     with_packages("base")
+    from recipe.artifacts import locked
     from recipe.training.base import train_base
 
-    show(settings, train_base(settings, progress()), as_json)
+    with locked(settings.output):
+        show(settings, train_base(settings, progress()), as_json)
 
 
 @app.command()
@@ -48,9 +50,11 @@ def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) ->
         print_json(settings.model_dump(mode="json"))
         return
     with_packages("sft")
+    from recipe.artifacts import locked
     from recipe.training.sft import train_sft
 
-    show(settings, train_sft(settings, progress()), as_json)
+    with locked(settings.output):
+        show(settings, train_sft(settings, progress()), as_json)
 
 
 @app.command()
@@ -66,12 +70,14 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
         print_json(settings.model_dump(mode="json"))
         return
     with_packages("grpo")
+    from recipe.artifacts import locked
     from recipe.corpus.store import Corpus
     from recipe.reward.verifier import Verifier
     from recipe.training.grpo import train_grpo
 
     verifier = Verifier(Corpus.open(settings.corpus), settings.reward)
-    show(settings, train_grpo(settings, verifier, progress()), as_json)
+    with locked(settings.output):
+        show(settings, train_grpo(settings, verifier, progress()), as_json)
 
 
 def with_packages(stage: str) -> None:

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import fingerprint, locked, read_json, write_json
@@ -119,9 +120,11 @@ class Board:
     def __enter__(self) -> "Board":
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for own, _ in self._tasks.values():
-            own.close()
+            own.__exit__(kind, error, trace)
 
     def show(self, event: Event) -> None:
         if event.kind == "begin":

@@ -14,7 +14,7 @@ from recipe.config import TrainingSettings
 from recipe.errors import ComputeError
 from recipe.progress import Advance, Progress
 from recipe.training.metrics import MetricsLog, Row
-from recipe.training.policy import on_cuda, save_merged
+from recipe.training.policy import on_cuda, save_merged, written_in_words
 from recipe.training.runs import Run, mark_complete
 
 KEPT_CHECKPOINTS = 2
@@ -89,7 +89,8 @@ def finish_training(trainer: Trainer, run: Run, log: MetricsLog, title: str, tot
         # A pass of the model is a sign of life between two steps.
         pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
-            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            with written_in_words(run.checkpoints):
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         finally:
             pulse.remove()
             log.close()

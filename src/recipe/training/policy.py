@@ -1,14 +1,18 @@
 """Policies: loading for training, adapters, and saving the merged model as a standalone folder."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from recipe.artifacts import atomic_path
 from recipe.checkpoints import Checkpoint, load_checkpoint
 from recipe.config import LoraSettings
+from recipe.errors import InputError
 
 
 def on_cuda() -> bool:
@@ -41,6 +45,15 @@ def save_merged(model: PeftModel, tokenizer: PreTrainedTokenizerBase, target: Pa
 
 def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
     """Save weights, configs and tokenizer in the standard layout, all or nothing."""
-    with atomic_path(target) as partial:
+    with atomic_path(target) as partial, written_in_words(target):
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+
+
+@contextmanager
+def written_in_words(folder: Path) -> Iterator[None]:
+    """Say plainly what safetensors, whose error is its own, could not write to `folder`. Raises InputError."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise InputError.at(folder, f"weights cannot be written ({error})", "free some space and try again") from None

@@ -15,7 +15,7 @@ from typing import Any
 
 from recipe.artifacts import file_sha256, read_json, write_json
 from recipe.config import Settings
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, InputError
 
 _COMPLETE = "complete.json"
 
@@ -74,20 +74,24 @@ def mark_complete(checkpoint: Path) -> None:
 
 
 def open_run(stage: str, config: Settings, output: Path, inputs: dict[str, Path]) -> Run:
-    """The run folder of `config`, new or to be resumed. Raises ConfigError where it belongs to other
-    settings.
+    """The run folder of `config`, new or to be resumed.
 
     `inputs` are files or model folders by name; what they hold is part of the run's identity, where they
-    lie is not.
+    lie is not. A run that stopped before its first checkpoint binds the folder to nothing. Raises ConfigError
+    where the folder belongs to other settings or to something else.
     """
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
     manifest = {"stage": stage, "config": settings, "inputs": hashes}
     record = output / "run.json"
-    if not record.is_file():
+    if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
+        raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
+    if not record.is_file() or not _begun(output):
         write_json(record, {**manifest, "finished": False})
         return Run(output, manifest)
     known = read_json(record)
+    if not isinstance(known, dict):
+        raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
     changed = _changes({key: known.get(key) for key in manifest}, manifest)
     if changed:
         raise ConfigError(
@@ -95,6 +99,11 @@ def open_run(stage: str, config: Settings, output: Path, inputs: dict[str, Path]
             "set another `output`, or delete the folder to start over."
         )
     return Run(output, manifest)
+
+
+def _begun(output: Path) -> bool:
+    """True where there is work to go on from or to lose."""
+    return (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
 
 
 def _identity(path: Path) -> str:
