@@ -9,7 +9,7 @@ from recipe.training.policy import load_policy, lora_config, save_merged
 
 def test_merged_model_computes_what_the_adapter_does(base_model: Path, tmp_path: Path) -> None:
     policy = load_policy(str(base_model))
-    adapted = get_peft_model(policy.model, lora_config(LoraSettings()))
+    adapted = get_peft_model(policy.model, lora_config(LoraSettings(), policy.model))
     torch.manual_seed(0)
     for name, weight in adapted.named_parameters():
         if "lora_B" in name:
@@ -27,6 +27,7 @@ def test_merged_model_computes_what_the_adapter_does(base_model: Path, tmp_path:
 
 
 def test_adapters_sit_on_queries_and_values_only(base_model: Path) -> None:
-    adapted = get_peft_model(load_policy(str(base_model)).model, lora_config(LoraSettings()))
+    model = load_policy(str(base_model)).model
+    adapted = get_peft_model(model, lora_config(LoraSettings(), model))
     trained = {name.split(".lora_")[0].rpartition(".")[2] for name, w in adapted.named_parameters() if w.requires_grad}
     assert trained == {"q_proj", "v_proj"}

@@ -94,7 +94,7 @@ def grpo_trainer(
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
         processing_class=policy.tokenizer,
-        peft_config=lora_config(config.lora),
+        peft_config=lora_config(config.lora, policy.model),
         rollout_func=RollOuts(config.temperature, config.max_completion_tokens),
     )
 

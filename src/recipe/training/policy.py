@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 from peft import LoraConfig, PeftModel
-from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from recipe.artifacts import atomic_path
 from recipe.checkpoints import Checkpoint, load_checkpoint
 from recipe.config import LoraSettings
-from recipe.errors import InputError
+from recipe.errors import ConfigError, InputError
 
 
 def on_cuda() -> bool:
@@ -27,8 +26,14 @@ def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -
     return load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, attention)
 
 
-def lora_config(settings: LoraSettings) -> LoraConfig:
-    """The adapters of the paper: on the projections named, everything else frozen."""
+def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
+    """The adapters of the paper: on the projections named, everything else frozen.
+
+    Raises ConfigError where the model has no projection of a name.
+    """
+    known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    if absent := [name for name in settings.target_modules if name not in known]:
+        raise ConfigError(f"lora.target_modules: the model has no module {absent[0]!r}; name others.")
     return LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
@@ -52,8 +57,10 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, targe
 
 @contextmanager
 def written_in_words(folder: Path) -> Iterator[None]:
-    """Say plainly what safetensors, whose error is its own, could not write to `folder`. Raises InputError."""
+    """Say plainly what safetensors and tokenizers could not write to `folder`. Raises InputError."""
     try:
         yield
-    except SafetensorError as error:
-        raise InputError.at(folder, f"weights cannot be written ({error})", "free some space and try again") from None
+    except Exception as error:
+        if "(os error " not in str(error):  # how their Rust cores end what the system refuses
+            raise
+        raise InputError.at(folder, f"it cannot be written ({error})", "free some space and try again") from None

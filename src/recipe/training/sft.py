@@ -12,6 +12,7 @@ from trl import SFTTrainer
 from recipe.checkpoints import Checkpoint
 from recipe.config import SFTConfig
 from recipe.data.examples import read_examples
+from recipe.errors import ConfigError
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
@@ -55,6 +56,8 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT) -> Path:
     with quiet():
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
         trainer = sft_trainer(config, policy, examples, run)
+        if not len(trainer.train_dataset):
+            raise ConfigError(f"no continuation begins within max_tokens, {config.max_tokens}; raise it.")
         total = config.epochs * math.ceil(len(examples) / config.batch_size)
         return finish_training(trainer, run, log, "SFT", total, progress)
 
@@ -78,7 +81,7 @@ def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], 
         args=arguments,
         train_dataset=Dataset.from_list([_row_of(example) for example in examples]),
         processing_class=policy.tokenizer,
-        peft_config=lora_config(config.lora),
+        peft_config=lora_config(config.lora, policy.model),
     )
 
 
