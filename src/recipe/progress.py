@@ -53,8 +53,8 @@ class LogLines:
             now = time.monotonic()
             if now - last >= self._every:
                 last = now
-                of = "" if total is None else f" of {total}"
-                self._line(f"{description}: {done}{of}, {now - began:.0f} s")
+                count = f"{done or ''}" if total is None else f"{done} of {total}"
+                self._line(f"{description}: {', '.join(filter(None, (count, f'{now - began:.0f} s')))}")
 
         self._line(f"{description} ...")
         yield advance

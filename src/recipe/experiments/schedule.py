@@ -175,6 +175,7 @@ def _drive(
         finished, _ = wait(running, timeout=HEARTBEAT, return_when=FIRST_COMPLETED)
         _drain(events, board)
         board.beat()
+        advance(0)
         for future in finished:
             future.result()
             done.add(running.pop(future))

@@ -1,0 +1,35 @@
+"""Long work is seen to go on, also where nothing but lines of text can be shown."""
+
+import io
+
+from recipe.progress import SILENT, LogLines
+
+
+def test_lines_tell_how_far_a_task_is_and_when_it_ends() -> None:
+    stream = io.StringIO()
+    with LogLines(stream, every=0).task("embedding", total=4) as advance:
+        advance(3)
+    began, half, done = stream.getvalue().splitlines()
+    assert (began, half) == ("embedding ...", "embedding: 3 of 4, 0 s")
+    assert done.startswith("embedding: done in ")
+
+
+def test_a_task_of_unknown_size_tells_its_time() -> None:
+    stream = io.StringIO()
+    with LogLines(stream, every=0).task("loading") as advance:
+        advance(0)
+        advance(2)
+    assert stream.getvalue().splitlines()[1:3] == ["loading: 0 s", "loading: 2, 0 s"]
+
+
+def test_lines_are_not_more_frequent_than_asked_for() -> None:
+    stream = io.StringIO()
+    with LogLines(stream, every=60).task("embedding", total=9) as advance:
+        for _ in range(9):
+            advance(1)
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_silence_says_nothing_and_takes_any_number() -> None:
+    with SILENT.task("embedding", total=1) as advance:
+        advance(5)
