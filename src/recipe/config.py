@@ -234,7 +234,8 @@ def _explain(error: ValidationError, kind: type[Settings]) -> str:
     if first["type"].startswith("union_tag"):
         names.append(context["discriminator"].strip("'"))
     key, message = ".".join(names), first["msg"].removeprefix("Value error, ")
-    message = message.replace("tuple", "list").replace("dictionary", "table")  # TOML's words
+    for python, toml in (("Tuple", "List"), ("tuple", "list"), ("dictionary", "table")):
+        message = message.replace(python, toml)
     if not key:
         return f"{message}."
     if first["type"] == "extra_forbidden":

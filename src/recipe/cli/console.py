@@ -107,7 +107,7 @@ def run(app: typer.Typer) -> int:
     """
     with _noted_interrupts() as pressed:
         try:
-            app()
+            app(prog_name="recipe")
         except SystemExit as stop:
             if stop.code != INTERRUPTED:
                 raise

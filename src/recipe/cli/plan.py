@@ -26,7 +26,7 @@ def plan(
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.7,
-    seed: int = 0,
+    seed: Annotated[int, typer.Option(help="Another seed gives other plans.")] = 0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion.")] = 256,
     batch_size: Annotated[int, typer.Option(min=1, help="Completions sampled at once.")] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

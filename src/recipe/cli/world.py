@@ -37,7 +37,7 @@ def goals(folder: Folder = None) -> None:
 
 
 @app.command("show")
-def show(goal: str, folder: Folder = None) -> None:
+def show(goal: Annotated[str, typer.Argument(help="A goal of `recipe world goals`.")], folder: Folder = None) -> None:
     """Show the task graph of a goal.
 
     Example: recipe world show "brew a pot of tea"

