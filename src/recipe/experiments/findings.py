@@ -17,7 +17,7 @@ def summary(found: Results, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...
     sentences = [_split_sentence(found, split, measure) for split in found.splits()]
     sentences += [_training_sentence(curve) for curve in found.curves]
     sentences += _hand_made_sentence(found)
-    return (*sentences, _cost_sentence(rows))
+    return (*sentences, *_cost_sentence(rows))
 
 
 def caveats(config: ExperimentConfig) -> tuple[str, ...]:
@@ -77,6 +77,6 @@ def _hand_made_sentence(found: Results) -> list[str]:
     return [f"The verifier pays the true continuation {true:.3f}, and no less for: {', '.join(better)}."]
 
 
-def _cost_sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+def _cost_sentence(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     shares = [row["reward_seconds"] / row["step_seconds"] for row in rows if "reward_seconds" in row]
-    return f"The reward took {100 * fmean(shares):.1f}% of the time of a GRPO step." if shares else ""
+    return [f"The reward took {100 * fmean(shares):.1f}% of the time of a GRPO step."] if shares else []

@@ -22,6 +22,7 @@ SMALL_TALK_LINES = 12
 Spoil = Callable[[Example, Example, random.Random], Sequence[str]]
 """From an example and one of another goal to a plan for the first."""
 
+OTHER_GOAL = "continuation of another goal"
 PLANS: Mapping[str, Spoil] = {
     "true continuation": lambda example, _, __: example.continuation,
     "every step said twice": lambda example, _, __: [step for step in example.continuation for _ in range(2)],
@@ -29,7 +30,7 @@ PLANS: Mapping[str, Spoil] = {
     "reversed": lambda example, _, __: example.continuation[::-1],
     "history copied": lambda example, _, __: example.history,
     "history, then the true continuation": lambda example, _, __: (*example.history, *example.continuation),
-    "continuation of another goal": lambda _, other, __: other.continuation,
+    OTHER_GOAL: lambda _, other, __: other.continuation,
 }
 
 
@@ -50,13 +51,15 @@ def reward_hand_made(run_dir: Path, settings: HandMadePlans, progress: Progress)
     examples = read_examples(run_dir / TEST)
     prompts = examples[:: max(1, len(examples) // PROMPTS)][:PROMPTS]
     plans = dict(PLANS) | (_small_talk() if settings.world else {})
+    if len({example.goal for example in examples}) == 1:
+        del plans[OTHER_GOAL]
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
     rng = random.Random(settings.seed)
     written: dict[str, list[Sequence[str]]] = {name: [] for name in plans}
     rewards: dict[str, list[Reward]] = {name: [] for name in plans}
     with progress.task("rewarding hand-made plans", len(prompts)) as advance:
         for example in prompts:
-            other = rng.choice([one for one in examples if one.goal != example.goal])
+            other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
             made = [tuple(spoil(example, other, rng)) for spoil in plans.values()]
             for name, plan, reward in zip(
                 plans, made, verifier.score(example.history, made, example.goal), strict=True

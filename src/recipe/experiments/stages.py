@@ -17,6 +17,7 @@ from recipe.data.benchmarks import read_benchmarks, require_benchmarks
 from recipe.data.cut_points import cut_procedures, limit_videos
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
+from recipe.errors import InputError
 from recipe.experiments.settings import FilesSource, WorldSource
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import Progress
@@ -102,10 +103,13 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [p for p in procedures if p.split == "train" and p.video_id not in held_out]
     cut = cut_procedures(trained, train=4, seed=seed).examples
-    write_examples(run_dir / DOCUMENTS, _some(cut, source.documents))
-    write_examples(run_dir / TRAIN, _some(cut, source.train))
     tested = limit_videos([p for p in procedures if p.split == "test"], source.test, seed)
     tests = cut_procedures(tested, test=1, seed=seed).examples
+    if not cut or not tests:
+        found = f"{len(cut)} examples to train on and {len(tests)} to test on"
+        raise InputError.at(settings.root, f"the benchmarks give {found}", "give benchmarks with both")
+    write_examples(run_dir / DOCUMENTS, _some(cut, source.documents))
+    write_examples(run_dir / TRAIN, _some(cut, source.train))
     write_examples(run_dir / TEST, [replace(example, split=example.source) for example in tests])
 
 
