@@ -99,12 +99,8 @@ def faiss_search(corpus: Corpus) -> Callable[[], object]:
 
 def main() -> None:
     """Print the table and the ratio; write them where --json says."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="1,000 narrations: checks the script, not the speed"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="1,000 narrations: checks the script, not the speed")
     parser.add_argument("--narrations", type=int, default=20_000)
     parser.add_argument("--length", type=int, default=21, help="segments of a narration")
     parser.add_argument("--dimension", type=int, default=384)
@@ -128,9 +124,7 @@ def main() -> None:
         Row("faiss IndexFlatIP: top 25 segments a step", *summary(times["faiss"]), 2 * size),
     ]
     ratio = rows[1].median_ms / rows[0].median_ms
-    report(
-        rows, f"{narrations:,} narrations x {options.length}, d={options.dimension}, {options.steps} steps"
-    )
+    report(rows, f"{narrations:,} narrations x {options.length}, d={options.dimension}, {options.steps} steps")
     print(f"faiss / recipe: {ratio:.1f}; largest error against float64: {error:.1e}")
     if options.json:
         setting = vars(options) | {"narrations": narrations, "json": None, "threads": THREADS, "k": K}
