@@ -1,8 +1,14 @@
 """Fixtures that every room's tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
+
+# Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
+# on their number, and nothing may reach for a hub.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
 SHARED = Path(__file__).parents[2] / "shared"
 

@@ -2,15 +2,10 @@
 corpus.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-# Set before torch is loaded: threads of several test runs would fight, and nothing may reach for a hub.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
 from recipe.config import BaseModelConfig
 from recipe.data.examples import write_examples
