@@ -25,7 +25,7 @@ from recipe.text import planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.quiet import quiet
+from recipe.training.quiet import Unreported, quiet
 from recipe.training.rollouts import RewardFunction
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
@@ -54,14 +54,8 @@ _FIELDS = {
 }
 
 
-class QuietGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer without its report to the hub and its model cards."""
-
-    def _send_telemetry(self) -> None:
-        return
-
-    def create_model_card(self, *_: object, **__: object) -> None:
-        return
+class QuietGRPOTrainer(Unreported, GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, silent."""
 
 
 def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) -> Path:

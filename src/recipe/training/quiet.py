@@ -32,3 +32,13 @@ def quiet() -> Iterator[None]:
         datasets.enable_progress_bars()
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+class Unreported:
+    """Mixed into a TRL trainer, keeps it from reporting to the hub and from writing model cards."""
+
+    def _send_telemetry(self) -> None:
+        return
+
+    def create_model_card(self, *_: object, **__: object) -> None:
+        return

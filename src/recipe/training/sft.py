@@ -18,7 +18,7 @@ from recipe.text import format_plan, planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.quiet import quiet
+from recipe.training.quiet import Unreported, quiet
 from recipe.training.runs import Run, open_run
 from recipe.types import Example
 
@@ -31,14 +31,8 @@ _FIELDS = {
 }
 
 
-class QuietSFTTrainer(SFTTrainer):  # type: ignore[misc]
-    """TRL's trainer without its report to the hub and its model cards."""
-
-    def _send_telemetry(self) -> None:
-        return
-
-    def create_model_card(self, *_: object, **__: object) -> None:
-        return
+class QuietSFTTrainer(Unreported, SFTTrainer):  # type: ignore[misc]
+    """TRL's trainer, silent."""
 
 
 def train_sft(config: SFTConfig, progress: Progress = SILENT) -> Path:
