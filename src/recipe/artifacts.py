@@ -25,7 +25,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _partial(target)
-    _remove(partial)
+    remove(partial)
     try:
         with _named(target):
             yield partial
@@ -35,7 +35,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
             partial.replace(target)
             _sync_entry(target.parent)
     finally:
-        _remove(partial)
+        remove(partial)
 
 
 @contextmanager
@@ -219,7 +219,8 @@ def _sync_entry(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all that is in it, if it is there."""
     if path.is_dir():
         shutil.rmtree(path)
     else:

@@ -7,7 +7,6 @@ skipped; one that was interrupted goes on from what it left; one whose settings 
 import multiprocessing
 import os
 import queue
-import shutil
 import signal
 import threading
 import time
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from recipe.artifacts import fingerprint, locked, read_json, write_json
+from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
 from recipe.errors import ComputeError, InputError
 from recipe.progress import Advance, Progress
 
@@ -222,7 +221,7 @@ def _work(run_dir: Path, stage: Stage, mark: str) -> None:
     record = run_dir / RECORDS / f"{stage.name}.json"
     if not record.exists() or read_json(record)["fingerprint"] != mark:
         for output in stage.outputs:
-            _remove(run_dir / output)
+            remove(run_dir / output)
     write_json(record, {"fingerprint": mark, "done": False})
     began = time.monotonic()
     assert _events is not None
@@ -248,13 +247,6 @@ def _is_done(run_dir: Path, stage: Stage, mark: str) -> bool:
         return False
     state = read_json(record)
     return bool(state["done"]) and state["fingerprint"] == mark
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 _ENVIRONMENT = {

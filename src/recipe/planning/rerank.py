@@ -2,21 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from recipe.errors import InputError
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
+from recipe.reward.adapters import Scorer
 from recipe.types import Example, Malformed, Plan, Reward
-
-
-class Scorer(Protocol):
-    """What rewards continuations of a history, such as the verifier."""
-
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> Sequence[Reward]:
-        """One reward for each continuation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
