@@ -113,7 +113,7 @@ def test_absent_numba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(importlib, "import_module", absent)
     blocks = [block(np.random.default_rng(0), [1], 4)]
-    with pytest.raises(MissingExtra, match=r"corpus search needs .*recipe-planner\[cpu\]"):
+    with pytest.raises(MissingExtra, match=r"the corpus index needs .*recipe-planner\[cpu\]"):
         coverage_scores(blocks, np.ones((1, 4), np.float32))
 
 

@@ -292,12 +292,12 @@ def test_folders_without_a_corpus_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=r"no corpus here \(manifest\.json is missing\)"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 99}')
-    with pytest.raises(CorpusError, match="of format 99 where this version of recipe reads 1; install"):
+    with pytest.raises(CorpusError, match="of format 99 where this version of recipe reads 2; install"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(CorpusError, match="the file is damaged \\(not a JSON object\\)"):
         Corpus.open(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"format": 1}')
+    (tmp_path / "manifest.json").write_text('{"format": 2}')
     with pytest.raises(CorpusError, match="'encoder' is missing"):
         Corpus.open(tmp_path)
 

@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 from recipe.artifacts import atomic_path, file_sha256, fingerprint, locked, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.encoders import Encoder, differences, open_encoder
+from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
+    BOUNDS,
+    CODES,
     EMBEDDINGS,
     FILES,
     FORMAT,
     MANIFEST,
+    OFFSETS,
     PLAN,
     SHARDS,
     FileRecord,
@@ -138,15 +142,19 @@ def _kept(folder: Path, batch: list[Narration]) -> bool:
 def _write_shard(folder: Path, batch: list[Narration], encoder: Encoder, progress: Progress) -> None:
     with atomic_path(folder) as partial:
         partial.mkdir(parents=True)
-        _save(partial / EMBEDDINGS, _embed(batch, encoder, progress))
+        embeddings = _embed(batch, encoder, progress)
+        offsets = np.cumsum([0, *(len(narration.segments) for narration in batch)], dtype=np.int64)
+        codes, bounds = kernels("quantise").quantise(embeddings, offsets)
+        for name, array in ((EMBEDDINGS, embeddings), (CODES, codes), (BOUNDS, bounds), (OFFSETS, offsets)):
+            _save(partial / name, array)
         write_narrations(partial, batch)
 
 
-def _save(path: Path, vectors: NDArray[np.float16]) -> None:
+def _save(path: Path, array: NDArray[np.generic]) -> None:
     """The bytes of `np.save`, which hides a full disk behind counts of what it wrote."""
     with path.open("wb") as stream:
-        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(vectors))
-        stream.write(vectors.data)
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+        stream.write(array.data)
 
 
 def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDArray[np.float16]:

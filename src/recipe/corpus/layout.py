@@ -3,6 +3,9 @@
     manifest.json                     written last: encoder, counts, checksums, corpus id
     build.json                        the same settings while a build is under way
     shards/00000/embeddings.npy       float16 [segments, d], unit norm, segments in narration order
+    shards/00000/codes.npy            int8 [segments, D], the same rotated and quantised, D = d up to a multiple of 64
+    shards/00000/bounds.npy           float32 [narrations, 3]: scale of the codes, largest residual, largest norm
+    shards/00000/offsets.npy          int64 [narrations + 1], first segment of each narration
     shards/00000/narrations.parquet   video_id, title, source, first segment, count
     shards/00000/segments.parquet     narration, start, end, text; times null where the source has none
 
@@ -22,10 +25,11 @@ from recipe.corpus.encoders import EncoderIdentity
 from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, PLAN, SHARDS = "manifest.json", "build.json", "shards"
 EMBEDDINGS, NARRATIONS, SEGMENTS = "embeddings.npy", "narrations.parquet", "segments.parquet"
-FILES = (EMBEDDINGS, NARRATIONS, SEGMENTS)
+CODES, BOUNDS, OFFSETS = "codes.npy", "bounds.npy", "offsets.npy"
+FILES = (EMBEDDINGS, CODES, BOUNDS, OFFSETS, NARRATIONS, SEGMENTS)
 
 _NARRATION_COLUMNS = pa.schema(
     [
@@ -151,9 +155,3 @@ def _unusable(path: Path, problem: str) -> CorpusError:
     return CorpusError(
         f"{path}: the file is damaged ({problem}); copy the corpus again, or delete its folder and build it again."
     )
-
-
-def read_counts(folder: Path) -> list[int]:
-    """Number of segments of each narration of a shard. Raises pyarrow's errors for damaged files."""
-    counts: list[int] = pq.read_table(folder / NARRATIONS, columns=["segments"]).column("segments").to_pylist()
-    return counts

@@ -1,16 +1,15 @@
 """Stage 1: the narrations of the highest A_mono, exactly, over a whole corpus."""
 
-import importlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.errors import MissingExtra
+from recipe.corpus.kernels import kernels
 from recipe.types import Hit
 
 _CHUNK_BYTES = 4 << 20
@@ -32,7 +31,7 @@ def coverage_scores(
     A narration's score depends on its own rows only, whatever the threads and blocks, so that equal
     narrations tie exactly. Raises MissingExtra where Numba is not installed.
     """
-    kernel = _kernel()
+    kernel = kernels("scan")
     steps = len(queries)
     padded = np.zeros((-(-steps // kernel.STEPS) * kernel.STEPS, queries.shape[1]), dtype=np.float32)
     padded[:steps] = queries
@@ -75,12 +74,3 @@ def _chunks(block: Block) -> list[tuple[int, int]]:
 def _cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _kernel() -> Any:
-    try:
-        return importlib.import_module("recipe.corpus.scan")
-    except ModuleNotFoundError as error:
-        if error.name in ("numba", "llvmlite"):
-            raise MissingExtra("corpus search", "cpu") from None
-        raise

@@ -15,12 +15,12 @@ from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_e
 from recipe.corpus.layout import (
     EMBEDDINGS,
     MANIFEST,
+    OFFSETS,
     PLAN,
     SHARDS,
     Manifest,
     ShardRecord,
     damaged,
-    read_counts,
     read_manifest,
     read_narrations,
 )
@@ -171,12 +171,12 @@ def _open_shard(folder: Path, shard: ShardRecord, dimension: int) -> Block:
             raise damaged(here, f"{name} {problem}")
     try:
         embeddings = np.load(here / EMBEDDINGS, mmap_mode="r")
-        counts = read_counts(here)
+        offsets = np.load(here / OFFSETS)
     except (OSError, ValueError) as error:
         raise damaged(here, error) from None
-    if embeddings.shape != (sum(counts), dimension) or embeddings.dtype != np.float16:
+    if embeddings.shape != (offsets[-1], dimension) or embeddings.dtype != np.float16:
         raise damaged(here, f"{EMBEDDINGS} holds {embeddings.dtype} {embeddings.shape}")
-    return Block(embeddings, np.cumsum([0, *counts], dtype=np.int64))
+    return Block(embeddings, offsets)
 
 
 def _read_texts(shard: Path) -> list[Narration]:
