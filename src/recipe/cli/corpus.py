@@ -52,24 +52,19 @@ def build(
     """
     from recipe.config import CorpusConfig, EncoderConfig
     from recipe.corpus.build import build_corpus
+    from recipe.corpus.inputs import Origin
     from recipe.corpus.store import Corpus
     from recipe.data.narrations import read_narrations
 
     settings = EncoderConfig(
         name=encoder, revision=revision, task=task, dimension=dimension, dtype=dtype, batch_size=batch_size
     )
-    # A first pass reads all lines, so that a bad one shows before hours of encoding and not after them.
-    segments = 0
-    with progress().task("checking narrations") as advance:
-        for narration in read_narrations(narrations, duplicates):
-            segments += len(narration.segments)
-            advance(1)
     build_corpus(
         read_narrations(narrations, duplicates),
         output,
         CorpusConfig(encoder=settings, shard_size=shard_size),
         progress(),
-        total=segments,
+        origin=Origin(tuple(narrations), {"duplicates": duplicates}),
     )
     _show_summary(Corpus.open(output), as_json)
 

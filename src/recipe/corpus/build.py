@@ -1,40 +1,49 @@
-"""Narrations to a corpus on disk, shard by shard; a killed build goes on at its first missing shard."""
+"""Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last.
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import islice
+A build that is stopped at any moment goes on where it was, and ends byte for byte as one that was not.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recipe.artifacts import atomic_path, file_sha256, fingerprint, locked, write_json
+from recipe.artifacts import JsonObject, fingerprint, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.encoders import Encoder, differences, open_encoder
+from recipe.corpus.engines import Engine, Work, encode_staged
+from recipe.corpus.inputs import InputRecord, Origin, note_inputs, stamps, unchanged
 from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
-    BOUNDS,
-    CODES,
     EMBEDDINGS,
-    FILES,
     FORMAT,
+    INPUTS,
     MANIFEST,
-    OFFSETS,
     PLAN,
     SHARDS,
-    FileRecord,
+    STAGED,
+    STAGING,
     Manifest,
     Plan,
     ShardRecord,
-    damaged,
+    file_records,
     read_manifest,
-    read_narrations,
+    require_files,
     shard_name,
-    write_narrations,
 )
-from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.progress import SILENT, Advance, Progress
+from recipe.corpus.shards import encode_shard as encode_shard
+from recipe.corpus.shards import recorded_files
+from recipe.corpus.staging import present, restage, stage
+from recipe.errors import CorpusError
+from recipe.progress import SILENT, Progress
 from recipe.types import Narration
+
+
+class _Staged(NamedTuple):
+    """All shards of a build, and what reading the input kept and dropped."""
+
+    shards: list[ShardRecord]
+    read: JsonObject | None
 
 
 def build_corpus(
@@ -44,54 +53,56 @@ def build_corpus(
     progress: Progress = SILENT,
     *,
     encoder: Encoder | None = None,
-    total: int | None = None,
+    origin: Origin | None = None,
+    engine: Engine = "local",
+    devices: Sequence[str] = (),
 ) -> Path:
     """Write the corpus of `narrations` to the folder `output`, and return it.
 
-    Shards that a former run of the same build has finished are compared with the narrations and kept: the
-    result is byte for byte that of an uninterrupted build. `encoder` stands in for the one that `config`
-    names; `total` is the number of segments, where the progress should know it.
+    What a former run of the same build has finished is kept: the result is byte for byte that of an uninterrupted
+    build, on every engine. `encoder` stands in for the one that `config` names. With `origin`, the files that the
+    narrations come from, nothing is read again while these are unchanged; without, narrations that were staged
+    before are compared with those given.
 
-    Raises CorpusError where the folder holds another build (other narrations, encoder or shard size),
-    InputError where another process is at work in it, where there are no narrations or one has no segments,
-    and ComputeError where the encoder gives no finite vector.
+    Raises CorpusError where the folder holds another build (other narrations, encoder or settings), InputError
+    where another process is at work in it or the narrations are none or unusable, and what the engine raises.
     """
+    if encoder is None and origin is not None and _is_current(output, config, origin):
+        return output
+    kernels("quantise")  # what is missing shows now and not after the first shard
     encoder = encoder or open_encoder(config.encoder)
-    plan = Plan(format=FORMAT, encoder=encoder.identity, shard_size=config.shard_size)
+    plan = Plan(
+        format=FORMAT,
+        encoder=encoder.identity,
+        shard_size=config.shard_size,
+        reading=None if origin is None else origin.reading,
+        exclusions=None if origin is None else origin.exclusions,
+    )
     with locked(output):
         _bind(output, plan)
-        shards = []
-        with progress.task("encoding segments", total) as advance:
-            for index, batch in enumerate(_batches(narrations, config.shard_size)):
-                folder = output / SHARDS / shard_name(index)
-                within = _Within(advance)
-                if not _kept(folder, batch):
-                    _write_shard(folder, batch, encoder, within)
-                shards.append(_record(folder, batch))
-                within.complete(shards[-1]["segments"])
-        if not shards:
-            raise InputError("there are no narrations to build a corpus from; give at least one.")
-        _finish(output, plan, shards)
+        staged = _stage(narrations, output, config, origin, progress)
+        missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
+        if missing:
+            if not (output / PLAN).exists():
+                write_json(output / PLAN, plan)
+            left = sum(staged.shards[index]["segments"] for index in missing)
+            with progress.task("encoding segments", left) as advance:
+                encode_staged(Work(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
+        _conclude(output, plan, staged)
     return output
 
 
-class _Within:
-    """Progress inside a larger task: what the encoder reports moves the one bar of the build."""
-
-    def __init__(self, advance: Advance) -> None:
-        self._advance, self._done = advance, 0
-
-    @contextmanager
-    def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
-        yield self._count
-
-    def complete(self, total: int) -> None:
-        """Report what is left of `total` units: recurring texts and finished shards are not encoded."""
-        self._advance(total - self._done)
-
-    def _count(self, n: int) -> None:
-        self._done += n
-        self._advance(n)
+def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
+    """True where the folder holds the finished corpus of these settings and files: nothing is loaded to tell."""
+    if not all((output / name).is_file() for name in (MANIFEST, INPUTS)) or (output / PLAN).exists():
+        return False
+    manifest, inputs = read_manifest(output / MANIFEST), read_json(output / INPUTS)
+    asked = (config.shard_size, origin.reading, origin.exclusions)
+    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != asked:
+        return False
+    if inputs != _noted(config, unchanged(inputs["files"], origin.files)):
+        return False
+    return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
 
 
 def _bind(output: Path, plan: Plan) -> None:
@@ -103,94 +114,82 @@ def _bind(output: Path, plan: Plan) -> None:
         write_json(output / PLAN, plan)
         return
     recorded = read_manifest(begun)
-    changed = differences(recorded["encoder"], plan["encoder"]) or differences(recorded, plan)
-    if changed:
+    nested = [(recorded[part], plan[part]) for part in ("encoder", "reading", "exclusions")]
+    both = [differences(before, now) for before, now in nested if before is not None and now is not None]
+    if changed := ", ".join(filter(None, both)) or differences(recorded, plan):
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
 
 
-def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:
-    stream = iter(narrations)
-    while batch := list(islice(stream, size)):
-        for narration in batch:
-            if not narration.segments:
-                raise InputError(f"narration {narration.video_id!r} has no segments; leave it out.")
-        yield batch
+def _stage(
+    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
+) -> _Staged:
+    """All shards of the build, each of them finished or staged."""
+    known = _known(output)
+    if known is None:
+        return _stage_first(narrations, output, config, origin, progress)
+    whole = all(present(output, index) for index in range(len(known.shards)))
+    if origin is None:
+        restage(narrations, output, config.shard_size, known.shards, progress)
+        return known
+    files = unchanged(read_json(output / INPUTS)["files"], origin.files)
+    if files is None or not whole:
+        before = stamps(origin.files)
+        restage(narrations, output, config.shard_size, known.shards, progress)
+        files = note_inputs(origin.files, before)
+    write_json(output / INPUTS, _noted(config, files))
+    return known
 
 
-def _kept(folder: Path, batch: list[Narration]) -> bool:
-    """True where the shard is there and holds exactly these narrations."""
-    if not folder.is_dir():
-        return False
-    if absent := [name for name in FILES if not (folder / name).is_file()]:
-        raise damaged(folder, f"{absent[0]} is missing")
+def _known(output: Path) -> _Staged | None:
+    """What a former run has staged; None where it was stopped before it had staged all."""
+    for path in (output / STAGED, output / MANIFEST):
+        if path.is_file():
+            values = read_json(path)
+            return _Staged(values["shards"], values["read"])
+    return None
+
+
+def _stage_first(
+    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
+) -> _Staged:
+    """Stage the whole input; input that cannot be used leaves nothing behind."""
+    remove(output / SHARDS)
+    before = [] if origin is None else stamps(origin.files)
     try:
-        same = list(read_narrations(folder)) == batch
-        rows = len(np.load(folder / EMBEDDINGS, mmap_mode="r"))
-    except (OSError, ValueError) as error:
-        raise damaged(folder, error) from None
-    if not same or rows != sum(len(narration.segments) for narration in batch):
-        raise CorpusError(
-            f"{folder}: the shard holds other narrations than the input; "
-            "the input has changed since this build began: choose another folder or delete this one."
-        )
-    return True
+        shards = stage(narrations, output, config.shard_size, progress)
+        if origin is not None:
+            write_json(output / INPUTS, _noted(config, note_inputs(origin.files, before)))
+        staged = _Staged(shards, None if origin is None else origin.report())
+        write_json(output / STAGED, staged._asdict())
+    except BaseException:
+        for name in (STAGING, INPUTS, PLAN):
+            remove(output / name)
+        with suppress(OSError):  # another's hidden file
+            output.rmdir()
+        raise
+    return staged
 
 
-def _write_shard(folder: Path, batch: list[Narration], encoder: Encoder, progress: Progress) -> None:
-    with atomic_path(folder) as partial:
-        partial.mkdir(parents=True)
-        embeddings = _embed(batch, encoder, progress)
-        offsets = np.cumsum([0, *(len(narration.segments) for narration in batch)], dtype=np.int64)
-        codes, bounds = kernels("quantise").quantise(embeddings, offsets)
-        for name, array in ((EMBEDDINGS, embeddings), (CODES, codes), (BOUNDS, bounds), (OFFSETS, offsets)):
-            _save(partial / name, array)
-        write_narrations(partial, batch)
+def _noted(config: CorpusConfig, files: list[InputRecord] | None) -> JsonObject:
+    """What lies beside the manifest: the input, and the encoder as it was asked for."""
+    return {"encoder": config.encoder.model_dump(exclude={"batch_size", "device"}), "files": files}
 
 
-def _save(path: Path, array: NDArray[np.generic]) -> None:
-    """The bytes of `np.save`, which hides a full disk behind counts of what it wrote."""
-    with path.open("wb") as stream:
-        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
-        stream.write(array.data)
+def _finished(output: Path, index: int) -> Path:
+    return output / SHARDS / shard_name(index)
 
 
-def _embed(batch: list[Narration], encoder: Encoder, progress: Progress) -> NDArray[np.float16]:
-    """Float16 [segments, d]; each distinct text is encoded once.
-
-    A shard's vectors depend on its own narrations only, or a resumed build could differ in its last bits.
-    """
-    rows: dict[str, int] = {}
-    index = [rows.setdefault(segment.text, len(rows)) for narration in batch for segment in narration.segments]
-    vectors = encoder.encode(list(rows), progress)
-    if not np.isfinite(vectors).all():
-        raise ComputeError("the encoder gave a vector that is not finite; no shard was written.")
-    return vectors.astype(np.float16)[index]
-
-
-def _record(folder: Path, batch: list[Narration]) -> ShardRecord:
-    return ShardRecord(
-        name=folder.name,
-        narrations=len(batch),
-        segments=sum(len(narration.segments) for narration in batch),
-        timed=sum(narration.segments[0].start is not None for narration in batch),
-        files={
-            name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in FILES
-        },
-    )
-
-
-def _finish(output: Path, plan: Plan, shards: list[ShardRecord]) -> None:
-    surplus = output / SHARDS / shard_name(len(shards))
-    if surplus.exists():
-        raise CorpusError(
-            f"{surplus}: the input ends before this shard; "
-            "the input has changed since this build began: choose another folder or delete this one."
-        )
+def _conclude(output: Path, plan: Plan, staged: _Staged) -> None:
+    """Write the manifest, if there is anything new, and remove what only a build under way needs."""
+    shards = [_whole(output, index, record) for index, record in enumerate(staged.shards)]
+    if not (output / PLAN).exists():
+        return
     manifest = Manifest(
         **plan,
+        read=staged.read,
         narrations=sum(shard["narrations"] for shard in shards),
         timed=sum(shard["timed"] for shard in shards),
         segments=sum(shard["segments"] for shard in shards),
@@ -198,4 +197,13 @@ def _finish(output: Path, plan: Plan, shards: list[ShardRecord]) -> None:
         id=fingerprint([plan, shards]),
     )
     write_json(output / MANIFEST, manifest)
-    (output / PLAN).unlink(missing_ok=True)
+    for name in (STAGED, STAGING, PLAN):
+        remove(output / name)
+
+
+def _whole(output: Path, index: int, record: ShardRecord) -> ShardRecord:
+    """The record of a finished shard, its files compared in size. Raises CorpusError."""
+    files = recorded_files(output, index) or (record["files"] if EMBEDDINGS in record["files"] else None)
+    shard: ShardRecord = {**record, "files": files or file_records(_finished(output, index))}
+    require_files(_finished(output, index), shard)
+    return shard

@@ -1,13 +1,20 @@
 """The corpus folder: names, columns and manifest that the builder writes and the store reads.
 
     manifest.json                     written last: encoder, counts, checksums, corpus id
-    build.json                        the same settings while a build is under way
+    inputs.json                       the files that were read: a rebuild need not read them again
     shards/00000/embeddings.npy       float16 [segments, d], unit norm, segments in narration order
     shards/00000/codes.npy            int8 [segments, D], the same rotated and quantised, D = d up to a multiple of 64
     shards/00000/bounds.npy           float32 [narrations, 3]: scale of the codes, largest residual, largest norm
     shards/00000/offsets.npy          int64 [narrations + 1], first segment of each narration
     shards/00000/narrations.parquet   video_id, title, source, first segment, count
     shards/00000/segments.parquet     narration, start, end, text; times null where the source has none
+
+While a build is under way there are also
+
+    build.json                        the settings that the build is bound to
+    staged.json                       written when all narrations are staged: counts and checksums of every shard
+    staging/00000/                    a shard before its texts are encoded: offsets and both tables
+    staging/00000/shard.json          its record for the manifest, written just before it appears in shards/
 
 Row numbers count from 0 within a shard, so that each shard can be read alone.
 """
@@ -17,19 +24,24 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from recipe.artifacts import read_json
+from recipe.artifacts import file_sha256, read_json
 from recipe.corpus.encoders import EncoderIdentity
 from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
 FORMAT = 2
-MANIFEST, PLAN, SHARDS = "manifest.json", "build.json", "shards"
+MANIFEST, INPUTS, SHARDS = "manifest.json", "inputs.json", "shards"
+PLAN, STAGED, STAGING, RECORD = "build.json", "staged.json", "staging", "shard.json"
 EMBEDDINGS, NARRATIONS, SEGMENTS = "embeddings.npy", "narrations.parquet", "segments.parquet"
 CODES, BOUNDS, OFFSETS = "codes.npy", "bounds.npy", "offsets.npy"
-FILES = (EMBEDDINGS, CODES, BOUNDS, OFFSETS, NARRATIONS, SEGMENTS)
+TABLES = (OFFSETS, NARRATIONS, SEGMENTS)
+"""What a shard holds before its texts are encoded."""
+FILES = (EMBEDDINGS, CODES, BOUNDS, *TABLES)
 
 _NARRATION_COLUMNS = pa.schema(
     [
@@ -56,6 +68,10 @@ class Plan(TypedDict):
     format: int
     encoder: EncoderIdentity
     shard_size: int
+    reading: dict[str, Any] | None
+    """How the input was read, as settings; None where narrations were handed over in Python."""
+    exclusions: dict[str, Any] | None
+    """What identifies the videos and texts that were kept out; None where nothing was."""
 
 
 class FileRecord(TypedDict):
@@ -66,9 +82,10 @@ class FileRecord(TypedDict):
 
 
 class ShardRecord(TypedDict):
-    """One shard in the manifest."""
+    """One shard in the manifest; `content` is a hash over what its narrations say."""
 
     name: str
+    content: str
     narrations: int
     timed: int
     segments: int
@@ -77,6 +94,9 @@ class ShardRecord(TypedDict):
 
 class Manifest(Plan):
     """The whole corpus in figures; `id` is a hash over everything that defines it."""
+
+    read: dict[str, Any] | None
+    """What reading the input kept and dropped; None where narrations were handed over in Python."""
 
     narrations: int
     timed: int
@@ -90,25 +110,48 @@ def shard_name(index: int) -> str:
     return f"{index:05d}"
 
 
-def write_narrations(folder: Path, narrations: Sequence[Narration]) -> None:
-    """Write a shard's two tables; the same narrations give the same bytes."""
+def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
+    """Write a shard's offsets and two tables; the same narrations give the same bytes. Raises InputError."""
     counts = [len(narration.segments) for narration in narrations]
+    offsets = [0, *accumulate(counts)]
     table = {
         "video_id": [narration.video_id for narration in narrations],
         "title": [narration.title for narration in narrations],
         "source": [narration.source for narration in narrations],
-        "first_segment": [0, *accumulate(counts[:-1])],
+        "first_segment": offsets[:-1],
         "segments": counts,
     }
-    segments = [(row, segment) for row, narration in enumerate(narrations) for segment in narration.segments]
+    segments = [segment for narration in narrations for segment in narration.segments]
     rows = {
-        "narration": [row for row, _ in segments],
-        "start": [segment.start for _, segment in segments],
-        "end": [segment.end for _, segment in segments],
-        "text": [segment.text for _, segment in segments],
+        "narration": np.repeat(np.arange(len(counts)), counts),
+        "start": [segment.start for segment in segments],
+        "end": [segment.end for segment in segments],
+        "text": [segment.text for segment in segments],
     }
+    write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
     pq.write_table(pa.table(table, schema=_NARRATION_COLUMNS), folder / NARRATIONS, compression="zstd")
     pq.write_table(pa.table(rows, schema=_SEGMENT_COLUMNS), folder / SEGMENTS, compression="zstd")
+
+
+def write_array(path: Path, array: NDArray[np.generic]) -> None:
+    """The bytes of `np.save`, which hides a full disk behind counts of what it wrote."""
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+        stream.write(array.data)
+
+
+def file_records(folder: Path, names: Sequence[str] = FILES) -> dict[str, FileRecord]:
+    """Sizes and checksums of a shard's files as they lie on disk."""
+    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=file_sha256(folder / name)) for name in names}
+
+
+def require_files(folder: Path, shard: ShardRecord) -> None:
+    """Find a shard's files in their sizes, which is quick. Raises CorpusError."""
+    for name, record in shard["files"].items():
+        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if size != record["bytes"]:
+            problem = "is missing" if size is None else f"has {size} bytes, not {record['bytes']}"
+            raise damaged(folder, f"{name} {problem}")
 
 
 def read_narrations(folder: Path) -> Iterator[Narration]:

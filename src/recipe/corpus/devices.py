@@ -1,0 +1,117 @@
+"""Several devices of one machine: a process for each, which asks for one shard after another."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.corpus.engines import Work
+from recipe.corpus.layout import shard_name
+from recipe.corpus.shards import encode_shards
+from recipe.errors import ComputeError, RecipeError
+from recipe.progress import Advance
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process, how to talk to it, and the shard that it has asked for last."""
+
+    device: str
+    process: BaseProcess
+    connection: Connection
+    shard: int | None = None
+
+
+def encode_on_devices(work: Work, advance: Advance) -> None:
+    """Encode the shards, each whole on one of the devices; `advance` counts segments.
+
+    Raises what a process raises first, and ComputeError where one dies; shards that are finished are kept.
+    """
+    waiting = iter(work.shards)
+    workers = [_start(work, device) for device in work.devices[: len(work.shards)]]
+    try:
+        busy = {worker.connection: worker for worker in workers}
+        while busy:
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                if not _listen(worker, waiting, advance):
+                    del busy[worker.connection]
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
+            worker.connection.close()
+
+
+def _start(work: Work, device: str) -> _Worker:
+    context = get_context("spawn")  # a CUDA context does not survive a fork
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(work.output, _placed(work.settings, device), theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return _Worker(device, process, ours)
+
+
+def _placed(settings: EncoderConfig, device: str) -> EncoderConfig:
+    """The settings on that device; the hash encoder computes wherever its process does."""
+    return settings if settings.name.startswith("hash:") else settings.model_copy(update={"device": device})
+
+
+def _listen(worker: _Worker, waiting: Iterator[int], advance: Advance) -> bool:
+    """Act on one message: segments done, a wish for a shard (None), or an error. False when the process is done."""
+    try:
+        message = worker.connection.recv()
+        if message is None:
+            worker.shard = next(waiting, None)
+            worker.connection.send(worker.shard)
+    except (EOFError, ConnectionError):
+        worker.process.join()
+        if worker.process.exitcode:
+            raise _died(worker) from None
+        return False
+    if isinstance(message, Exception):
+        raise message
+    advance(message or 0)
+    return True
+
+
+def _died(worker: _Worker) -> ComputeError:
+    code = worker.process.exitcode or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    at = "" if worker.shard is None else f" at shard {shard_name(worker.shard)}"
+    return ComputeError(
+        f"the process on device {worker.device} {how}{at}; finished shards are kept: "
+        "run the same command again, with a smaller batch size where memory ran out."
+    )
+
+
+def _serve(output: Path, settings: EncoderConfig, connection: Connection) -> None:
+    """The life of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        encode_shards(output, _asked_for(connection), open_encoder(settings), connection.send)
+    except (RecipeError, OSError) as error:
+        connection.send(error)
+
+
+def _asked_for(connection: Connection) -> Iterator[int]:
+    connection.send(None)
+    while (shard := connection.recv()) is not None:
+        yield shard
+        connection.send(None)
+
+
+def _end_with_parent() -> None:
+    """End at once when the first process is killed: the next build may already be at work in the folder."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

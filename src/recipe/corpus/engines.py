@@ -1,0 +1,60 @@
+"""Who encodes the shards of a build: this process, a process for each device, or a Ray cluster."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import Encoder
+from recipe.corpus.shards import encode_shards
+from recipe.errors import ConfigError, MissingExtra
+from recipe.progress import Advance
+
+Engine = Literal["local", "ray"]
+
+
+class Work(NamedTuple):
+    """Staged shards to encode, and with what."""
+
+    output: Path
+    shards: Sequence[int]
+    settings: EncoderConfig
+    encoder: Encoder
+    """The encoder that `settings` name, open in this process."""
+    devices: tuple[str, ...] = ()
+    """Devices of this machine that share the work; none: the encoder's own."""
+
+
+def encode_staged(work: Work, engine: Engine, advance: Advance) -> None:
+    """Encode the shards on the engine of that name; `advance` counts segments.
+
+    Raises what `encode_shard` raises, ComputeError where a worker dies, ConfigError for devices that the engine
+    does not take, and MissingExtra.
+    """
+    if work.devices and engine != "local":
+        raise ConfigError(f"engine {engine!r} chooses its devices itself; leave them out.")
+    ENGINES[engine](work, advance)
+
+
+def _local(work: Work, advance: Advance) -> None:
+    if work.devices:
+        importlib.import_module("recipe.corpus.devices").encode_on_devices(work, advance)
+    else:
+        encode_shards(work.output, work.shards, work.encoder, advance)
+
+
+def _ray(work: Work, advance: Advance) -> None:
+    _cluster_build().encode_shards(work.output, work.shards, work.settings, advance)
+
+
+def _cluster_build() -> Any:
+    try:
+        return importlib.import_module("recipe.corpus.cluster_build")
+    except ModuleNotFoundError as error:
+        if error.name == "ray":
+            raise MissingExtra("the build on a Ray cluster", "cluster") from None
+        raise
+
+
+ENGINES: dict[Engine, Callable[[Work, Advance], None]] = {"local": _local, "ray": _ray}
