@@ -28,11 +28,15 @@ class EncoderConfig(Settings):
     revision: str | None = None
     """The model's pinned revision on its hub."""
     task: str | None = None
-    """The model's own task or prompt name, for example `text-matching`."""
+    """The model's own task, prompt or adapter folder; Jina v3 is asked for `text-matching` where none is given."""
     dimension: Positive | None = None
     """Truncate vectors to this many dimensions (Matryoshka models)."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format that the encoder computes in."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32."""
+    device: str | None = None
+    """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model; taken only with a revision that is a commit, or a model folder."""
     batch_size: Positive = 64
     """Texts encoded at once."""
 

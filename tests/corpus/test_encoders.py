@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import HashEncoder, open_encoder
+from recipe.corpus.encoders import EncoderIdentity, HashEncoder, open_encoder, recorded_settings
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, EncoderMismatch, MissingExtra, RecipeError
 from recipe.types import Narration, Segment
@@ -58,11 +58,30 @@ def test_hash_of_no_texts_is_an_empty_matrix() -> None:
         EncoderConfig(name="hash:8", revision="main"),
         EncoderConfig(name="hash:8", task="query"),
         EncoderConfig(name="hash:8", dtype="bfloat16"),
+        EncoderConfig(name="hash:8", device="cpu"),
     ],
 )
 def test_settings_that_the_hash_encoder_lacks_are_refused(config: EncoderConfig) -> None:
     with pytest.raises(ConfigError, match="encoder 'hash"):
         open_encoder(config)
+
+
+def test_settings_left_open_are_as_recorded() -> None:
+    recorded = open_encoder(EncoderConfig(name="hash:8", dtype="auto")).identity
+    assert recorded["dtype"] == "float32"
+    assert recorded_settings(recorded) == EncoderConfig(name="hash:8")
+    model: EncoderIdentity = {
+        "name": "some/model",
+        "revision": "abc",
+        "task": "query",
+        "dtype": "bfloat16",
+        "dimension": 64,
+        "weights": None,
+    }
+    opened = EncoderConfig(name="some/model", revision="abc", task="query", dtype="bfloat16", dimension=64)
+    assert recorded_settings(model) == opened
+    asked = EncoderConfig(name="moved", dtype="float32", dimension=32, device="cpu", batch_size=2)
+    assert recorded_settings(model, asked) == asked.model_copy(update={"revision": "abc", "task": "query"})
 
 
 def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +129,7 @@ class TestMiniLM:
         ("settings", "message"),
         [
             ({"dimension": 999}, "has 384 dimensions"),
-            ({"task": "retrieval"}, "has no task or prompt 'retrieval'"),
+            ({"task": "retrieval"}, "has no task, adapter folder or prompt 'retrieval'"),
             ({"revision": "abc"}, "has no revision"),
         ],
     )

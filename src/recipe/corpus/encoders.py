@@ -24,8 +24,10 @@ class EncoderIdentity(TypedDict):
 
     name: str
     revision: str | None
+    """The commit that was loaded, also where the settings name a branch or none; None for what is on no hub."""
     task: str | None
     dtype: str
+    """What was computed in, never `auto`."""
     dimension: int
     weights: str | None
     """SHA-256 over the model's files where they lie in a folder, None where name and revision say it all."""
@@ -38,6 +40,21 @@ def differences(recorded: Mapping[str, object], other: Mapping[str, object]) -> 
     )
 
 
+def recorded_settings(recorded: EncoderIdentity, asked: EncoderConfig | None = None) -> EncoderConfig:
+    """The settings that open a recorded encoder: what `asked` leaves open is as recorded, the rest as asked.
+
+    Left open are a revision, task or dimension that is not given, and the number format `auto`.
+    """
+    asked = asked or EncoderConfig(name=recorded["name"], dtype="auto")
+    open_keys = [key for key in ("revision", "task") if getattr(asked, key) is None]
+    filled: dict[str, object] = {key: recorded.get(key) for key in open_keys}
+    if asked.dtype == "auto":
+        filled["dtype"] = recorded["dtype"]
+    if asked.dimension is None and not asked.name.startswith("hash:"):
+        filled["dimension"] = recorded["dimension"]
+    return EncoderConfig.model_validate(asked.model_dump() | filled)
+
+
 class Encoder(Protocol):
     """A frozen map from texts to unit-norm vectors."""
 
@@ -47,7 +64,7 @@ class Encoder(Protocol):
         ...
 
     def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-        """Unit-norm float32 [n, d], one row a text, in the order given."""
+        """Unit-norm float32 [n, d], one row a text, in the order given; the same rows in any other order."""
         ...
 
 
@@ -121,8 +138,8 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
 def open_encoder(config: EncoderConfig) -> Encoder:
     """The encoder that `config` names.
 
-    Raises ConfigError for settings that the encoder does not have, MissingExtra where its packages are not
-    installed, and RecipeError where its model cannot be loaded.
+    Raises ConfigError for settings that the encoder or this machine does not have, MissingExtra where its
+    packages are not installed, and RecipeError where its model cannot be loaded.
     """
     family = config.name.partition(":")[0]
     return _FAMILIES.get(family, _open_model)(config)
@@ -132,10 +149,10 @@ def _open_hash(config: EncoderConfig) -> Encoder:
     size = config.name.partition(":")[2]
     if not size.isascii() or not size.isdigit() or int(size) == 0:
         raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
-    for setting in ("revision", "task", "dimension"):
+    for setting in ("revision", "task", "dimension", "device"):
         if getattr(config, setting) is not None:
             raise ConfigError(f"encoder {config.name!r} has no {setting}; leave that setting out.")
-    if config.dtype != "float32":
+    if config.dtype == "bfloat16":
         raise ConfigError(f"encoder {config.name!r} computes in float32 only; leave dtype out.")
     return HashEncoder(int(size))
 

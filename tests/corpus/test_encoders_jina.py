@@ -1,0 +1,309 @@
+"""Jina v3 on a small checkpoint in its published layout: adapters, pooling, number formats, devices, the hub."""
+
+import json
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import Encoder, open_encoder, recorded_settings
+from recipe.corpus.jina import MODELS, is_jina_v3, licence_note
+from recipe.errors import ConfigError, MissingExtra, RecipeError
+
+pytestmark = pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("sentence_transformers", "transformers", "peft")),
+    reason="needs the extras encoder and train",
+)
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(40))]
+TEXTS = [f"w{n} w{n + 1}" + f" w{n % 5}" * (n % 7) for n in range(30)]
+ADAPTED = ["word_embeddings", "q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The layout of jina-embeddings-v3-hf: model and tokenizer, and a folder for each task's adapter."""
+    import peft
+    import tokenizers
+    import torch
+    import transformers
+
+    path = tmp_path_factory.mktemp("jina")
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({word: n for n, word in enumerate(WORDS)}, unk_token="<unk>")
+    )
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=64, **names)
+    tokenizer.save_pretrained(path)
+    torch.manual_seed(0)
+    config = transformers.JinaEmbeddingsV3Config(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    transformers.JinaEmbeddingsV3Model(config).save_pretrained(path)
+    for task in ("text_matching", "retrieval_query"):
+        base = transformers.JinaEmbeddingsV3Model.from_pretrained(path)
+        lora = peft.LoraConfig(r=4, lora_alpha=4, target_modules=ADAPTED, init_lora_weights=False)
+        peft.get_peft_model(base, lora).save_pretrained(path / task)
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(checkpoint: Path) -> Encoder:
+    return open_encoder(EncoderConfig(name=str(checkpoint), batch_size=4))
+
+
+def independent_vectors(checkpoint: Path, task: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """By PEFT's own loader, one text at a time: the mean of the last layer, with unit norm."""
+    import peft
+    import torch
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    base = transformers.AutoModel.from_pretrained(checkpoint)
+    model = peft.PeftModel.from_pretrained(base, checkpoint / task).eval()
+    with torch.no_grad():
+        rows = [model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].mean(0) for text in TEXTS]
+    vectors = torch.stack(rows).numpy()
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("task", "folder"), [(None, "text_matching"), ("retrieval.query", "retrieval_query")])
+def test_vectors_are_the_normalised_means_under_the_adapter_of_the_task(
+    checkpoint: Path, task: str | None, folder: str
+) -> None:
+    encoder = open_encoder(EncoderConfig(name=str(checkpoint), task=task))
+    np.testing.assert_allclose(encoder.encode(TEXTS), independent_vectors(checkpoint, folder), atol=2e-6)
+    assert encoder.identity["task"] == (task or "text-matching")
+
+
+def test_a_folder_of_any_name_can_be_the_adapter(checkpoint: Path, tmp_path: Path, encoder: Encoder) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(checkpoint, moved)
+    (moved / "text_matching").rename(moved / "mine")
+    (moved / "mine").rename(moved / "retrieval_query" / "mine")
+    found = open_encoder(EncoderConfig(name=str(moved), task="retrieval_query/mine"))
+    np.testing.assert_allclose(found.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    with pytest.raises(ConfigError, match="has no task, adapter folder or prompt 'text-matching'"):
+        open_encoder(EncoderConfig(name=str(moved)))
+    with pytest.raises(ConfigError, match="has no task, adapter folder or prompt 'query'"):
+        open_encoder(EncoderConfig(name=str(moved), task="query"))  # a prompt that sentence-transformers adds
+    (moved / "retrieval_query" / "adapter_model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(RecipeError, match="cannot be loaded"):
+        open_encoder(EncoderConfig(name=str(moved), task="retrieval.query"))
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(TEXTS), min_size=1, max_size=24))
+def test_rows_follow_their_texts_in_any_order(encoder: Encoder, texts: list[str]) -> None:
+    rows = dict(zip(texts, encoder.encode(texts), strict=True))
+    for order in (sorted(texts), texts[::-1], list(set(texts))):
+        np.testing.assert_array_equal(encoder.encode(order), np.stack([rows[text] for text in order]))
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [("float32", 2e-6), ("bfloat16", 2e-2)])
+def test_neighbours_change_a_vector_by_rounding_only(checkpoint: Path, dtype: str, rounding: float) -> None:
+    encoder = open_encoder(EncoderConfig.model_validate({"name": str(checkpoint), "dtype": dtype}))
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode(TEXTS), alone, atol=rounding)
+    np.testing.assert_allclose(np.linalg.norm(alone, axis=1), 1, rtol=1e-6)
+
+
+def test_recurring_texts_are_encoded_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    model = encoder._model  # type: ignore[attr-defined]
+    encode = model.encode
+
+    def watched(texts: list[str], **given: Any) -> Any:
+        seen.extend(texts)
+        return encode(texts, **given)
+
+    monkeypatch.setattr(model, "encode", watched)
+    encoder.encode(TEXTS + TEXTS)
+    assert sorted(seen) == sorted(TEXTS)
+    assert [len(text) for text in seen] == sorted(map(len, TEXTS), reverse=True)
+
+
+def test_bfloat16_is_close_and_cut_vectors_are_normalised(checkpoint: Path, encoder: Encoder) -> None:
+    exact = encoder.encode(TEXTS)
+    rough = open_encoder(EncoderConfig(name=str(checkpoint), dtype="bfloat16")).encode(TEXTS)
+    assert (exact * rough).sum(axis=1).min() > 0.999
+    cut = open_encoder(EncoderConfig(name=str(checkpoint), dimension=8)).encode(TEXTS)
+    np.testing.assert_allclose(cut, exact[:, :8] / np.linalg.norm(exact[:, :8], axis=1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_is_bfloat16_where_the_processor_has_it(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: str
+) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": native})
+    encoder = open_encoder(EncoderConfig(name=str(checkpoint), dtype="auto", device="cpu"))
+    assert encoder.identity["dtype"] == dtype
+    assert {parameter.dtype for parameter in encoder._model.parameters()} == {getattr(torch, dtype)}  # type: ignore[attr-defined]
+    reopened = recorded_settings(encoder.identity, EncoderConfig(name=str(checkpoint), dtype="auto"))
+    assert reopened.dtype == dtype
+    assert open_encoder(reopened).identity == encoder.identity
+
+
+def test_a_device_is_no_part_of_the_identity_and_must_be_there(checkpoint: Path, encoder: Encoder) -> None:
+    assert open_encoder(EncoderConfig(name=str(checkpoint), device="cpu")).identity == encoder.identity
+    with pytest.raises(ConfigError, match=r"device 'cuda:97' is not on this machine; it has cpu"):
+        open_encoder(EncoderConfig(name=str(checkpoint), device="cuda:97"))
+
+
+def test_adapters_without_their_package_name_the_extra(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe.corpus import sentence_transformer
+
+    monkeypatch.setattr(sentence_transformer.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+    with pytest.raises(MissingExtra, match=r"the adapter of encoder .*recipe-planner\[encoder\]"):
+        open_encoder(EncoderConfig(name=str(checkpoint)))
+
+
+@pytest.fixture
+def hub(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The id of a model that is in the local cache of the hub, which is switched off."""
+    import huggingface_hub
+
+    kept = tmp_path / "models--some--jina-embeddings-v3"
+    shutil.copytree(checkpoint, kept / "snapshots" / COMMIT)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(COMMIT)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    return "some/jina-embeddings-v3"
+
+
+@pytest.mark.parametrize("revision", [None, "main", COMMIT])
+def test_a_model_of_the_hub_is_recorded_with_its_commit(hub: str, encoder: Encoder, revision: str | None) -> None:
+    found = open_encoder(EncoderConfig(name=hub, revision=revision, task="text-matching"))
+    assert found.identity["revision"] == COMMIT
+    assert found.identity["weights"] is None
+    np.testing.assert_allclose(found.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+    assert recorded_settings(found.identity, EncoderConfig(name=hub)).revision == COMMIT
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"revision": "f" * 40}, r"HF_HUB_OFFLINE and its revision 'f{40}' is not in the local cache"),
+        ({"name": "some/other"}, r"HF_HUB_OFFLINE and it is not in the local cache"),
+        ({"task": "separation"}, r"'separation' in the local cache, and the hub is switched off"),
+        ({"name": "./absent"}, "there is no such folder"),
+        ({"name": "not a name"}, "Repo id must use"),
+        ({"trust_remote_code": True}, "give its revision as a commit"),
+        ({"trust_remote_code": True, "revision": "main"}, "give its revision as a commit"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told_in_one_sentence(hub: str, given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message) as caught:
+        open_encoder(EncoderConfig.model_validate({"name": hub} | given_))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_hub_that_refuses_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+
+    from recipe.corpus import sentence_transformer
+
+    for kind, message in ((RepositoryNotFoundError, "no such model"), (RevisionNotFoundError, "no revision 'v9'")):
+
+        def refuse(*_: Any, kind: Any = kind, **__: Any) -> None:
+            try:
+                raise kind.__new__(kind)
+            except OSError as error:
+                raise OSError("a long explanation\nin lines") from error
+
+        monkeypatch.setattr(sentence_transformer, "SentenceTransformer", refuse)
+        with pytest.raises(RecipeError, match=message):
+            open_encoder(EncoderConfig(name="some/model", revision="v9"))
+
+
+OWN_CODE = """
+from sentence_transformers.base.modules import Transformer
+
+
+class Tasked(Transformer):
+    def forward(self, features, task=None):
+        features = super().forward(features)
+        features["token_embeddings"] = features["token_embeddings"] * features["token_embeddings"].new_tensor(
+            [1.0 if task == "text-matching" and column < 8 else 0.0 for column in range(32)]
+        )
+        return features
+"""
+
+
+@pytest.fixture
+def remote(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The layout of jina-embeddings-v3: a module of its own, which takes the task, and a prompt for each."""
+    import transformers
+
+    folder = tmp_path / "remote"
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("text_matching", "retrieval_query"))
+    config = json.loads((folder / "config.json").read_text()) | {"lora_adaptations": ["text-matching"]}
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "own.Tasked", "kwargs": ["task"]},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    written = {
+        "config.json": config,
+        "modules.json": modules,
+        "config_sentence_transformers.json": {"prompts": {"text-matching": "w1 "}},
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True},
+    }
+    (folder / "1_Pooling").mkdir()
+    for name, content in written.items():
+        (folder / name).write_text(json.dumps(content))
+    (folder / "own.py").write_text(OWN_CODE)
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path / "cache")
+    return folder
+
+
+def test_code_of_a_model_runs_on_request_and_is_told_task_and_prompt(remote: Path) -> None:
+    with pytest.raises(RecipeError, match="runs only with `trust_remote_code`"):
+        open_encoder(EncoderConfig(name=str(remote)))
+    found = open_encoder(EncoderConfig(name=str(remote), trust_remote_code=True))
+    vectors = found.encode(["w5 w6"])
+    assert found.identity["task"] == "text-matching"
+    assert np.flatnonzero(vectors[0]).tolist() == list(range(8))
+    assert found.encode(["w5 w7"])[0] @ vectors[0] < 0.9999
+    (remote / "own.py").write_text(OWN_CODE + "\n")
+    assert (
+        found.identity["weights"]
+        != open_encoder(EncoderConfig(name=str(remote), trust_remote_code=True)).identity["weights"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "noted"),
+    [(MODELS[0], True), (MODELS[1], True), ("minilm", False), ("hash:8", False), ("models/Jina-Embeddings-v3", True)],
+)
+def test_the_licence_of_jina_is_noted(name: str, noted: bool) -> None:
+    note = licence_note({"name": name})
+    assert (note is not None) == noted
+    assert note is None or "non-commercial" in note
+
+
+def test_jina_is_recognised_by_its_folder(checkpoint: Path, tmp_path: Path) -> None:
+    assert is_jina_v3(str(checkpoint))
+    assert licence_note({"name": str(checkpoint)})
+    assert not is_jina_v3(str(tmp_path))
+    remote = {"model_type": "xlm-roberta", "lora_adaptations": ["retrieval.query", "text-matching"]}
+    (tmp_path / "config.json").write_text(json.dumps(remote))
+    assert is_jina_v3(str(tmp_path))
