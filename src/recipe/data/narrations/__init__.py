@@ -1,0 +1,12 @@
+"""Narration corpora in every form they are published in, read as a stream of narrations (docs/readers.md).
+
+paths -> `files` (folders, archives) -> `formats` (which layout) -> one module a layout -> `drafts` (a narration as its
+file has it) -> `cleaning` (what is usable) -> narrations, each video once (`reading`).
+"""
+
+from recipe.data.narrations.json_lines import to_row
+from recipe.data.narrations.options import DEFAULTS, Duplicates, FormatName, ReadingOptions
+from recipe.data.narrations.reading import read_narrations
+from recipe.data.narrations.report import ReadingReport
+
+__all__ = ["DEFAULTS", "Duplicates", "FormatName", "ReadingOptions", "ReadingReport", "read_narrations", "to_row"]

@@ -1,0 +1,143 @@
+"""From paths to byte streams: files, folders, archives and compressed files, one after another.
+
+A folder stands for all files in it, in the order of their names; an archive for its
+members. Nothing is unpacked to disk.
+"""
+
+import gzip
+import io
+import os
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from recipe.artifacts import not_a_file
+from recipe.errors import InputError
+
+HEAD = 1 << 16
+"""Bytes that a file's format is told from."""
+
+_ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
+_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError, NotImplementedError)
+
+
+class Opened(NamedTuple):
+    """A file under way: `label` is what messages call it, `name` its file name without `.gz`."""
+
+    label: str
+    name: str
+    stream: io.BufferedReader
+    path: Path | None
+    """Where the very bytes of the stream lie on disk; None in archives and compressed files."""
+    inside: bool
+    """True for a file that was found in a folder or an archive and not named itself."""
+
+
+def opened_files(path: Path) -> Generator[Opened]:
+    """Every file that `path` stands for, open for reading until the next one is asked for; hidden ones are left out.
+
+    Raises InputError for a path that is not there and for an archive that cannot be read.
+    """
+    if path.is_dir():
+        for file in _walk(path):
+            yield from _opened(file, inside=True)
+    elif path.is_file():
+        yield from _opened(path, inside=False)
+    else:
+        raise not_a_file(path)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield Path(root, name)
+
+
+def _opened(path: Path, inside: bool) -> Iterator[Opened]:
+    if not _ARCHIVES.search(path.name):
+        with path.open("rb", buffering=HEAD) as stream:
+            yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
+    elif path.suffix.lower() == ".zip":
+        yield from _zipped(path)
+    else:
+        yield from _tarred(path)
+
+
+def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, inside: bool) -> Opened:
+    """A file, decompressed on the way where it begins as a gzip file does."""
+    if stream.peek(2)[:2] != b"\x1f\x8b":
+        return Opened(label, name, stream, path, inside)
+    unzipped = _guarded(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), label)
+    return Opened(label, re.sub(r"\.gz$", "", name, flags=re.IGNORECASE), unzipped, None, inside)
+
+
+def _zipped(path: Path) -> Iterator[Opened]:
+    with _readable(str(path)), zipfile.ZipFile(path) as archive:
+        names = sorted(entry.filename for entry in archive.infolist() if not entry.is_dir())
+        for name in names:
+            if _hidden(name):
+                continue
+            label = f"{path}/{name}"
+            with _readable(label), archive.open(name) as member:
+                yield _plain(label, Path(name).name, _guarded(cast(BinaryIO, member), label), None, inside=True)
+
+
+def _tarred(path: Path) -> Iterator[Opened]:
+    with _readable(str(path)), tarfile.open(path, "r|*") as archive:
+        for entry in archive:
+            # A stream is read once from front to end, so what was passed need not be kept.
+            archive.members = []  # type: ignore[attr-defined]
+            if not entry.isfile() or _hidden(entry.name):
+                continue
+            member = archive.extractfile(entry)
+            if member is not None:
+                label = f"{path}/{entry.name}"
+                stream = _guarded(cast(BinaryIO, member), label)
+                yield _plain(label, Path(entry.name).name, stream, None, inside=True)
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+@contextmanager
+def _readable(label: str) -> Iterator[None]:
+    """Turn what goes wrong with an archive into one sentence; a locked member raises RuntimeError."""
+    try:
+        yield
+    except (*_DAMAGE, RuntimeError) as error:
+        raise _damaged(label, error) from None
+
+
+def _damaged(label: str, error: Exception) -> InputError:
+    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    return InputError.at(label, f"the compressed data cannot be read ({reason})", "fetch or pack the file again")
+
+
+def _guarded(stream: BinaryIO, label: str) -> io.BufferedReader:
+    return cast(io.BufferedReader, io.BufferedReader(_Guarded(stream, label), HEAD))
+
+
+class _Guarded(io.RawIOBase):
+    """A decompressing stream whose damage is told in one sentence, wherever it is met."""
+
+    def __init__(self, stream: BinaryIO, label: str) -> None:
+        self._stream, self._label = stream, label
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            block = self._stream.read(len(buffer))
+        except (*_DAMAGE, RuntimeError) as error:
+            raise _damaged(self._label, error) from None
+        buffer[: len(block)] = block
+        return len(block)
