@@ -122,6 +122,7 @@ def test_a_build_again_keeps_every_shard(tmp_path: Path) -> None:
 
 def test_progress_reaches_its_total_with_repeated_texts_and_kept_shards(tmp_path: Path) -> None:
     given = [*narrations(4), Narration("twice", (Segment("stir"), Segment("stir")))]
+    total = sum(len(narration.segments) for narration in given)
     counts = Counts()
     build_corpus(given, tmp_path / "c", CONFIG, counts)
     assert (counts.total, counts.done) == (total, total)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from recipe.artifacts import JsonObject, fingerprint, locked, read_json, remove, write_json
+from recipe.artifacts import JsonObject, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.engines import Engine, Work, encode_staged
@@ -26,10 +26,12 @@ from recipe.corpus.layout import (
     Manifest,
     Plan,
     ShardRecord,
+    corpus_id,
     file_records,
     read_manifest,
     require_files,
     shard_name,
+    total_counts,
 )
 from recipe.corpus.shards import encode_shard as encode_shard
 from recipe.corpus.shards import recorded_files
@@ -190,11 +192,9 @@ def _conclude(output: Path, plan: Plan, staged: _Staged) -> None:
     manifest = Manifest(
         **plan,
         read=staged.read,
-        narrations=sum(shard["narrations"] for shard in shards),
-        timed=sum(shard["timed"] for shard in shards),
-        segments=sum(shard["segments"] for shard in shards),
+        **total_counts(shards),
         shards=shards,
-        id=fingerprint([plan, shards]),
+        id=corpus_id({**plan, "shards": shards}),
     )
     write_json(output / MANIFEST, manifest)
     for name in (STAGED, STAGING, PLAN):

@@ -11,11 +11,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import open_encoder
+from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.engines import Work
 from recipe.corpus.layout import shard_name
 from recipe.corpus.shards import encode_shards
-from recipe.errors import ComputeError, RecipeError
+from recipe.errors import ComputeError, EncoderMismatch, RecipeError
 from recipe.progress import Advance
 
 
@@ -53,14 +53,16 @@ def encode_on_devices(work: Work, advance: Advance) -> None:
 def _start(work: Work, device: str) -> _Worker:
     context = get_context("spawn")  # a CUDA context does not survive a fork
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(work.output, _placed(work.settings, device), theirs), daemon=True)
+    recorded = work.encoder.identity
+    process = context.Process(target=_serve, args=(work.output, _placed(work, device), recorded, theirs), daemon=True)
     process.start()
     theirs.close()
     return _Worker(device, process, ours)
 
 
-def _placed(settings: EncoderConfig, device: str) -> EncoderConfig:
-    """The settings on that device; the hash encoder computes wherever its process does."""
+def _placed(work: Work, device: str) -> EncoderConfig:
+    """The build's encoder on that device; the hash encoder computes wherever its process does."""
+    settings = recorded_settings(work.encoder.identity, work.settings)
     return settings if settings.name.startswith("hash:") else settings.model_copy(update={"device": device})
 
 
@@ -92,12 +94,15 @@ def _died(worker: _Worker) -> ComputeError:
     )
 
 
-def _serve(output: Path, settings: EncoderConfig, connection: Connection) -> None:
+def _serve(output: Path, settings: EncoderConfig, recorded: EncoderIdentity, connection: Connection) -> None:
     """The life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        encode_shards(output, _asked_for(connection), open_encoder(settings), connection.send)
+        encoder = open_encoder(settings)
+        if difference := differences(recorded, encoder.identity):
+            raise EncoderMismatch(f"the encoder on device {settings.device} is another than the build's: {difference}.")
+        encode_shards(output, _asked_for(connection), encoder, connection.send)
     except (RecipeError, OSError) as error:
         connection.send(error)
 

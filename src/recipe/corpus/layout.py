@@ -19,7 +19,7 @@ While a build is under way there are also
 Row numbers count from 0 within a shard, so that each shard can be read alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypedDict, get_type_hints
@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recipe.artifacts import file_sha256, read_json
+from recipe.artifacts import file_sha256, fingerprint, read_json
 from recipe.corpus.encoders import EncoderIdentity
 from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
@@ -81,28 +81,43 @@ class FileRecord(TypedDict):
     sha256: str
 
 
-class ShardRecord(TypedDict):
+class Counts(TypedDict):
+    """What a shard or a corpus holds; `timed` are the narrations with times."""
+
+    narrations: int
+    timed: int
+    segments: int
+
+
+class ShardRecord(Counts):
     """One shard in the manifest; `content` is a hash over what its narrations say."""
 
     name: str
     content: str
-    narrations: int
-    timed: int
-    segments: int
     files: dict[str, FileRecord]
 
 
-class Manifest(Plan):
+class Manifest(Plan, Counts):
     """The whole corpus in figures; `id` is a hash over everything that defines it."""
 
     read: dict[str, Any] | None
     """What reading the input kept and dropped; None where narrations were handed over in Python."""
-
-    narrations: int
-    timed: int
-    segments: int
     shards: list[ShardRecord]
     id: str
+
+
+def total_counts(shards: Sequence[ShardRecord]) -> Counts:
+    """The counts of a corpus of these shards."""
+    return Counts(
+        narrations=sum(shard["narrations"] for shard in shards),
+        timed=sum(shard["timed"] for shard in shards),
+        segments=sum(shard["segments"] for shard in shards),
+    )
+
+
+def corpus_id(manifest: Mapping[str, Any]) -> str:
+    """The hash over all that defines a corpus: its settings, and the checksums of its shards."""
+    return fingerprint([{key: manifest[key] for key in get_type_hints(Plan)}, manifest["shards"]])
 
 
 def shard_name(index: int) -> str:
