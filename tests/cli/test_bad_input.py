@@ -3,126 +3,33 @@
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from tests.cli.conftest import (
+    BASE,
+    EXAMPLE,
+    MAIN,
+    OPENS_CORPUS,
+    PROCEDURE,
+    PROGRESS,
+    PROMPT,
+    TRAINED,
+    Recipe,
+    start,
+    write_lines,
+    write_toml,
+)
 
 from recipe import __version__
 from recipe.artifacts import locked
 from recipe.cli import app
-from recipe.cli.console import run
-
-PROGRESS = re.compile(r".* \.\.\.|.*: (done in )?[\d.]+.*s")
-"""A line that tells of progress."""
-NARRATIONS = [
-    {
-        "video_id": "tea",
-        "segments": [{"start": 0, "end": 4, "text": "boil the water"}, {"start": 4, "end": 9, "text": "pour"}],
-    },
-    {"video_id": "salad", "sentences": ["wash the leaves", "chop the onion", "stir"]},
-    {"video_id": "kite", "sentences": ["cut the tape", "press the tape"]},
-]
-EXAMPLE = {"example_id": "a", "goal": "brew a pot of tea", "history": ["boil the water"], "continuation": ["pour it"]}
-PROCEDURE = {"source": "s", "video_id": "v", "goal": "g", "split": "train", "steps": [{"text": "a"}, {"text": "b"}]}
-PROMPT = {"goal": "g", "history": ["boil the water"], "continuations": [["pour"]]}
-BASE = {"examples": "examples.jsonl", "output": "run", "hidden_size": 32, "layers": 1, "head_size": 16, "steps": 2}
-TRAINED = {"model": "no-model", "examples": "examples.jsonl", "output": "run", "split": ""}
-
-
-class Outcome(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Recipe:
-    """The command line in a folder of its own, in this process."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._monkeypatch, self._capfd = folder, monkeypatch, capfd
-
-    def __call__(self, *words: object) -> Outcome:
-        self._monkeypatch.setattr("sys.argv", ["recipe", *map(str, words)])
-        self._capfd.readouterr()
-        try:
-            code = run(app)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Outcome(code, *self._capfd.readouterr())
-
-    def refuses(self, *words: object, because: str, leaves: str = "-") -> None:
-        """One sentence that matches `because`, and no file made or changed but below the folder `leaves`."""
-        before = self.files(leaves)
-        outcome = self(*words)
-        assert outcome.code == 1, outcome
-        *progress, sentence = outcome.err.splitlines()
-        assert sentence.startswith("error: ")
-        assert sentence[-1] in ".?"
-        assert re.search(because, sentence), sentence
-        assert all(PROGRESS.fullmatch(line) for line in progress), outcome.err
-        assert outcome.out == ""
-        assert self.files(leaves) == before
-
-    def files(self, but: str) -> dict[str, bytes]:
-        kept = (path for path in self.folder.rglob("*") if path.is_file() and path.is_relative_to(self.folder))
-        named = {str(path.relative_to(self.folder)): path for path in kept}
-        return {name: path.read_bytes() for name, path in named.items() if not name.startswith(f"{but}/")}
-
-
-def write_lines(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def write_toml(path: Path, values: dict[str, Any]) -> Path:
-    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
-    return path
-
-
-@pytest.fixture
-def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Recipe:
-    """Good inputs of every kind, bad files of every kind, and the command line that is given them."""
-    monkeypatch.chdir(tmp_path)
-    write_lines(tmp_path / "narrations.jsonl", *NARRATIONS)
-    write_lines(tmp_path / "examples.jsonl", EXAMPLE)
-    write_lines(tmp_path / "procedures.jsonl", PROCEDURE)
-    write_lines(tmp_path / "prompts.jsonl", PROMPT)
-    write_lines(tmp_path / "plans.jsonl", {"example_id": "a", "steps": ["pour it"]})
-    write_toml(tmp_path / "base.toml", BASE)
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "blank-lines").write_bytes(b"\n  \n")
-    (tmp_path / "no-json").write_bytes(b'{"a": 1}\nhello\n')
-    (tmp_path / "no-object").write_bytes(b"[1]\n")
-    (tmp_path / "no-utf8").write_bytes(b'{"a": "\xff"}\n')
-    return Recipe(tmp_path, monkeypatch, capfd)
-
-
-@pytest.fixture(scope="session")
-def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from recipe.config import CorpusConfig, EncoderConfig
-    from recipe.corpus.build import build_corpus
-    from recipe.data.narrations import read_narrations
-
-    folder = tmp_path_factory.mktemp("corpus")
-    narrations = read_narrations(write_lines(folder / "narrations.jsonl", *NARRATIONS))
-    return build_corpus(narrations, folder / "c", CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=2))
-
-
-@pytest.fixture
-def corpus(small_corpus: Path, recipe: Recipe) -> Path:
-    """A corpus of two shards in the folder `corpus`, which a test may damage."""
-    return Path(shutil.copytree(small_corpus, recipe.folder / "corpus"))
-
 
 # Files ---------------------------------------------------------------------------------------------------------------
 
@@ -149,56 +56,6 @@ BAD_FILES = {
 def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, file: str) -> None:
     words = [file if word == "FILE" else word for word in READS_LINES[command]]
     recipe.refuses(*words, because=BAD_FILES[file])
-
-
-def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
-    def refused(file: str, because: str) -> None:
-        recipe.refuses("corpus", "build", file, "--output", "new", "--encoder", "hash:64", because=because)
-
-    good = write_lines(recipe.folder / "good", *NARRATIONS).read_bytes()
-    (recipe.folder / "late").write_bytes(good + b'{"a": "\xff"}\n')
-    (recipe.folder / "half").write_bytes(good + b'{"video_id": ')
-    refused("late", "late, line 4: the text is not UTF-8; convert the file to UTF-8")
-    refused("half", r"half, line 4: not valid JSON \(Expecting value at column 14\); give one JSON object a line")
-    refused("no-json", "no-json, line 1, field 'video_id': the field is missing")
-
-
-def test_a_byte_order_mark_is_no_error(recipe: Recipe) -> None:
-    content = (recipe.folder / "narrations.jsonl").read_bytes()
-    (recipe.folder / "marked").write_bytes(b"\xef\xbb\xbf" + content)
-    assert recipe("corpus", "build", "marked", "--output", "new", "--encoder", "hash:64").code == 0
-
-
-def timed(*segments: dict[str, Any]) -> dict[str, Any]:
-    return {"video_id": "v", "segments": list(segments)}
-
-
-@pytest.mark.parametrize(
-    ("rows", "because"),
-    [
-        ([{"video_id": "v"}], "line 1, field 'segments': the narration has no segments"),
-        ([timed()], "line 1, field 'segments': the list is empty"),
-        ([timed({"text": " "})], r"field 'segments\[0\].text': the text is missing, blank"),
-        (
-            [timed({"text": "a", "start": 5, "end": 6}, {"text": "b", "start": 1, "end": 2})],
-            r"segments\[1\].start'.* before",
-        ),
-        (
-            [timed({"text": "a", "start": -1, "end": 6})],
-            r"segments\[0\].start': the time -1 is not a number of seconds",
-        ),
-        (
-            [timed({"text": "a", "start": 5, "end": 4})],
-            r"segments\[0\].end': the segment ends at 4 s, before its start",
-        ),
-        ([timed({"text": "a", "start": 5})], "only one of 'start' and 'end' is given"),
-        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': video 'tea' was read before, from .*, line 1"),
-    ],
-)
-def test_narrations(recipe: Recipe, rows: list[Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", *rows)
-    recipe.refuses("corpus", "build", "bad", "--output", "new", "--encoder", "hash:64", because=because)
-    assert not (recipe.folder / "new").exists()
 
 
 @pytest.mark.parametrize(
@@ -334,103 +191,6 @@ def test_worlds(recipe: Recipe, content: bytes, because: str) -> None:
     recipe.refuses("world", "goals", "--folder", "world", because=because)
     for folder in ("missing", "empty", "folder"):
         recipe.refuses("world", "goals", "--folder", folder, because=f"{folder}.* does not exist")
-
-
-# Corpora -------------------------------------------------------------------------------------------------------------
-
-SECOND = "corpus/shards/00001"
-OPENS_CORPUS = {
-    "info": ("corpus", "info", "corpus"),
-    "verify": ("corpus", "verify", "corpus"),
-    "search": ("corpus", "search", "corpus", "boil water"),
-    "score": ("reward", "score", "--corpus", "corpus", "--input", "prompts.jsonl"),
-    "explain": ("reward", "explain", "--corpus", "corpus", "--goal", "g", "--history", "a", "--continuation", "b"),
-    "evaluate": ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl", "--corpus", "corpus"),
-    "build": ("corpus", "build", "narrations.jsonl", "--output", "corpus", "--encoder", "hash:64", "--shard-size", 2),
-}
-
-
-def damage(kind: str) -> None:
-    shard, manifest = Path(SECOND), Path("corpus/manifest.json")
-    if kind in ("embeddings.npy", "narrations.parquet", "segments.parquet"):
-        os.truncate(shard / kind, (shard / kind).stat().st_size - 8)
-    elif kind == "missing file":
-        (shard / "segments.parquet").unlink()
-    elif kind == "missing shard":
-        shutil.rmtree(shard)
-    elif kind == "half a manifest":
-        os.truncate(manifest, 50)
-    elif kind == "a list":
-        manifest.write_text("[]")
-    elif kind == "a key less":
-        values = json.loads(manifest.read_text())
-        del values["encoder"]
-        manifest.write_text(json.dumps(values))
-    elif kind == "newer":
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
-
-
-DAMAGES = {
-    "embeddings.npy": f"{SECOND}: the shard is damaged .* delete this shard and run the same",
-    "narrations.parquet": f"{SECOND}: the shard is damaged",
-    "segments.parquet": f"{SECOND}: the shard is damaged",
-    "missing file": f"{SECOND}: the shard is damaged \\(segments.parquet is missing\\)",
-    "missing shard": f"{SECOND}: the shard is damaged \\(embeddings.npy is missing\\)",
-    "half a manifest": "manifest.json: the file is damaged \\(not valid JSON .* build it again",
-    "a list": "manifest.json: the file is damaged \\(not a JSON object\\)",
-    "a key less": "manifest.json: the file is damaged \\('encoder' is missing\\)",
-    "newer": "the corpus is of format 2 where this version of recipe reads 1; install the version that wrote it",
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGES)
-@pytest.mark.parametrize("command", OPENS_CORPUS)
-def test_damaged_corpora(recipe: Recipe, corpus: Path, command: str, kind: str) -> None:
-    damage(kind)
-    if (command, kind) == ("build", "missing shard"):
-        assert recipe(*OPENS_CORPUS[command]).code == 0  # makes what is missing
-        assert recipe(*OPENS_CORPUS["verify"]).code == 0
-    else:
-        recipe.refuses(*OPENS_CORPUS[command], because=DAMAGES[kind])
-
-
-def test_a_shard_that_is_damaged_inside(recipe: Recipe, corpus: Path) -> None:
-    pytest.importorskip("numba")
-    with (corpus / "shards" / "00000" / "segments.parquet").open("r+b") as stream:
-        stream.seek(10)
-        stream.write(b"XX")
-    for command in ("verify", "search", "build"):
-        recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: the shard is damaged")
-
-
-@pytest.mark.parametrize("command", [name for name in OPENS_CORPUS if name != "build"])
-@pytest.mark.parametrize("folder", ["missing", "empty", "folder"])
-def test_folders_that_hold_no_corpus(recipe: Recipe, command: str, folder: str) -> None:
-    words = [folder if word == "corpus" and at else word for at, word in enumerate(OPENS_CORPUS[command])]
-    recipe.refuses(
-        *words, because=rf"{folder}: no corpus here \(manifest.json is missing\); check the path or build one"
-    )
-
-
-def test_another_build_is_not_written_over(recipe: Recipe, corpus: Path) -> None:
-    build = ("corpus", "build", "narrations.jsonl", "--output")
-    recipe.refuses(*build, corpus, "--encoder", "hash:32", because="other settings: name 'hash:64', not 'hash:32'")
-    recipe.refuses(*build, corpus, "--encoder", "hash:64", because="other settings: shard_size 2, not 4096")
-    (recipe.folder / "folder" / "mine").write_text("mine")
-    recipe.refuses(*build, "folder", "--encoder", "hash:64", because="the folder is not empty and holds no corpus")
-    recipe.refuses(*build, "new", "--encoder", "hash:0", because="write for example hash:256")
-    recipe.refuses(*build, "new", "--encoder", "hash:64", "--task", "x", because="has no task; leave that setting out")
-
-
-def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
-    manifest = corpus / "manifest.json"
-    values = json.loads(manifest.read_text())
-    values["encoder"]["weights"] = "1234"
-    manifest.write_text(json.dumps(values))
-    for command in ("search", "score", "explain"):
-        recipe.refuses(
-            *OPENS_CORPUS[command], because="is not the one the corpus was built with: weights '1234', not None"
-        )
 
 
 # Settings ------------------------------------------------------------------------------------------------------------
@@ -669,25 +429,8 @@ def test_what_the_disk_refuses(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, 
     recipe.refuses("world", "narrations", "--count", "2", "--output", "new", because=because)
 
 
-def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
-    (recipe.folder / "new").write_text("old")
-    build = ("corpus", "build", "narrations.jsonl", "--output", "c", "--encoder", "hash:512")
-    for words in (("world", "narrations", "--count", "50", "--output", "new"), build):
-        limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); {MAIN}"
-        done = subprocess.run([sys.executable, "-c", limited, *words], capture_output=True, text=True, check=False)
-        assert done.returncode == 1
-        assert re.search(
-            r"^error: \S+: file too large; free some space and run the same command again\.$", done.stderr, re.M
-        )
-        assert "Traceback" not in done.stderr
-    assert (recipe.folder / "new").read_text() == "old"
-    assert not list(recipe.folder.rglob("*.partial"))
-    assert recipe(*build).code == 0
-
-
 # Missing packages ----------------------------------------------------------------------------------------------------
 
-MAIN = "from recipe.cli import main; main()"
 WITHOUT = f"""
 import importlib.machinery, sys
 absent, found = sys.argv.pop(1), importlib.machinery.PathFinder.find_spec.__func__
@@ -808,45 +551,6 @@ def test_every_command_has_an_example(recipe: Recipe) -> None:
 
 
 # Ctrl-C and kill -9 --------------------------------------------------------------------------------------------------
-
-
-def start(words: tuple[str, ...], until: Path) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 60
-    while not until.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return process
-
-
-def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
-    rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(2000)]
-    write_lines(recipe.folder / "many", *rows)
-    build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "25", "--output")
-    shards = recipe.folder / "new" / "shards"
-    process = start((*build, "new"), shards / "00001")
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
-    assert "Traceback" not in errors
-    assert not list(recipe.folder.rglob("*.partial"))
-    recipe.refuses(
-        "corpus", "info", "new", because="the build is not finished; run the same `recipe corpus build` again"
-    )
-    process = start((*build, "new"), shards / "00003")
-    recipe.refuses(*build, "new", because="another process is at work in this folder", leaves="new")
-    process.kill()
-    process.communicate(timeout=30)
-    assert not (recipe.folder / "new" / "manifest.json").exists()
-    assert recipe(*build, "new").code == 0
-    assert recipe(*build, "whole").code == 0
-    whole = {name.removeprefix("whole/"): held for name, held in recipe.files("-").items() if name.startswith("whole/")}
-    assert {f"new/{name}": held for name, held in whole.items()}.items() <= recipe.files("-").items()
-    assert not list((recipe.folder / "new").rglob(".*"))
 
 
 def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:

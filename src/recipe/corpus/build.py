@@ -42,10 +42,11 @@ from recipe.types import Narration
 
 
 class _Staged(NamedTuple):
-    """All shards of a build, and what reading the input kept and dropped."""
+    """All shards of a build, what reading the input kept and dropped, and the files that it was."""
 
     shards: list[ShardRecord]
     read: JsonObject | None
+    inputs: list[InputRecord]
 
 
 def build_corpus(
@@ -91,6 +92,8 @@ def build_corpus(
             with progress.task("encoding segments", left) as advance:
                 encode_staged(Work(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
         _conclude(output, plan, staged)
+        if origin is not None:
+            write_json(output / INPUTS, _noted(config, staged.inputs))
     return output
 
 
@@ -136,13 +139,13 @@ def _stage(
     if origin is None:
         restage(narrations, output, config.shard_size, known.shards, progress)
         return known
-    files = unchanged(read_json(output / INPUTS)["files"], origin.files)
+    noted = read_json(output / INPUTS)["files"] if (output / INPUTS).is_file() else []
+    files = unchanged(noted, origin.files)
     if files is None or not whole:
         before = stamps(origin.files)
         restage(narrations, output, config.shard_size, known.shards, progress)
         files = note_inputs(origin.files, before)
-    write_json(output / INPUTS, _noted(config, files))
-    return known
+    return known._replace(inputs=files)
 
 
 def _known(output: Path) -> _Staged | None:
@@ -150,7 +153,7 @@ def _known(output: Path) -> _Staged | None:
     for path in (output / STAGED, output / MANIFEST):
         if path.is_file():
             values = read_json(path)
-            return _Staged(values["shards"], values["read"])
+            return _Staged(values["shards"], values["read"], [])
     return None
 
 
@@ -162,10 +165,11 @@ def _stage_first(
     before = [] if origin is None else stamps(origin.files)
     try:
         shards = stage(narrations, output, config.shard_size, progress)
+        files = [] if origin is None else note_inputs(origin.files, before)
+        staged = _Staged(shards, None if origin is None else origin.report(), files)
         if origin is not None:
-            write_json(output / INPUTS, _noted(config, note_inputs(origin.files, before)))
-        staged = _Staged(shards, None if origin is None else origin.report())
-        write_json(output / STAGED, staged._asdict())
+            write_json(output / INPUTS, _noted(config, files))
+        write_json(output / STAGED, {"shards": staged.shards, "read": staged.read})
     except BaseException:
         for name in (STAGING, INPUTS, PLAN):
             remove(output / name)

@@ -1,0 +1,200 @@
+"""Bad narrations, builds and corpora as a user meets them: one sentence, exit code 1, and nothing changed."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import MAIN, NARRATIONS, OPENS_CORPUS, Recipe, start, write_lines
+
+# Narrations ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
+    def refused(file: str, because: str) -> None:
+        recipe.refuses("corpus", "build", file, "--output", "new", "--encoder", "hash:64", because=because)
+
+    good = write_lines(recipe.folder / "good", *NARRATIONS).read_bytes()
+    (recipe.folder / "late").write_bytes(good + b'{"a": "\xff"}\n')
+    (recipe.folder / "half").write_bytes(good + b'{"video_id": ')
+    refused("late", "late, line 4: the text is not UTF-8; convert the file to UTF-8")
+    refused("half", r"half, line 4: not valid JSON \(Expecting value at column 14\); give one JSON object a line")
+    refused("no-json", "no-json, line 1, field 'video_id': the field is missing")
+
+
+def test_a_byte_order_mark_is_no_error(recipe: Recipe) -> None:
+    content = (recipe.folder / "narrations.jsonl").read_bytes()
+    (recipe.folder / "marked").write_bytes(b"\xef\xbb\xbf" + content)
+    assert recipe("corpus", "build", "marked", "--output", "new", "--encoder", "hash:64").code == 0
+
+
+def timed(*segments: dict[str, Any]) -> dict[str, Any]:
+    return {"video_id": "v", "segments": list(segments)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "because"),
+    [
+        ([{"video_id": "v"}], "line 1, field 'segments': the narration has no segments"),
+        ([timed()], "line 1, field 'segments': the list is empty"),
+        ([timed({"text": " "})], r"field 'segments\[0\].text': the text is missing, blank"),
+        (
+            [timed({"text": "a", "start": 5, "end": 6}, {"text": "b", "start": 1, "end": 2})],
+            r"segments\[1\].start'.* before",
+        ),
+        (
+            [timed({"text": "a", "start": -1, "end": 6})],
+            r"segments\[0\].start': the time -1 is not a number of seconds",
+        ),
+        (
+            [timed({"text": "a", "start": 5, "end": 4})],
+            r"segments\[0\].end': the segment ends at 4 s, before its start",
+        ),
+        ([timed({"text": "a", "start": 5})], "only one of 'start' and 'end' is given"),
+        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': video 'tea' was read before, from .*, line 1"),
+    ],
+)
+def test_narrations(recipe: Recipe, rows: list[Any], because: str) -> None:
+    write_lines(recipe.folder / "bad", *rows)
+    recipe.refuses("corpus", "build", "bad", "--output", "new", "--encoder", "hash:64", because=because)
+    assert not (recipe.folder / "new").exists()
+
+
+# Corpora -------------------------------------------------------------------------------------------------------------
+
+SECOND = "corpus/shards/00001"
+
+
+def damage(kind: str) -> None:
+    shard, manifest = Path(SECOND), Path("corpus/manifest.json")
+    if kind in ("embeddings.npy", "narrations.parquet", "segments.parquet"):
+        os.truncate(shard / kind, (shard / kind).stat().st_size - 8)
+    elif kind == "missing file":
+        (shard / "segments.parquet").unlink()
+    elif kind == "missing shard":
+        shutil.rmtree(shard)
+    elif kind == "half a manifest":
+        os.truncate(manifest, 50)
+    elif kind == "a list":
+        manifest.write_text("[]")
+    elif kind == "a key less":
+        values = json.loads(manifest.read_text())
+        del values["encoder"]
+        manifest.write_text(json.dumps(values))
+    elif kind == "newer":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
+
+
+DAMAGES = {
+    "embeddings.npy": f"{SECOND}: the shard is damaged .* delete this shard and run the same",
+    "narrations.parquet": f"{SECOND}: the shard is damaged",
+    "segments.parquet": f"{SECOND}: the shard is damaged",
+    "missing file": f"{SECOND}: the shard is damaged \\(segments.parquet is missing\\)",
+    "missing shard": f"{SECOND}: the shard is damaged \\(bounds.npy is missing\\)",
+    "half a manifest": "manifest.json: the file is damaged \\(not valid JSON .* build it again",
+    "a list": "manifest.json: the file is damaged \\(not a JSON object\\)",
+    "a key less": "manifest.json: the file is damaged \\('encoder' is missing\\)",
+    "newer": "the corpus is of format 3 where this version of recipe reads 2; install the version that wrote it",
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+@pytest.mark.parametrize("command", OPENS_CORPUS)
+def test_damaged_corpora(recipe: Recipe, corpus: Path, command: str, kind: str) -> None:
+    damage(kind)
+    if (command, kind) == ("build", "missing shard"):
+        assert recipe(*OPENS_CORPUS[command]).code == 0  # makes what is missing
+        assert recipe(*OPENS_CORPUS["verify"]).code == 0
+    else:
+        recipe.refuses(*OPENS_CORPUS[command], because=DAMAGES[kind])
+
+
+def test_a_shard_that_is_damaged_inside(recipe: Recipe, corpus: Path) -> None:
+    pytest.importorskip("numba")
+    with (corpus / "shards" / "00000" / "segments.parquet").open("r+b") as stream:
+        stream.seek(10)
+        stream.write(b"XX")
+    for command in ("verify", "search"):
+        recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: the shard is damaged")
+
+
+@pytest.mark.parametrize("command", [name for name in OPENS_CORPUS if name != "build"])
+@pytest.mark.parametrize("folder", ["missing", "empty", "folder"])
+def test_folders_that_hold_no_corpus(recipe: Recipe, command: str, folder: str) -> None:
+    words = [folder if word == "corpus" and at else word for at, word in enumerate(OPENS_CORPUS[command])]
+    recipe.refuses(
+        *words, because=rf"{folder}: no corpus here \(manifest.json is missing\); check the path or build one"
+    )
+
+
+def test_another_build_is_not_written_over(recipe: Recipe, corpus: Path) -> None:
+    build = ("corpus", "build", "narrations.jsonl", "--output")
+    recipe.refuses(*build, corpus, "--encoder", "hash:32", because="other settings: name 'hash:64', not 'hash:32'")
+    recipe.refuses(*build, corpus, "--encoder", "hash:64", because="other settings: shard_size 2, not 4096")
+    (recipe.folder / "folder" / "mine").write_text("mine")
+    recipe.refuses(*build, "folder", "--encoder", "hash:64", because="the folder is not empty and holds no corpus")
+    recipe.refuses(*build, "new", "--encoder", "hash:0", because="write for example hash:256")
+    recipe.refuses(*build, "new", "--encoder", "hash:64", "--task", "x", because="has no task; leave that setting out")
+
+
+def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
+    manifest = corpus / "manifest.json"
+    values = json.loads(manifest.read_text())
+    values["encoder"]["weights"] = "1234"
+    manifest.write_text(json.dumps(values))
+    for command in ("search", "score", "explain"):
+        recipe.refuses(
+            *OPENS_CORPUS[command], because="is not the one the corpus was built with: weights '1234', not None"
+        )
+
+
+# Full disks, Ctrl-C and kill -9 ---------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
+    (recipe.folder / "new").write_text("old")
+    build = ("corpus", "build", "narrations.jsonl", "--output", "c", "--encoder", "hash:512")
+    for words in (("world", "narrations", "--count", "50", "--output", "new"), build):
+        limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); {MAIN}"
+        done = subprocess.run([sys.executable, "-c", limited, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 1
+        assert re.search(
+            r"^error: \S+: file too large; free some space and run the same command again\.$", done.stderr, re.M
+        )
+        assert "Traceback" not in done.stderr
+    assert (recipe.folder / "new").read_text() == "old"
+    assert not list(recipe.folder.rglob("*.partial"))
+    assert recipe(*build).code == 0
+
+
+def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
+    rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(2000)]
+    write_lines(recipe.folder / "many", *rows)
+    build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "25", "--output")
+    shards = recipe.folder / "new" / "shards"
+    process = start((*build, "new"), shards / "00001")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert "Traceback" not in errors
+    assert not list(recipe.folder.rglob("*.partial"))
+    recipe.refuses(
+        "corpus", "info", "new", because="the build is not finished; run the same `recipe corpus build` again"
+    )
+    process = start((*build, "new"), shards / "00003")
+    recipe.refuses(*build, "new", because="another process is at work in this folder", leaves="new")
+    process.kill()
+    process.communicate(timeout=30)
+    assert not (recipe.folder / "new" / "manifest.json").exists()
+    assert recipe(*build, "new").code == 0
+    assert recipe(*build, "whole").code == 0
+    whole = {name.removeprefix("whole/"): held for name, held in recipe.files("-").items() if name.startswith("whole/")}
+    assert {f"new/{name}": held for name, held in whole.items()}.items() <= recipe.files("-").items()
+    assert not list((recipe.folder / "new").rglob(".*"))
