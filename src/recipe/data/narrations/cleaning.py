@@ -41,11 +41,9 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
     """
     captions = draft.captions
-    if isinstance(captions, Fault):
-        _reject(draft, captions, options, report)
-        return None
-    if fault := _header_fault(draft) or (None if captions else _NOTHING):
-        _reject(draft, fault, options, report)
+    fault = _header_fault(draft) or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
+    if fault is not None or isinstance(captions, Fault):
+        _reject(draft, fault or _NOTHING, options, report)
         return None
 
     def drop(index: int, fault: Fault) -> None:

@@ -36,6 +36,9 @@ SUFFIXES: dict[FormatName, tuple[str, ...]] = {
 }
 """Files in folders and archives that are read as a format; a file that is named itself may be called anything."""
 
+A_FILE_A_VIDEO: tuple[FormatName, ...] = ("howto100m-csv", "whisperx", "subtitles")
+"""Formats whose files hold one video each."""
+
 
 class Read(Protocol):
     """The narrations of one file, as it has them, in its order; raises InputError where the file is damaged."""

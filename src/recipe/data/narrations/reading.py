@@ -7,7 +7,7 @@ from pathlib import Path
 from recipe.data.narrations.cleaning import clean
 from recipe.data.narrations.drafts import Draft
 from recipe.data.narrations.files import Opened, opened_files
-from recipe.data.narrations.formats import FORMATS, detect, reader, suited
+from recipe.data.narrations.formats import A_FILE_A_VIDEO, FORMATS, detect, reader, suited
 from recipe.data.narrations.options import DEFAULTS, Duplicates, FormatName, ReadingOptions
 from recipe.data.narrations.report import ReadingReport
 from recipe.data.narrations.seen import SeenVideos
@@ -55,7 +55,19 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport) -> Itera
         for file in files:
             if name := _format(file, options, report):
                 report.files[name] += 1
-                yield from reader(name)(file, options, report)
+                if name in A_FILE_A_VIDEO and file.inside and options.bad == "skip":
+                    yield from _video(name, file, options, report)
+                else:
+                    yield from reader(name)(file, options, report)
+
+
+def _video(name: FormatName, file: Opened, options: ReadingOptions, report: ReadingReport) -> list[Draft]:
+    """The draft of one video among many, or none where its file is damaged: one must not cost the others."""
+    try:
+        return list(reader(name)(file, options, report))
+    except InputError:
+        report.skipped_narrations["file that cannot be read"] += 1
+        return []
 
 
 def _format(file: Opened, options: ReadingOptions, report: ReadingReport) -> FormatName | None:

@@ -1,0 +1,124 @@
+"""A JSON object of any size, a member at a time.
+
+The standard library's decoder is moved along the text, and one member is in memory at a time. ijson would be shorter,
+but one NaN, which Python writes into JSON, costs it the whole file, and 100 kB of opening brackets take it 25 GB.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+from recipe.data.narrations.files import Opened
+from recipe.data.narrations.text import blocks
+from recipe.errors import InputError
+
+LONGEST = 1 << 28
+"""Characters of one member at most: an hour of speech takes about 100,000."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SLACK = 16
+"""An error this close to the end of the text may come from the text going on."""
+
+
+def members(file: Opened, encoding: str) -> Iterator[tuple[str, Any]]:
+    """Key and value of each member of the object that the file holds; NaN and infinities are floats.
+
+    Raises InputError, with the position, where the file is cut off or is not one JSON object.
+    """
+    with closing(blocks(file, encoding)) as text:
+        window = _Window(file.label, text)
+        window.expect("{")
+        if window.character() == "}":
+            window.expect("}")
+        else:
+            yield from _members(window)
+        if window.character():
+            raise window.invalid("more follows after the JSON object")
+
+
+def _members(window: "_Window") -> Iterator[tuple[str, Any]]:
+    while True:
+        key = window.value()
+        if not isinstance(key, str):
+            raise window.invalid("a key is not a string")
+        window.expect(":")
+        yield key, window.value()
+        if window.character() == "}":
+            window.expect("}")
+            return
+        window.expect(",")
+
+
+class _Window:
+    """The part of a text that is being decoded; it grows until a value fits and forgets what lies behind."""
+
+    def __init__(self, label: str, blocks: Iterator[str]) -> None:
+        self._label, self._blocks = label, blocks
+        self._text, self._at, self._forgotten = "", 0, 0
+        self._decode: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().raw_decode
+
+    def character(self) -> str:
+        """The next character that is no space, without passing it; empty at the end of the file."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._grow():
+                return ""
+
+    def expect(self, character: str) -> None:
+        """Pass this character. Raises InputError where another one stands."""
+        found = self.character()
+        if not found:
+            raise self._cut_off()
+        if found != character:
+            raise self.invalid(f"{character!r} is missing")
+        self._at += 1
+
+    def value(self) -> Any:
+        """The next value. Raises InputError."""
+        self.character()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                may_go_on = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _SLACK
+                if may_go_on and self._grow():
+                    continue
+                if may_go_on and len(self._text) - self._at < LONGEST:
+                    raise self._cut_off() from None
+                raise self.invalid(error.msg, error.pos) from None
+            except (RecursionError, ValueError) as error:
+                raise self.invalid(str(error)) from None
+            if end < len(self._text) or not self._grow():
+                self._at = end
+                return value
+
+    def invalid(self, problem: str, at: int | None = None) -> InputError:
+        """The error for text that is not the JSON that was expected."""
+        position = self._forgotten + (self._at if at is None else at)
+        return InputError.at(
+            self._label, f"not valid JSON ({problem} at character {position:,})", "repair or recreate the file"
+        )
+
+    def _cut_off(self) -> InputError:
+        end = self._forgotten + len(self._text)
+        return InputError.at(
+            self._label, f"the JSON object is incomplete (the file ends at character {end:,})", "fetch the file again"
+        )
+
+    def _grow(self) -> bool:
+        """Add at least as much text as is still to be decoded, so that long values take linear time."""
+        rest = self._text[self._at :]
+        if len(rest) >= LONGEST:
+            return False
+        parts, added = [rest], 0
+        while added <= len(rest) and (block := next(self._blocks, "")):
+            parts.append(block)
+            added += len(block)
+        self._forgotten += self._at
+        self._text, self._at = "".join(parts), 0
+        return added > 0

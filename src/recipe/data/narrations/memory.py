@@ -1,0 +1,63 @@
+"""How much memory is free, and keeping a load within it."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recipe.errors import InputError
+
+_GIGABYTE = 1e9
+
+
+def available() -> int | None:
+    """Bytes that this process may still take, the least of what machine and control group leave; None: unknown."""
+    known = [free for free in (_machine(), _group()) if free is not None]
+    return min(known) if known else None
+
+
+def require_memory(file: Path, needed: float, remedy: str) -> None:
+    """Find out before a file is loaded that `needed` bytes are there for it. Raises InputError."""
+    free = available()
+    if free is not None and needed > free:
+        problem = (
+            f"loading it takes about {needed / _GIGABYTE:.1f} GB of memory, and {free / _GIGABYTE:.1f} GB are free"
+        )
+        raise InputError.at(file, problem, remedy)
+
+
+@contextmanager
+def at_most(more: int) -> Iterator[None]:
+    """Let the process grow by `more` bytes at most; beyond, an allocation raises MemoryError."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    ceiling = _address_space() + more
+    limits = [limit for limit in (ceiling, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def _machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _group() -> int | None:
+    """What the control group of a container leaves; None where there is none or it sets no limit."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
+    except OSError:
+        return None
+    return max(0, int(limit) - int(used)) if limit.isdigit() else None
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * os.sysconf("SC_PAGE_SIZE")
