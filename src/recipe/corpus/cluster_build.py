@@ -1,0 +1,182 @@
+"""The `ray` engine of the build: the staged shards of a corpus encoded on a Ray cluster by Ray Data.
+
+The shards' numbers are the data set. Each worker process opens the encoder once and turns one number after the other
+into a finished shard, on the file system that all machines share; no vector travels. A worker that dies is started
+again and its shard begun anew. A shard that fails ends the build, and those that are finished stay.
+"""
+
+import logging
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recipe.config import EncoderConfig
+from recipe.corpus.cluster import cluster, first_line
+from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
+from recipe.corpus.layout import MANIFEST, OFFSETS, PLAN, SHARDS, STAGING, read_manifest, shard_name
+from recipe.corpus.shards import encode_shard
+from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError
+from recipe.progress import Advance
+
+try:
+    import ray
+    import ray.data
+except ModuleNotFoundError as error:
+    raise MissingExtra("the build on a Ray cluster", "cluster") from error
+
+Opener = Callable[[EncoderConfig], Encoder]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """The processes that encode, and what each takes of the cluster."""
+
+    count: int | None = None
+    """None: as many as the cluster has room for."""
+    cpus: float = 1
+    """Threads that a process computes with, where the encoder runs on CPUs."""
+    gpus: float | None = None
+    """None: one where the cluster has any, else none. 0.5 puts two processes on a device."""
+    retries: int = 3
+    """How often a shard is begun again after its process died."""
+
+
+_AS_MANY_AS_FIT = Workers()
+
+
+def encode_shards(
+    output: Path,
+    shards: Sequence[int],
+    encoder: EncoderConfig,
+    advance: Advance,
+    *,
+    workers: Workers = _AS_MANY_AS_FIT,
+    opener: Opener = open_encoder,
+) -> None:
+    """Encode the staged shards of these numbers; each is byte for byte what one process makes of it.
+
+    `advance` counts the segments of finished shards. Raises the RecipeError of the first shard that fails,
+    EncoderMismatch where a machine holds another model than the build is bound to, and ComputeError where a
+    shard's processes keep dying or the cluster has no room for one.
+    """
+    if not shards:
+        return
+    output = output.resolve()
+    for shard in shards:
+        _begun(output, shard).unlink(missing_ok=True)
+    with cluster((workers.count or 1) * workers.cpus), _quiet_data():
+        for row in _rows((output, encoder, opener, workers.retries), shards, workers):
+            if row["failure"]:
+                raise pickle.loads(row["failure"])
+            advance(row["segments"])
+
+
+def _rows(
+    build: tuple[Path, EncoderConfig, Opener, int], shards: Sequence[int], workers: Workers
+) -> Iterator[dict[str, Any]]:
+    """What became of each shard, as they end."""
+    gpus = workers.gpus if workers.gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
+    count = min(workers.count or _room(workers.cpus, gpus), len(shards))
+    numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+    numbers.context.execution_no_progress_timeout_s = -1  # a shard may take an hour
+    numbers.context.enable_progress_bars = False
+    encoded = numbers.map_batches(
+        _Encode,
+        fn_constructor_args=build,
+        batch_size=1,
+        # One shard at a time: the last ones are shared out evenly.
+        compute=ray.data.ActorPoolStrategy(size=count, max_tasks_in_flight_per_actor=1),
+        num_cpus=workers.cpus,
+        num_gpus=gpus,
+    )
+    try:
+        yield from encoded.iter_rows()
+    except ray.exceptions.RayError as error:
+        raise ComputeError(
+            f"{build[0]}: a process that encodes was lost and could not be replaced ({first_line(error)}); "
+            "finished shards are kept: run the same command again, with smaller batches where memory ran out."
+        ) from error
+
+
+def _room(cpus: float, gpus: float) -> int:
+    """Workers that fit into the cluster."""
+    whole = ray.cluster_resources()
+    wanted = {"CPU": cpus, "GPU": gpus}
+    room = min(int(whole.get(name, 0) // amount) for name, amount in wanted.items() if amount)
+    if not room:
+        has = ", ".join(f"{whole.get(name, 0):g} {name}s" for name in wanted)
+        raise ComputeError(f"the cluster has no room for one worker of {cpus:g} CPUs and {gpus:g} GPUs: it has {has}.")
+    return room
+
+
+class _Encode:
+    """Turns a shard's number into a finished shard; a copy of it lives in every worker process."""
+
+    def __init__(self, output: Path, config: EncoderConfig, opener: Opener, retries: int) -> None:
+        self._output, self._config, self._opener, self._retries = output, config, opener, retries
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        """Opened by a worker's first shard, so that what goes wrong is told as that shard's failure."""
+        bound = self._output / (PLAN if (self._output / PLAN).is_file() else MANIFEST)
+        recorded = read_manifest(bound)["encoder"]
+        encoder = self._opener(recorded_settings(recorded, self._config))
+        if encoder.identity != recorded:
+            raise EncoderMismatch(
+                f"{self._output}: the encoder on {os.uname().nodename} is not the one that the build is bound to: "
+                f"{differences(recorded, encoder.identity)}; install the same model on all machines."
+            )
+        return encoder
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Failures are returned, because Ray adds lines of its own to what is raised."""
+        shard = int(batch["shard"][0])
+        finished = self._output / SHARDS / shard_name(shard)
+        try:
+            self._begin(shard)
+            encode_shard(self._output, shard, self._encoder)
+            segments = int(np.load(finished / OFFSETS)[-1])
+        except RecipeError as error:
+            return {"segments": [0], "failure": [pickle.dumps(error)]}
+        except (OSError, RuntimeError, MemoryError) as error:
+            lost = ComputeError(f"{finished}: the shard could not be encoded on {os.uname().nodename}: {error!r}.")
+            return {"segments": [0], "failure": [pickle.dumps(lost)]}
+        return {"segments": [segments], "failure": [b""]}
+
+    def _begin(self, shard: int) -> None:
+        """Ray gives the shard of a process that died to another, without end: count on disk how often that was."""
+        begun = _begun(self._output, shard)
+        with begun.open("ab") as stream:
+            stream.write(b".")
+        if (times := begun.stat().st_size) > self._retries + 1:
+            raise ComputeError(
+                f"{self._output / SHARDS / shard_name(shard)}: all {times - 1} processes that encoded the shard were "
+                "killed; run the same command again, with smaller batches where memory ran out."
+            )
+
+
+def _begun(output: Path, shard: int) -> Path:
+    return output / STAGING / f".{shard_name(shard)}.begun"
+
+
+@contextmanager
+def _quiet_data() -> Iterator[None]:
+    """Keep what Ray Data tells on its way out of the terminal; its log files have it."""
+    terminals = [
+        handler for handler in logging.getLogger("ray.data").handlers if isinstance(handler, logging.StreamHandler)
+    ]
+    levels = [handler.level for handler in terminals]
+    for handler in terminals:
+        handler.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for handler, level in zip(terminals, levels, strict=True):
+            handler.setLevel(level)
