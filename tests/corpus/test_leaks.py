@@ -1,0 +1,253 @@
+"""The leak guard: near-copies equal brute force, inputs of every kind, what is filtered, counted and reported."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus import leaks_text
+from recipe.corpus.build import build_corpus
+from recipe.corpus.leaks import Exclusions, leakage
+from recipe.corpus.leaks_inputs import read_excluded
+from recipe.corpus.leaks_report import ExclusionReport
+from recipe.corpus.leaks_text import NearCopies, words_of
+from recipe.corpus.store import Corpus
+from recipe.data.examples import write_examples
+from recipe.data.procedures import write_procedures
+from recipe.errors import CorpusError, InputError
+from recipe.types import Example, Narration, Procedure, Segment, Step
+
+VOCABULARY = [f"w{n}" for n in range(16)]
+LONG = "now pour the warm milk slowly into the large mixing bowl"
+COPY = "Now, please pour the warm milk SLOWLY into the large mixing bowl!"
+OTHER = "cut the pastry into eight strips and brush them with butter"
+
+
+def texts_of(words: list[str], most: int) -> st.SearchStrategy[str]:
+    return st.lists(st.sampled_from(words), min_size=1, max_size=most).map(" ".join)
+
+
+def nearest_by_brute_force(text: str, texts: Iterable[str], fewest: int) -> tuple[str, float] | None:
+    """All pairs, with fractions of whole numbers: the most similar text, the first of equals."""
+    mine, best = words_of(text), None
+    for other in texts:
+        theirs = words_of(other)
+        shared, union = len(mine & theirs), len(mine | theirs)
+        near = 5 * shared >= 4 * union and min(len(mine), len(theirs)) >= fewest
+        if near and (best is None or shared / union > best[1]):
+            best = (other, shared / union)
+    return best
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(texts_of(VOCABULARY, 20), max_size=12),
+    st.lists(texts_of([*VOCABULARY, "x", "y"], 20), min_size=1, max_size=8),
+    st.sampled_from([(2, 64), (3, 0), (5, 8), (4, 6)]),
+)
+def test_near_copies_are_those_that_comparing_every_pair_finds(
+    indexed: list[str], asked: list[str], limits: tuple[int, int]
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(leaks_text, "WORDS", limits[0])
+        patched.setattr(leaks_text, "_PAIRED", limits[1])
+        found = NearCopies(indexed).find(asked)
+    assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
+
+
+def test_a_text_that_differs_in_one_word_of_nine_is_near_and_in_one_of_eight_is_not() -> None:
+    nine = [f"w{n}" for n in range(9)]
+    eight = nine[:8]
+    assert NearCopies([" ".join(nine)]).find([" ".join([*nine[:8], "x"])]) == [(" ".join(nine), 0.8)]
+    assert NearCopies([" ".join(eight)]).find([" ".join([*eight[:7], "x"])]) == [None]
+    assert NearCopies([" ".join(eight)]).find([" ".join([*eight, "x"])]) == [(" ".join(eight), 8 / 9)]
+    assert NearCopies([" ".join(eight)]).find([" ".join(eight[:7])]) == [None]  # too few words
+
+
+def test_case_marks_width_and_repetition_make_no_difference() -> None:
+    (found,) = NearCopies([LONG]).find([f"  {LONG.upper()}!! {LONG.replace(' ', ' - ')} ｍｉｌｋ"])
+    assert found == (LONG, 1.0)
+
+
+def test_nothing_is_a_copy_of_nothing() -> None:
+    assert NearCopies([]).find([LONG, ""]) == [None, None]
+    assert NearCopies(["", "too short", "..."]).find([LONG]) == [None]
+    assert NearCopies([LONG]).find([]) == []
+
+
+def narration(video_id: str, *texts: str) -> Narration:
+    return Narration(video_id, tuple(Segment(text, float(n), n + 1.0) for n, text in enumerate(texts)), "t", "s")
+
+
+def test_a_narration_goes_by_its_id_and_a_caption_by_its_text() -> None:
+    given_ = [
+        narration("kept", OTHER, "short", COPY),
+        narration("test", OTHER),
+        narration("alone", COPY),
+        narration("untouched", OTHER),
+    ]
+    report = ExclusionReport()
+    kept = list(Exclusions(["test"], [LONG, "short"]).filter(given_, report))
+    assert [one.video_id for one in kept] == ["kept", "untouched"]
+    assert kept[0].segments == given_[0].segments[:2]
+    assert (kept[0].title, kept[0].source) == ("t", "s")
+    assert kept[1] is given_[3]
+    assert report.as_dict() == {
+        "narrations": 4,
+        "narrations_by_id": 1,
+        "narrations_by_text": 1,
+        "captions_by_text": 2,
+        "examples": [
+            {"video_id": one, "caption": COPY, "excluded": LONG, "similarity": report.examples[0].similarity}
+            for one in ("kept", "alone")
+        ],
+    }
+
+
+@pytest.mark.parametrize(("copies", "others", "gone"), [(3, 9, True), (3, 10, False), (2, 1, False), (2, 0, False)])
+def test_a_video_under_another_id_is_known_by_its_captions(copies: int, others: int, gone: bool) -> None:
+    mine = [f"{LONG} number {n}" for n in range(copies)]
+    rest = [f"{OTHER} and place {n} in row {n + 1} of pan {n + 2}" for n in range(others)]
+    rest += ["and then"] * 50  # captions too short to be compared do not weigh
+    kept = list(Exclusions([], mine).filter([narration("reupload", *mine, *rest)], ExclusionReport()))
+    assert [[segment.text for segment in one.segments] for one in kept] == ([] if gone else [rest])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c", "d"]),
+            st.lists(st.sampled_from([LONG, COPY, OTHER, "chop", f"{OTHER} twice"]), min_size=1, max_size=6),
+        ),
+        max_size=6,
+    )
+)
+def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, list[str]]]) -> None:
+    exclusions = Exclusions(["a"], [LONG])
+    given_ = [narration(video_id, *texts) for video_id, texts in drawn]
+    report = ExclusionReport()
+    kept = list(exclusions.filter(given_, report))
+    assert all(one.segments and exclusions.judge(one) == (False, False, [None] * len(one.segments)) for one in kept)
+    assert len(kept) + report.narrations_by_id + report.narrations_by_text == report.narrations == len(given_)
+    assert list(exclusions.filter(kept, ExclusionReport())) == kept
+    copies = [text for video_id, texts in drawn if video_id != "a" for text in texts if text in (LONG, COPY)]
+    assert report.captions_by_text == len(copies)
+
+
+def test_a_report_quotes_the_closest_copies() -> None:
+    report = ExclusionReport()
+    captions = [LONG] * 30 + [f"{LONG} again"] * 3
+    list(Exclusions([], [LONG]).filter([narration(f"v{n}", text, OTHER) for n, text in enumerate(captions)], report))
+    assert [example.video_id for example in report.examples] == [f"v{n}" for n in range(20)]
+    assert report.captions_by_text == 33
+
+
+def example(name: str, video_id: str, split: str) -> Example:
+    return Example(name, "made", video_id, "goal", (f"{name} first",), (f"{name} then",), 1, split)
+
+
+def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
+    write_examples(tmp_path / "e.jsonl", [example("e1", "v1", "train"), example("e2", "", "test")])
+    procedures = [
+        Procedure("made", "v3", "g", (Step("boil"), Step("pour")), "val"),
+        Procedure("m", "v4", "g", (Step("x"),)),
+    ]
+    write_procedures(tmp_path / "p.jsonl", procedures)
+    rows = [{"video_id": "v5", "sentences": ["boil", "boil"]}, {"video_id": "v5", "sentences": ["again"]}]
+    (tmp_path / "n.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "ids.txt").write_text("\ufeffv6\n\n -v_7 \n")
+    found = {path.stem: read_excluded(path) for path in tmp_path.iterdir()}
+    assert found == {
+        "e": (frozenset({"v1"}), ("e1 first", "e1 then", "e2 first", "e2 then")),
+        "p": (frozenset({"v3", "v4"}), ("boil", "pour", "x")),
+        "n": (frozenset({"v5"}), ("boil",)),
+        "ids": (frozenset({"v6", "-v_7"}), ()),
+    }
+    assert read_excluded(tmp_path / "e.jsonl", "test") == (frozenset(), ("e2 first", "e2 then"))
+    assert read_excluded(tmp_path / "p.jsonl", "val") == (frozenset({"v3"}), ("boil", "pour"))
+    paths = sorted(tmp_path.iterdir())
+    every = Exclusions.read(paths)
+    assert every.video_ids == {"v1", "v3", "v4", "v5", "v6", "-v_7"}
+    assert every.identity == Exclusions.read(paths[::-1]).identity
+    assert every.identity != Exclusions.read(paths[1:]).identity
+    assert json.loads(json.dumps(every.identity)) == every.identity
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent.jsonl", None, "the file does not exist"),
+        ("ids.txt", b"v1\nv2, v3\n", r"ids\.txt, line 2: 'v2, v3' is no video id; give one video id a line"),
+        ("ids.txt", b"\n", "the file is empty"),
+        ("ids.txt", b"\xff\xfe", "not UTF-8"),
+        (
+            "p.jsonl",
+            b'{"source": "s", "video_id": "v", "goal": "g", "steps": [{"text": "x"}]}',
+            "no procedure is in split",
+        ),
+        ("other.jsonl", b'{"video_id": "v"}', r"other\.jsonl"),
+    ],
+)
+def test_files_that_are_none_of_these_are_one_sentence(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        Exclusions.read([tmp_path / name], "test")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    given_ = [narration("clean", OTHER, "chop"), narration("test", LONG), narration("other", "stir", COPY, OTHER)]
+    given_.append(narration("reupload", *(f"{LONG} number {n}" for n in range(3)), OTHER))
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:8"), shard_size=2)
+    return Corpus.open(build_corpus(given_, tmp_path / "c", config))
+
+
+def test_a_corpus_tells_what_it_holds_of_excluded_videos(corpus: Corpus, tmp_path: Path) -> None:
+    rows = [
+        {"video_id": "test", "sentences": [LONG, *(f"{LONG} number {n}" for n in range(3))]},
+        {"video_id": "absent", "sentences": ["chop"]},
+    ]
+    (tmp_path / "n.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    report = leakage(corpus, [tmp_path / "n.jsonl"])
+    assert (report.narrations, report.captions, report.excluded_videos) == (4, 10, 2)
+    assert report.videos == ("test",)
+    assert report.copied_videos == (("reupload", 3, 4),)
+    assert report.copied_captions == 4
+    assert {one.video_id for one in report.examples} == {"other", "reupload"}
+    assert not report.clean
+    values: dict[str, Any] = json.loads(json.dumps(report.as_dict()))
+    assert values["copied_videos"] == [{"video_id": "reupload", "copied": 3, "captions": 4}]
+    assert [value for _, value in report.rows()] == [
+        "1 of 2 are in the corpus",
+        "1 of 4 narrations, by their captions",
+        "4 of 10 captions, in narrations of other ids",
+    ]
+
+
+def test_a_corpus_that_was_filtered_is_clean(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("test")
+    (tmp_path / "n.jsonl").write_text(json.dumps({"video_id": "x", "sentences": [LONG, f"{LONG} number 1"]}))
+    paths = [tmp_path / "ids.txt", tmp_path / "n.jsonl"]
+    left = Exclusions.read(paths).filter((corpus.narration(n) for n in range(len(corpus))), ExclusionReport())
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:8"))
+    filtered = Corpus.open(build_corpus(left, tmp_path / "filtered", config))
+    assert leakage(filtered, paths).clean
+    assert len(filtered) == 2
+
+
+def test_a_damaged_shard_is_named(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("test")
+    table = corpus.folder / "shards" / "00001" / "segments.parquet"
+    table.write_bytes(b"x" * table.stat().st_size)
+    with pytest.raises(CorpusError, match="00001: the shard is damaged"):
+        leakage(corpus, [tmp_path / "ids.txt"])
