@@ -1,59 +1,22 @@
 """A corpus on disk: what is written is read back, a killed build ends byte-identical, damage is named."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from numpy.typing import NDArray
+from tests.corpus.conftest import digest, narrations
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import read_narrations
-from recipe.errors import ComputeError, CorpusError, EncoderMismatch, InputError
-from recipe.progress import SILENT, Progress
-from recipe.types import Narration, Segment
+from recipe.errors import CorpusError, EncoderMismatch
 
 CONFIG = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=2)
-WORDS = ["chop", "fry", "pour", "boil", "stir", "salt", "onion", "pan", "water", "kettle"]
-
-
-def narrations(count: int, seed: int = 0) -> list[Narration]:
-    """Narrations of 1 to 5 segments, every other one with times."""
-    generator = np.random.default_rng(seed)
-    made = []
-    for number in range(count):
-        texts = [" ".join(generator.choice(WORDS, size=3)) for _ in range(generator.integers(1, 6))]
-        times = [(2.0 * k, 2.0 * k + 1.5) if number % 2 else (None, None) for k in range(len(texts))]
-        segments = tuple(Segment(text, *span) for text, span in zip(texts, times, strict=True))
-        made.append(Narration(f"v{number}", segments, title=f"t{number}" if number % 3 else None, source="made"))
-    return made
-
-
-def digest(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
-
-
-class Counting(HashEncoder):
-    """Records what it is asked to encode."""
-
-    def __init__(self, dimension: int = 12) -> None:
-        super().__init__(dimension)
-        self.texts: list[str] = []
-
-    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-        self.texts += texts
-        return super().encode(texts, progress)
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -93,144 +56,6 @@ def test_the_folder_opens_with_numpy_and_pyarrow_alone(tmp_path: Path) -> None:
     assert segments["start"].null_count == len(vectors) == len(segments)
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
     assert (manifest["narrations"], manifest["timed"], len(manifest["shards"])) == (3, 1, 2)
-
-
-def test_a_build_is_deterministic_and_its_id_names_its_content(tmp_path: Path) -> None:
-    first = build_corpus(narrations(5), tmp_path / "a", CONFIG)
-    assert digest(first) == digest(build_corpus(iter(narrations(5)), tmp_path / "b", CONFIG))
-    other = build_corpus(narrations(5, seed=1), tmp_path / "c", CONFIG)
-    assert Corpus.open(first).manifest["id"] != Corpus.open(other).manifest["id"]
-
-
-def test_equal_texts_are_encoded_once_in_a_shard(tmp_path: Path) -> None:
-    once = Narration("a", (Segment("stir"), Segment("boil"), Segment("stir")))
-    encoder = Counting()
-    corpus = Corpus.open(
-        build_corpus([once, Narration("b", (Segment("stir"),))], tmp_path / "c", CONFIG, encoder=encoder)
-    )
-    assert encoder.texts == ["stir", "boil"]
-    np.testing.assert_array_equal(corpus.embeddings(0)[2], corpus.embeddings(1)[0])
-
-
-def test_a_build_again_keeps_every_shard(tmp_path: Path) -> None:
-    build_corpus(narrations(5), tmp_path / "c", CONFIG)
-    before, encoder = digest(tmp_path / "c"), Counting()
-    build_corpus(narrations(5), tmp_path / "c", CONFIG, encoder=encoder)
-    assert encoder.texts == []
-    assert digest(tmp_path / "c") == before
-
-
-def test_progress_reaches_its_total_with_repeated_texts_and_kept_shards(tmp_path: Path) -> None:
-    given = [*narrations(4), Narration("twice", (Segment("stir"), Segment("stir")))]
-    total = sum(len(narration.segments) for narration in given)
-    counts = Counts()
-    build_corpus(given, tmp_path / "c", CONFIG, counts)
-    assert (counts.total, counts.done) == (total, total)
-
-
-class Counts:
-    """A progress that adds up."""
-
-    def __init__(self) -> None:
-        self.total: int | None = None
-        self.done = 0
-
-    def task(self, description: str, total: int | None = None) -> "Counts":
-        self.total = total
-        return self
-
-    def __enter__(self) -> "Counts":
-        return self
-
-    def __exit__(self, *exc: object) -> None: ...
-
-    def __call__(self, n: int) -> None:
-        self.done += n
-
-
-KILLED = """
-import sys, time
-from pathlib import Path
-import test_store as t
-class Slow(t.HashEncoder):
-    def encode(self, texts, progress=t.SILENT):
-        time.sleep(0.1)
-        return super().encode(texts, progress)
-t.build_corpus(t.narrations(40), Path(sys.argv[1]), t.CONFIG, encoder=Slow(12))
-"""
-
-
-def test_a_killed_build_goes_on_and_ends_byte_identical(tmp_path: Path) -> None:
-    whole = build_corpus(narrations(40), tmp_path / "whole", CONFIG)
-    output = tmp_path / "killed"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    process = subprocess.Popen([sys.executable, "-c", KILLED, str(output)], env=environment)
-    shards = output / "shards"
-    while len(list(shards.glob("0*"))) < 3:
-        assert process.poll() is None, "the build ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    finished = len(list(shards.glob("0*")))
-    # What a kill while a shard or the manifest is written leaves.
-    (shards / f".{finished:05d}.partial").mkdir(exist_ok=True)
-    (output / ".manifest.json.partial").touch()
-    assert 3 <= finished < 20
-    with pytest.raises(CorpusError, match="not finished; run the same"):
-        Corpus.open(output)
-    encoder = Counting()
-    build_corpus(narrations(40), output, CONFIG, encoder=encoder)
-    assert digest(output) == digest(whole)
-    left = narrations(40)[2 * finished :]
-    assert set(encoder.texts) == {segment.text for narration in left for segment in narration.segments}
-    assert not list(shards.glob(".*"))
-
-
-def test_changed_input_or_settings_are_refused(tmp_path: Path) -> None:
-    given = narrations(6)
-    build_corpus(given, tmp_path / "c", CONFIG)
-    before = digest(tmp_path / "c")
-    swapped = [given[0], given[2], given[1], *given[3:]]
-    with pytest.raises(CorpusError, match=r"shards/00000: the shard holds other narrations"):
-        build_corpus(swapped, tmp_path / "c", CONFIG)
-    with pytest.raises(CorpusError, match=r"shards/00002: the input ends before this shard"):
-        build_corpus(given[:4], tmp_path / "c", CONFIG)
-    with pytest.raises(CorpusError, match="name 'hash:12', not 'hash:8'"):
-        build_corpus(given, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:8"), shard_size=2))
-    with pytest.raises(CorpusError, match="shard_size 2, not 3"):
-        build_corpus(given, tmp_path / "c", CorpusConfig(encoder=CONFIG.encoder, shard_size=3))
-    assert digest(tmp_path / "c") == before
-
-
-def test_narrations_that_make_no_corpus_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there are no narrations"):
-        build_corpus([], tmp_path / "c", CONFIG)
-    with pytest.raises(InputError, match="narration 'x' has no segments"):
-        build_corpus([Narration("x", ())], tmp_path / "d", CONFIG)
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "notes.txt").write_text("mine")
-    with pytest.raises(CorpusError, match="not empty and holds no corpus"):
-        build_corpus(narrations(1), tmp_path / "e", CONFIG)
-
-
-def test_an_encoder_that_fails_writes_no_shard(tmp_path: Path) -> None:
-    class Broken(HashEncoder):
-        def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-            return super().encode(texts, progress) * np.float32("nan")
-
-    with pytest.raises(ComputeError, match="not finite"):
-        build_corpus(narrations(2), tmp_path / "c", CONFIG, encoder=Broken(12))
-    assert not list((tmp_path / "c" / "shards").glob("*"))
-
-
-def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path) -> None:
-    def meanwhile() -> list[Narration]:
-        with pytest.raises(InputError, match="another process is at work in this folder"):
-            build_corpus(narrations(1), tmp_path / "c", CONFIG)
-        return narrations(1)
-
-    build_corpus((narration for _ in range(1) for narration in meanwhile()), tmp_path / "c", CONFIG)
-    assert len(Corpus.open(tmp_path / "c")) == 1
 
 
 @pytest.mark.parametrize(

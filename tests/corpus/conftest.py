@@ -1,0 +1,41 @@
+"""Made narrations, and what their builds are compared by."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recipe.types import Narration, Segment
+
+WORDS = ["chop", "fry", "pour", "boil", "stir", "salt", "onion", "pan", "water", "kettle"]
+
+
+def narrations(count: int, seed: int = 0) -> list[Narration]:
+    """Narrations of 1 to 5 segments, every other one with times."""
+    generator = np.random.default_rng(seed)
+    made = []
+    for number in range(count):
+        texts = [" ".join(generator.choice(WORDS, size=3)) for _ in range(generator.integers(1, 6))]
+        times = [(2.0 * k, 2.0 * k + 1.5) if number % 2 else (None, None) for k in range(len(texts))]
+        segments = tuple(Segment(text, *span) for text, span in zip(texts, times, strict=True))
+        made.append(Narration(f"v{number}", segments, title=f"t{number}" if number % 3 else None, source="made"))
+    return made
+
+
+def write_narrations(path: Path, made: list[Narration]) -> Path:
+    """A file of JSON lines that holds them."""
+    path.write_text("".join(json.dumps(asdict(narration)) + "\n" for narration in made))
+    return path
+
+
+def digest(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder."""
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+@pytest.fixture
+def narration_file(tmp_path: Path) -> Path:
+    """Twelve narrations."""
+    return write_narrations(tmp_path / "narrations.jsonl", narrations(12))

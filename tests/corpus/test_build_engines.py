@@ -1,0 +1,81 @@
+"""Who encodes makes no difference to the bytes; a process that dies is named, and the next build does its work."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.corpus.conftest import digest, narrations
+
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus import devices
+from recipe.corpus.build import build_corpus
+from recipe.corpus.encoders import HashEncoder
+from recipe.errors import ComputeError, ConfigError, EncoderMismatch, MissingExtra
+
+CONFIG = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=2)
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> dict[str, bytes]:
+    return digest(build_corpus(narrations(20), tmp_path / "whole", CONFIG))
+
+
+def test_two_devices_make_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    counted: list[int] = []
+
+    class Counts:
+        def task(self, description: str, total: int | None = None) -> "Counts":
+            return self
+
+        def __enter__(self) -> Any:
+            return counted.append
+
+        def __exit__(self, *exc: object) -> None: ...
+
+    output = build_corpus(narrations(20), tmp_path / "c", CONFIG, Counts(), devices=("cpu", "cpu"))
+    assert digest(output) == whole
+    assert sum(counted) == 20 + sum(len(narration.segments) for narration in narrations(20))
+
+
+def test_a_process_that_is_killed_is_named(
+    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listen = devices._listen
+
+    def kill_first(worker: Any, *rest: Any) -> bool:
+        going_on = listen(worker, *rest)
+        if worker.shard == 0:
+            os.kill(worker.process.pid, signal.SIGKILL)
+        return going_on
+
+    monkeypatch.setattr(devices, "_listen", kill_first)
+    with pytest.raises(ComputeError, match="process on device cpu was killed by signal 9 at shard 00000; finished"):
+        build_corpus(narrations(20), tmp_path / "c", CONFIG, devices=("cpu", "cpu"))
+    monkeypatch.undo()
+    assert digest(build_corpus(narrations(20), tmp_path / "c", CONFIG)) == whole
+
+
+def test_what_a_process_raises_comes_through(tmp_path: Path) -> None:
+    class Other(HashEncoder):
+        @property
+        def identity(self) -> Any:
+            return super().identity | {"weights": "1234"}
+
+    with pytest.raises(EncoderMismatch, match="the encoder on device None is another than the build's: weights '1234'"):
+        build_corpus(narrations(4), tmp_path / "c", CONFIG, encoder=Other(12), devices=("cpu", "cpu"))
+
+
+def test_a_cluster_chooses_its_devices(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="engine 'ray' chooses its devices itself; leave them out"):
+        build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray", devices=("cpu",))
+
+
+def test_a_cluster_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("recipe.corpus.cluster", "recipe.corpus.cluster_build"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[cluster\]'"):
+        build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray")

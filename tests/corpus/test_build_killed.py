@@ -1,0 +1,99 @@
+"""A build killed at any moment is finished by the same command, and ends byte for byte as an uninterrupted one.
+
+Two ways to kill: in a forked copy of the process, just before any one of its calls to the file system; and the
+command itself, by `kill -9` after a time.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.corpus.conftest import digest, narrations, write_narrations
+
+KILLED = '''
+import os, shutil, signal, sys
+from pathlib import Path
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.sources import narration_source
+from recipe.data.narrations import ReadingOptions
+from tests.corpus.conftest import digest
+
+source, output, stride = Path(sys.argv[1]), Path(sys.argv[2]) / "c", int(sys.argv[3])
+config = CorpusConfig(encoder=EncoderConfig(name="hash:12"), shard_size=5)
+
+def build():
+    narrations, origin = narration_source([source], ReadingOptions())
+    build_corpus(narrations, output, config, origin=origin)
+
+def build_killed_before(moment):
+    """Fork a build that is killed before its call number `moment`; False where it ended before that."""
+    child = os.fork()
+    if child == 0:
+        calls = 0
+        def hook(event, arguments):
+            nonlocal calls
+            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
+                if str(output) in str(arguments[0]) or isinstance(arguments[0], int):
+                    calls += 1
+                    if calls == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        build()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+build()
+whole = digest(output)
+shutil.rmtree(output)
+moment = 1
+while build_killed_before(moment):
+    build_killed_before(1 + moment // 2)  # and killed again while it goes on
+    build()
+    assert digest(output) == whole, moment
+    assert not list(output.rglob(".*")), moment
+    shutil.rmtree(output)
+    moment += stride
+print(moment)
+'''
+
+
+@pytest.mark.parametrize("stride", [41, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_before_any_call_to_the_file_system(tmp_path: Path, narration_file: Path, stride: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(narration_file), str(tmp_path), str(stride)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])}
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_by_signal_9_at_random_moments(tmp_path: Path, kills: int) -> None:
+    source = write_narrations(tmp_path / "narrations.jsonl", narrations(1500))
+    main = "from recipe.cli import main; main()"
+    options = ("--encoder", "hash:256", "--shard-size", "50", "--output")
+    command = [sys.executable, "-c", main, "corpus", "build", str(source), *options]
+    began = time.monotonic()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    lasted, whole = time.monotonic() - began, digest(tmp_path / "whole")
+    draw, killed = random.Random(0), 0
+    for turn in range(kills):
+        output = tmp_path / f"killed{turn}"
+        process = subprocess.Popen([*command, str(output)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            process.communicate(timeout=lasted * draw.uniform(0.2, 1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            killed += 1
+        subprocess.run([*command, str(output)], check=True, capture_output=True)
+        assert digest(output) == whole
+    assert killed > kills / 2
