@@ -44,20 +44,41 @@ def nearest_by_brute_force(text: str, texts: Iterable[str], fewest: int) -> tupl
     return best
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(texts_of(VOCABULARY, 20), max_size=12),
-    st.lists(texts_of([*VOCABULARY, "x", "y"], 20), min_size=1, max_size=8),
-    st.sampled_from([(2, 64), (3, 0), (5, 8), (4, 6)]),
-)
+@st.composite
+def collections(draw: st.DrawFn) -> tuple[list[str], list[str]]:
+    """Texts to index, and texts to ask for: some are drawn alike, some are indexed ones with words changed."""
+    indexed = draw(st.lists(texts_of(VOCABULARY, 20), min_size=1, max_size=12))
+    asked = draw(st.lists(texts_of([*VOCABULARY, "x", "y"], 20), max_size=4))
+    for text in draw(st.lists(st.sampled_from(indexed), max_size=6)):
+        added = draw(st.lists(st.sampled_from([*VOCABULARY, "x", "y"]), max_size=3))
+        lost = draw(st.sets(st.sampled_from(VOCABULARY), max_size=2))
+        asked.append(" ".join([word for word in text.split() if word not in lost] + added))
+    return indexed, asked
+
+
+@settings(max_examples=300, deadline=None)
+@given(collections(), st.sampled_from([(2, 64), (3, 0), (5, 8), (4, 6), (4, 10)]))
 def test_near_copies_are_those_that_comparing_every_pair_finds(
-    indexed: list[str], asked: list[str], limits: tuple[int, int]
+    texts: tuple[list[str], list[str]], limits: tuple[int, int]
 ) -> None:
+    indexed, asked = texts
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(leaks_text, "WORDS", limits[0])
         patched.setattr(leaks_text, "_PAIRED", limits[1])
         found = NearCopies(indexed).find(asked)
     assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
+
+
+@pytest.mark.parametrize("paired", [0, 5, 8, 12, 64])
+def test_near_copies_of_every_size_are_found(monkeypatch: pytest.MonkeyPatch, paired: int) -> None:
+    """Each text is the one before and a word more; the texts that are listed by pairs end in between."""
+    monkeypatch.setattr(leaks_text, "WORDS", 2)
+    monkeypatch.setattr(leaks_text, "_PAIRED", paired)
+    words = [f"w{n}" for n in range(24)]
+    indexed = [" ".join(words[:size]) for size in range(1, 25, 3)]
+    asked = [" ".join(words[:size]) for size in range(1, 25)]
+    asked += [" ".join(words[24 - size :]) for size in range(1, 25)]
+    assert NearCopies(indexed).find(asked) == [nearest_by_brute_force(text, indexed, 2) for text in asked]
 
 
 def test_a_text_that_differs_in_one_word_of_nine_is_near_and_in_one_of_eight_is_not() -> None:
@@ -170,6 +191,7 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
         "ids": (frozenset({"v6", "-v_7"}), ()),
     }
     assert read_excluded(tmp_path / "e.jsonl", "test") == (frozenset(), ("e2 first", "e2 then"))
+    (tmp_path / "p.jsonl").write_text((tmp_path / "p.jsonl").read_text().replace('"goal": "g"', '"goal": ""'))
     assert read_excluded(tmp_path / "p.jsonl", "val") == (frozenset({"v3"}), ("boil", "pour"))
     paths = sorted(tmp_path.iterdir())
     every = Exclusions.read(paths)
@@ -191,6 +213,9 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
             b'{"source": "s", "video_id": "v", "goal": "g", "steps": [{"text": "x"}]}',
             "no procedure is in split",
         ),
+        ("p.jsonl", b'{"video_id": "v", "split": "test", "steps": ["x"]}', "line 1, field 'steps'"),
+        ("p.jsonl", b'{"video_id": "v", "split": "test", "steps": [{"text": " "}]}', "line 1, field 'text'"),
+        ("p.jsonl", b'{"split": "test", "steps": [{"text": "x"}]}', "line 1, field 'video_id'"),
         ("other.jsonl", b'{"video_id": "v"}', r"other\.jsonl"),
     ],
 )

@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from recipe.artifacts import not_a_file
+from recipe.artifacts import JsonObject, not_a_file, read_jsonl, text_field
 from recipe.data.examples import read_examples
 from recipe.data.narrations import read_narrations
-from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
 
 _FIRST_LINE = 1 << 20
@@ -62,11 +61,24 @@ def _examples(path: Path, split: str) -> Excluded:
 
 
 def _procedures(path: Path, split: str) -> Excluded:
-    chosen = [one for one in read_procedures(path).procedures if split in ("", one.split)]
-    if not chosen:
+    """Asks for ids and steps only: a video with an empty goal is to be kept out like any other."""
+    ids: set[str] = set()
+    texts: dict[str, None] = {}
+    for line, row in read_jsonl(path):
+        if split in ("", row.get("split")):
+            ids.add(text_field(path, line, row, "video_id"))
+            texts.update(dict.fromkeys(_steps(path, line, row)))
+    if not ids:
         raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
-    texts = (step.text for procedure in chosen for step in procedure.steps)
-    return Excluded(frozenset(one.video_id for one in chosen), tuple(dict.fromkeys(texts)))
+    return Excluded(frozenset(ids), tuple(texts))
+
+
+def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
+    steps = row.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        problem, remedy = "the field is missing or no list of objects", "give the steps as objects with 'text'"
+        raise InputError.at(path, problem, remedy, line=line, field="steps")
+    return [text_field(path, line, step, "text") for step in steps]
 
 
 def _narrations(path: Path) -> Excluded:
