@@ -183,28 +183,28 @@ def test_float16_sums_are_within_their_bound(torch: Any) -> None:
     assert 0 < np.abs(found - exact).max() <= bound
 
 
-def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [256, 8, 1])
+@pytest.mark.parametrize("chunk", [1 << 18, 16])
+def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPatch, block: int, chunk: int) -> None:
     from recipe.corpus import gpu_rank
 
+    monkeypatch.setattr(gpu_rank, "BLOCK", block)
+    monkeypatch.setattr(gpu_rank, "_CHUNK", max(block, chunk))
+    monkeypatch.setattr(gpu_rank, "_PAIRS", 5)
     generator = np.random.default_rng(11)
     sums = generator.integers(-9, 10, (50, 3)).astype(np.int32)
-    bounds, queries = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
-    estimates = sums * bounds[0] * queries[0]
-    uppers = estimates + bounds[1] * queries[1] + bounds[2] * queries[2]
-    thresholds = np.sort(estimates, axis=0)[-7]
-    arguments = (
-        place(torch, sums),
-        gpu_rank.Known(*place(torch, bounds)),
-        gpu_rank.Asked(*place(torch, queries)),
+    known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
+    scores = sums * known[0] * asked[0]
+    uppers = scores + known[1] * asked[2] + known[2] * asked[1]
+    these = gpu_rank.estimate(
+        place(torch, sums), gpu_rank.Known(*place(torch, known)), gpu_rank.Asked(*place(torch, asked))
     )
-    for rows in (1 << 18, 8, 3):
-        monkeypatch.setattr(gpu_rank, "_ROWS", rows)
-        best = gpu_rank.best(*arguments, 7)
-        np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-estimates, axis=0)[:7])
-        np.testing.assert_allclose(
-            np.take_along_axis(estimates, best.narrations.cpu().numpy(), 0), best.estimates.cpu()
-        )
-        pairs = gpu_rank.reaching(*arguments, place(torch, thresholds))
-        found = set(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
-        assert found == {(int(n), int(q)) for n, q in np.argwhere(uppers >= thresholds)}
-    assert len(gpu_rank.best(*arguments, 99).estimates) == 50
+    best = gpu_rank.best(these, 7)
+    np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-scores, axis=0)[:7])
+    np.testing.assert_allclose(np.take_along_axis(scores, best.narrations.cpu().numpy(), 0), best.estimates.cpu())
+    assert all(len(set(column)) == 7 for column in best.narrations.T.tolist())
+    assert len(gpu_rank.best(these, 99).estimates) == 50
+    for thresholds in (np.sort(scores, axis=0)[-7], np.full(3, -99.0), np.full(3, 99.0)):
+        pairs = gpu_rank.reaching(these, place(torch, thresholds))
+        found = sorted(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
+        assert found == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
