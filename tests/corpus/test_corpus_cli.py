@@ -1,14 +1,20 @@
 """The commands of `recipe corpus`, as a user meets them: exit codes, JSON on standard output, one-sentence errors."""
 
 import json
+import pickle
+import subprocess
+import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from recipe.cli import corpus as commands
-from recipe.errors import CorpusError, InputError
+from recipe.cli import corpus_options
+from recipe.data.narrations import FormatName
+from recipe.errors import ConfigError, CorpusError, InputError
 
 ROWS = [
     {
@@ -87,6 +93,73 @@ def test_a_video_in_two_files_needs_a_choice(narrations: Path, tmp_path: Path) -
         run(*arguments)
     run(*arguments, "--duplicates", "keep-first")
     assert json.loads(run("info", tmp_path / "c", "--json"))["segments"] == 5
+
+
+def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_path: Path) -> None:
+    subtitles, pickled = tmp_path / "tea.srt", tmp_path / "corpus.pickle"
+    subtitles.write_text("1\n00:00:01,000 --> 00:00:02,000\nboil the water\n")
+    captions = {"pie": {"start": [3, 1], "end": [4, 2], "text": [[("bake it", 0.9)], [("hm", 0.1), ("roll it", 0.8)]]}}
+    pickled.write_bytes(pickle.dumps(captions))
+    shown = build(subtitles, tmp_path / "a")
+    assert "rolling collapse" in shown
+    summary = json.loads(build(pickled, tmp_path / "b", "--min-score", 0.5, "--captions", "joined", "--json"))
+    assert (summary["reading"]["min_score"], summary["reading"]["captions"]) == (0.5, "joined")
+    assert summary["read"]["below_score"] == 1
+    assert summary["read"]["left_out"] == ["1 caption below the smallest score"]
+    assert "1 caption below the smallest score" in run("info", tmp_path / "b")
+    with pytest.raises(CorpusError, match=r"other settings: captions 'joined', not 'each', min_score 0.5, not 0.1"):
+        build(pickled, tmp_path / "b", "--min-score", 0.1)
+    with pytest.raises(ConfigError, match="key 'encoding': the encoding is unknown"):
+        build(subtitles, tmp_path / "c", "--encoding", "klingon")
+
+
+def test_the_formats_offered_are_those_that_are_read() -> None:
+    assert get_args(get_args(corpus_options.Layout)[0]) == ("auto", *get_args(FormatName))
+
+
+def test_excluded_videos_are_kept_out_and_found(narrations: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("tea\n")
+    whole = build(narrations, tmp_path / "whole")
+    assert "excluded" not in whole
+    leaks = json.loads(run("info", tmp_path / "whole", "--against", tmp_path / "test.txt", "--json"))
+    assert (leaks["clean"], leaks["videos"]) == (False, ["tea"])
+    shown = build(narrations, tmp_path / "c", "--exclude", tmp_path / "test.txt")
+    assert "narrations of excluded videos: 1" in shown
+    assert json.loads(run("info", tmp_path / "c", "--json"))["exclusions"]["video_ids"] == 1
+    assert "0 of 1 are in the corpus" in run("info", tmp_path / "c", "--against", tmp_path / "test.txt")
+    with pytest.raises(CorpusError, match="other settings: exclusions recorded, but not given"):
+        build(narrations, tmp_path / "c")
+
+
+def test_verify_encodes_a_sample_again(narrations: Path, tmp_path: Path) -> None:
+    build(narrations, tmp_path / "c")
+    found = json.loads(run("verify", tmp_path / "c", "--sample", 3, "--seed", 1, "--json"))
+    assert (found["intact"], found["sampled"], found["files"]) == (True, 3, 6)
+    assert 0 <= found["deviation"] < found["tolerance"]
+    shown = run("verify", tmp_path / "c", "--sample", 100)
+    assert "c: intact; files compared with their checksums: 6" in shown
+    assert "segments encoded again: 5; largest cosine deviation" in shown
+
+
+def test_two_processes_build_the_same_corpus(narrations: Path, tmp_path: Path) -> None:
+    one = json.loads(build(narrations, tmp_path / "a", "--shard-size", 1, "--json"))
+    two = json.loads(build(narrations, tmp_path / "b", "--shard-size", 1, "--devices", "cpu,cpu", "--json"))
+    assert one["id"] == two["id"]
+
+
+def test_a_finished_corpus_is_left_alone_without_loading_anything(narrations: Path, tmp_path: Path) -> None:
+    build(narrations, tmp_path / "c")
+    words = ["corpus", "build", str(narrations), "--output", str(tmp_path / "c"), "--encoder", "hash:64"]
+    heavy = ("torch", "numba", "sentence_transformers", "ray")
+    code = f"import sys; from recipe.cli import app; app({words}, standalone_mode=False); "
+    done = subprocess.run(
+        [sys.executable, "-c", code + f"print([name for name in {heavy} if name in sys.modules])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_folder_without_a_corpus_is_one_sentence(tmp_path: Path) -> None:

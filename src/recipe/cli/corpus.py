@@ -7,7 +7,7 @@ import typer
 
 from recipe.cli import corpus_options as options
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.corpus_tables import Found, as_row, show_found, show_summary
+from recipe.cli.corpus_tables import Found, as_row, show_found, show_leaks, show_summary
 
 app = typer.Typer(no_args_is_help=True, help="Build, inspect and search an index of narrations.")
 
@@ -38,6 +38,8 @@ def build(
     encoding: options.Encoding = "utf-8",
     source: options.Source = None,
     duplicates: options.Duplicates = "error",
+    exclude: options.Exclude = None,
+    exclude_split: options.ExcludeSplit = "",
     as_json: AsJson = False,
 ) -> None:
     """Embed narrations into a corpus folder; the same command goes on with a build that was stopped.
@@ -48,6 +50,7 @@ def build(
     """
     from recipe.config import CorpusConfig, EncoderConfig, parse_config
     from recipe.corpus.build import build_corpus
+    from recipe.corpus.leaks import Exclusions
     from recipe.corpus.sources import narration_source
     from recipe.corpus.store import Corpus
     from recipe.data.narrations import ReadingOptions
@@ -72,7 +75,8 @@ def build(
         trust_remote_code=trust_remote_code,
     )
     reading = parse_config(given, ReadingOptions, "the options")
-    stream, origin = narration_source(narrations, reading, duplicates)
+    exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
+    stream, origin = narration_source(narrations, reading, duplicates, exclusions)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)
     shared = tuple(filter(None, devices.split(",")))
     build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=shared)
@@ -82,15 +86,25 @@ def build(
 @app.command()
 def info(
     folder: Folder,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="Tell what the corpus holds of these examples, procedures, narrations or video ids."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="Of the examples and procedures, only this split.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a corpus holds: counts, lengths, times, encoder, how it was read, size on disk and in memory.
+    """Show what a corpus holds: counts, lengths, encoder, how it was read, size on disk and in memory.
 
-    Example: recipe corpus info corpora/mine
+    Example: recipe corpus info corpora/mine --against data/test.jsonl
     """
+    from recipe.corpus.leaks import leakage
     from recipe.corpus.store import Corpus
 
-    show_summary(Corpus.open(folder), as_json)
+    corpus = Corpus.open(folder)
+    if against:
+        show_leaks(leakage(corpus, against, progress(), split=split), as_json)
+    else:
+        show_summary(corpus, as_json)
 
 
 @app.command()
@@ -112,12 +126,12 @@ def verify(
     if as_json:
         print_json({"corpus": str(folder), "id": corpus.manifest["id"], "intact": True, **found._asdict()})
         return
-    out.print(f"{folder}: all {found.files} files of {found.shards} shards are intact.", highlight=False)
+    out.print(f"{folder}: intact; files compared with their checksums: {found.files:,}", markup=False, soft_wrap=True)
     if found.deviation is not None:
         out.print(
-            f"{found.sampled:,} segments encoded again: largest cosine deviation {found.deviation:.1e} "
-            f"({found.tolerance:.0e} allowed); the bounds of their codes hold.",
-            highlight=False,
+            f"segments encoded again: {found.sampled:,}; largest cosine deviation {found.deviation:.1e} "
+            f"({found.tolerance:.0e} allowed); the bounds of their codes hold",
+            soft_wrap=True,
         )
 
 

@@ -46,6 +46,11 @@ Bad = Annotated[Literal["error", "skip"], _reading("For what cannot be used: sto
 Encoding = Annotated[str, _reading("Character encoding of text files.")]
 Source = Annotated[str | None, _reading("Name of the source, where files name none.")]
 Duplicates = Annotated[Literal["error", "keep-first"], _reading("For a video id that was read before.")]
+Exclude = Annotated[
+    list[Path] | None,
+    _reading("Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."),
+]
+ExcludeSplit = Annotated[str, _reading("Of the examples and procedures to keep out, only this split.")]
 
 Encoder = Annotated[str, _encoding("A sentence-transformers id or folder, `minilm` (packaged) or `hash:D` (no model).")]
 Revision = Annotated[str | None, _encoding("The model's revision on its hub.")]

@@ -8,6 +8,7 @@ from rich.table import Table
 from recipe.cli.console import out, print_json
 
 if TYPE_CHECKING:
+    from recipe.corpus.leaks_report import LeakReport
     from recipe.corpus.matches import Match
     from recipe.corpus.store import Corpus
     from recipe.types import Hit, Narration
@@ -83,6 +84,20 @@ def show_summary(corpus: "Corpus", as_json: bool) -> None:
     longest = max(summary["lengths"].values())
     for length, count in summary["lengths"].items():
         out.print(f"  {length:>9} segments  {count:>9,}  {'#' * round(40 * count / longest)}", highlight=False)
+
+
+def show_leaks(report: "LeakReport", as_json: bool) -> None:
+    """Print what a corpus holds of excluded videos."""
+    if as_json:
+        print_json(report.as_dict())
+        return
+    table = Table(show_header=False, box=None)
+    for row in report.rows():
+        table.add_row(*map(escape, row))
+    out.print(table, highlight=False)
+    for copied in report.examples:
+        heading = f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike"
+        out.print(f"{heading}\n    corpus    {copied.caption}\n    excluded  {copied.excluded}", markup=False)
 
 
 def size(count: float) -> str:

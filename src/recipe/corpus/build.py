@@ -3,10 +3,10 @@
 A build that is stopped at any moment goes on where it was, and ends byte for byte as one that was not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
@@ -33,7 +33,6 @@ from recipe.corpus.layout import (
     shard_name,
     total_counts,
 )
-from recipe.corpus.shards import encode_shard as encode_shard
 from recipe.corpus.shards import recorded_files
 from recipe.corpus.staging import present, restage, stage
 from recipe.errors import CorpusError
@@ -118,14 +117,24 @@ def _bind(output: Path, plan: Plan) -> None:
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
         return
-    recorded = read_manifest(begun)
-    nested = [(recorded[part], plan[part]) for part in ("encoder", "reading", "exclusions")]
-    both = [differences(before, now) for before, now in nested if before is not None and now is not None]
-    if changed := ", ".join(filter(None, both)) or differences(recorded, plan):
+    if changed := _changed(read_manifest(begun), plan):
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
+
+
+def _changed(recorded: Mapping[str, Any], plan: Plan) -> str:
+    """In words, where the settings of a build are not those on record."""
+    simple = {key: plan[key] for key in ("format", "shard_size")}
+    found = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, simple)]
+    for part in ("reading", "exclusions"):
+        before, now = recorded[part], plan[part]
+        if before is not None and now is not None:
+            found.append(differences(before, now))
+        elif before is not now:
+            found.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
+    return ", ".join(filter(None, found))
 
 
 def _stage(

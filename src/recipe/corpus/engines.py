@@ -3,12 +3,12 @@
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder
 from recipe.corpus.shards import encode_shards
-from recipe.errors import ConfigError, MissingExtra
+from recipe.errors import ConfigError
 from recipe.progress import Advance
 
 Engine = Literal["local", "ray"]
@@ -45,16 +45,8 @@ def _local(work: Work, advance: Advance) -> None:
 
 
 def _ray(work: Work, advance: Advance) -> None:
-    _cluster_build().encode_shards(work.output, work.shards, work.settings, advance)
-
-
-def _cluster_build() -> Any:
-    try:
-        return importlib.import_module("recipe.corpus.cluster_build")
-    except ModuleNotFoundError as error:
-        if error.name == "ray":
-            raise MissingExtra("the build on a Ray cluster", "cluster") from None
-        raise
+    cluster = importlib.import_module("recipe.corpus.cluster_build")
+    cluster.encode_shards(work.output, work.shards, work.settings, advance)
 
 
 ENGINES: dict[Engine, Callable[[Work, Advance], None]] = {"local": _local, "ray": _ray}

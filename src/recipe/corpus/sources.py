@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from recipe.artifacts import JsonObject
 from recipe.corpus.inputs import Origin
+from recipe.corpus.leaks import Exclusions
+from recipe.corpus.leaks_report import ExclusionReport
 from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
 from recipe.types import Narration
 
@@ -19,19 +21,41 @@ class Source(NamedTuple):
     origin: Origin
 
 
-def narration_source(files: Sequence[Path], options: ReadingOptions, duplicates: Duplicates = "error") -> Source:
-    """The narrations of `files`, in their order; nothing is read before the first is asked for."""
-    report = ReadingReport()
+def narration_source(
+    files: Sequence[Path],
+    options: ReadingOptions,
+    duplicates: Duplicates = "error",
+    exclusions: Exclusions | None = None,
+) -> Source:
+    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first."""
+    report, excluded = ReadingReport(), ExclusionReport()
     narrations = read_narrations(files, duplicates, options, report)
-    reading = {**options.model_dump(), "duplicates": duplicates}
+    if exclusions is not None:
+        narrations = exclusions.filter(narrations, excluded)
 
     def read() -> JsonObject:
-        return {**_plain(report), "left_out": report.lines()}
+        return {
+            **_plain(report),
+            "excluded": None if exclusions is None else excluded.as_dict(),
+            "left_out": [*report.lines(), *_excluded(excluded)],
+        }
 
-    return Source(narrations, Origin(tuple(files), reading, report=read))
+    reading = {**options.model_dump(), "duplicates": duplicates}
+    identity = None if exclusions is None else exclusions.identity
+    return Source(narrations, Origin(tuple(files), reading, identity, read))
 
 
-def _plain(report: Any) -> JsonObject:
+def _plain(report: ReadingReport) -> JsonObject:
     """A report's counts as JSON values."""
     values = {field.name: getattr(report, field.name) for field in fields(report)}
     return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def _excluded(report: ExclusionReport) -> Iterator[str]:
+    for count, what in (
+        (report.narrations_by_id, "narrations of excluded videos"),
+        (report.narrations_by_text, "narrations that are excluded videos under another id"),
+        (report.captions_by_text, "captions that are near-copies of excluded texts, in these and other narrations"),
+    ):
+        if count:
+            yield f"{what}: {count:,}"
