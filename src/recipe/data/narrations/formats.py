@@ -70,7 +70,9 @@ def detect(file: Opened, encoding: str) -> FormatName | None:
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     if not text and not file.inside:
         return "jsonl"
-    return next((name for name, shape in _SHAPES.items() if shape.match(text)), None)
+    named = next((name for name, shape in _SHAPES.items() if shape.match(text)), None)
+    header = {field.strip(" \"'\r").lower() for field in text.partition("\n")[0].split(",")}
+    return named or next((name for name, columns in _HEADERS.items() if columns <= header), None)
 
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -80,7 +82,11 @@ _SHAPES: dict[FormatName, re.Pattern[str]] = {
     "howto100m": re.compile(rf"\{{\s*({_STRING}\s*:\s*\{{|\}}\s*\Z)"),
     "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
     "jsonl": re.compile(r"[{\[]"),
-    "htm-aa": re.compile(r"(?=[^\n]*\bvid\b)(?=[^\n]*\btimestamp\b)[^\n]*\btext\b", re.IGNORECASE),
-    "howto100m-csv": re.compile(r"(?=[^\n]*\bstart\b)(?=[^\n]*\bend\b)[^\n]*\btext\b", re.IGNORECASE),
 }
 """How the text of a format begins; the first that fits."""
+
+_HEADERS: dict[FormatName, set[str]] = {
+    "htm-aa": {"vid", "timestamp", "text"},
+    "howto100m-csv": {"start", "end", "text"},
+}
+"""The columns that tell a table's format."""

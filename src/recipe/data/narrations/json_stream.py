@@ -18,8 +18,9 @@ LONGEST = 1 << 28
 """Characters of one member at most: an hour of speech takes about 100,000."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_CLOSING = re.compile(r"[\]}]")
 _SLACK = 16
-"""An error this close to the end of the text may come from the text going on."""
+"""An error or the end of a number this close to the end of the text may be different once the text goes on."""
 
 
 def members(file: Opened, encoding: str) -> Iterator[tuple[str, Any]]:
@@ -85,17 +86,23 @@ class _Window:
             try:
                 value, end = self._decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                may_go_on = error.msg.startswith("Unterminated string") or error.pos >= len(self._text) - _SLACK
-                if may_go_on and self._grow():
-                    continue
-                if may_go_on and len(self._text) - self._at < LONGEST:
+                if not self._may_go_on(error):
+                    raise self.invalid(error.msg, error.pos) from None
+                if not self._grow():
                     raise self._cut_off() from None
-                raise self.invalid(error.msg, error.pos) from None
+                continue
             except (RecursionError, ValueError) as error:
                 raise self.invalid(str(error)) from None
-            if end < len(self._text) or not self._grow():
+            # A number that ends with the text may be the beginning of a longer one.
+            if end < len(self._text) - _SLACK or not self._grow():
                 self._at = end
                 return value
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """True where the decoder stopped because the text does: inside a string, or before a part of a token."""
+        if error.msg.startswith("Unterminated string"):
+            return True
+        return error.pos >= len(self._text) - _SLACK and not _CLOSING.search(self._text, error.pos)
 
     def invalid(self, problem: str, at: int | None = None) -> InputError:
         """The error for text that is not the JSON that was expected."""
@@ -114,11 +121,12 @@ class _Window:
         """Add at least as much text as is still to be decoded, so that long values take linear time."""
         rest = self._text[self._at :]
         if len(rest) >= LONGEST:
-            return False
+            raise self.invalid(f"a member is longer than {LONGEST:,} characters")
         parts, added = [rest], 0
         while added <= len(rest) and (block := next(self._blocks, "")):
             parts.append(block)
             added += len(block)
-        self._forgotten += self._at
-        self._text, self._at = "".join(parts), 0
+        if added:
+            self._forgotten += self._at
+            self._text, self._at = "".join(parts), 0
         return added > 0

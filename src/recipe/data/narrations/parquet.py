@@ -22,7 +22,7 @@ from recipe.data.narrations.seen import SeenVideos
 from recipe.errors import InputError
 
 VIDEOS_AT_ONCE = 64
-SEGMENTS_AT_ONCE = 8192
+SEGMENTS_AT_ONCE = 4096
 
 _COLUMNS = ("video_id", "segments", "text", "start", "end", "title", "source")
 _NO_LIST = Fault("not a narration", "the list of segments is missing", "give the segments or remove the row")

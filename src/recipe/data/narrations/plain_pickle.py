@@ -12,9 +12,6 @@ from typing import Any, NoReturn
 from recipe.data.narrations.memory import at_most, available
 from recipe.errors import InputError
 
-MEMORY = 6.0
-"""Bytes of memory that a byte of a pickle of captions takes at its peak (docs/readers.md tells how it was measured)."""
-
 _MOST = 20
 """No pickle of captions takes more bytes of memory than this for one of its own; one that asks for more is hostile."""
 
@@ -26,7 +23,6 @@ _BROKEN = (
     AttributeError,
     TypeError,
     ArithmeticError,
-    MemoryError,
     RecursionError,
 )
 """What the unpickler raises for bytes that are no pickle; its documentation lists them as examples."""
@@ -47,6 +43,12 @@ def load_plain(path: Path, stream: io.BufferedReader, encoding: str) -> Any:
     except _Refused as error:
         problem = f"the pickle is not plain data: it {error}"
         raise InputError.at(path, problem, "fetch it anew from its publisher; nothing of it was executed") from None
+    except UnicodeDecodeError:
+        problem = f"a text of Python 2 in the pickle is not {encoding.upper()}"
+        raise InputError.at(path, problem, "give the encoding it has, for example latin-1") from None
+    except MemoryError:
+        problem = "the pickle asks for more memory than is free or than captions of its size take"
+        raise InputError.at(path, problem, "fetch the file again, or read it with more memory") from None
     except _BROKEN as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
         raise InputError.at(path, f"the pickle is damaged ({reason})", "fetch the file again") from None
@@ -61,7 +63,7 @@ class _Refused(Exception):
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> NoReturn:
-        raise _Refused(f"asks for {module}.{name}")
+        raise _Refused(f"asks for {f'{module}.{name}'!r:.100}")
 
     def persistent_load(self, pid: object, /) -> NoReturn:
         raise _Refused("refers to an object outside of the file")

@@ -1,0 +1,364 @@
+"""Each published form on a small file in its exact layout, and telling the forms apart."""
+
+import gzip
+import json
+import pickle
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipe.data.narrations import FormatName, ReadingOptions, ReadingReport, read_narrations
+from recipe.data.narrations.formats import FORMATS, SUFFIXES, reader
+from recipe.errors import ConfigError, InputError
+from recipe.types import Narration, Segment
+
+# The layout of the example in HowToCaption's readme, with other texts.
+CAPTIONS: dict[str, Any] = {
+    "---39MFGZ-k": {
+        "start": [19, 12, 29],
+        "end": [27, 20, 37],
+        "text": [["Fold the paper"], ["Show the paper"], ["Cut along the fold", "A way to cut well"]],
+    }
+}
+SCORED: dict[str, Any] = {
+    "---39MFGZ-k": {
+        "start": [12, 19],
+        "end": [20, 27],
+        "text": [[("Show the paper", 0.5699)], [("Fold the paper", 0.3127), ("Fold it twice", 0.4805)]],
+    },
+    "_b": {"start": [0], "end": [8], "text": [[("A person talks", 0.3018)]]},
+}
+
+
+def texts(narration: Narration) -> list[str]:
+    return [segment.text for segment in narration.segments]
+
+
+def read(path: Path, report: ReadingReport | None = None, **options: Any) -> list[Narration]:
+    return list(read_narrations(path, options=ReadingOptions(**options), report=report))
+
+
+def packed(value: dict[str, Any]) -> dict[str, bytes]:
+    return {video: zlib.compress(json.dumps(entry).encode(), 9) for video, entry in value.items()}
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_howtocaption_is_sorted_by_time(tmp_path: Path, protocol: int) -> None:
+    path = tmp_path / "captions.pkl"
+    path.write_bytes(pickle.dumps(CAPTIONS, protocol))
+    (narration,) = read(path)
+    assert narration == Narration(
+        "---39MFGZ-k",
+        (
+            Segment("Show the paper", 12.0, 20.0),
+            Segment("Fold the paper", 19.0, 27.0),
+            Segment("Cut along the fold", 29.0, 37.0),
+            Segment("A way to cut well", 29.0, 37.0),
+        ),
+        source="howtocaption",
+    )
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_howtocaption_spans_and_scores(tmp_path: Path, zipped: bool) -> None:
+    path = tmp_path / "unfiltered"
+    path.write_bytes(pickle.dumps(packed(SCORED) if zipped else SCORED))
+    assert [texts(narration) for narration in read(path)] == [
+        ["Show the paper", "Fold the paper", "Fold it twice"],
+        ["A person talks"],
+    ]
+    assert texts(read(path, captions="joined")[0]) == ["Show the paper", "Fold the paper. Fold it twice"]
+    assert texts(read(path, captions="first")[0]) == ["Show the paper", "Fold the paper"]
+    report = ReadingReport()
+    (narration,) = read(path, report, min_score=0.4, captions="first")
+    assert texts(narration) == ["Show the paper", "Fold it twice"]
+    assert report.below_score == 2
+    assert report.skipped_narrations == {"no caption reaches the smallest score": 1}
+
+
+def test_a_smallest_score_needs_scores(tmp_path: Path) -> None:
+    path = tmp_path / "captions.pickle"
+    path.write_bytes(pickle.dumps(CAPTIONS))
+    with pytest.raises(
+        InputError, match=r"field '---39MFGZ-k\.text\[0\]': the caption has no score, but .*; leave out"
+    ):
+        read(path, min_score=0.4)
+
+
+def test_captions_may_be_plain_texts(tmp_path: Path) -> None:
+    path = tmp_path / "captions.pickle"
+    path.write_bytes(pickle.dumps({"v": {"start": [3, 3], "end": [5, 4], "text": ["later", "sooner"]}}))
+    assert texts(read(path)[0]) == ["sooner", "later"]
+
+
+HTM = {"nVbIUDjzWY4": {"text": ["wheel off", "bolt"], "start": [4.5, 1.25], "end": [9, 4.49]}, "b": CAPTIONS}
+HTM["b"] = {"text": ["x"], "start": [0], "end": [1.5]}
+
+
+@pytest.mark.parametrize(
+    ("name", "source"), [("caption.json", "howto100m"), ("sentencified_htm_370k.json", "sentencified-htm")]
+)
+def test_howto100m_json(tmp_path: Path, name: str, source: str) -> None:
+    (tmp_path / name).write_text(json.dumps(HTM))
+    first, second = read(tmp_path / name)
+    assert first == Narration(
+        "nVbIUDjzWY4", (Segment("bolt", 1.25, 4.49), Segment("wheel off", 4.5, 9.0)), source=source
+    )
+    assert second.segments == (Segment("x", 0.0, 1.5),)
+
+
+def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "HowTo100M.zip", "w") as archive:
+        archive.writestr("README.txt", "start, end and text")
+        archive.writestr("HowTo100M_v1.csv", "video_id,category_1,category_2,rank,task_id\nb,Cars,Tyres,1,52907\n")
+        archive.writestr("task_ids.csv", "52907\tChange a Tyre\n")
+        archive.writestr("caption.json", json.dumps(HTM))
+    report = ReadingReport()
+    assert [n.video_id for n in read(tmp_path / "HowTo100M.zip", report)] == ["nVbIUDjzWY4", "b"]
+    assert [Path(name).name for name in report.passed_over] == ["HowTo100M_v1.csv", "README.txt", "task_ids.csv"]
+    assert report.files == {"howto100m": 1}
+
+
+def test_howto100m_tables(tmp_path: Path) -> None:
+    folder = tmp_path / "captions"
+    folder.mkdir()
+    (folder / "-tCQ4tCQdWE.csv").write_text('start,end,text\n3.92,5.9,"jam, and bowl"\n0.41,3.91,nan\n')
+    (folder / ".DS_Store").write_text("")
+    (narration,) = read(folder)
+    assert narration == Narration(
+        "-tCQ4tCQdWE", (Segment("nan", 0.41, 3.91), Segment("jam, and bowl", 3.92, 5.9)), source="howto100m"
+    )
+
+
+def test_htm_align(tmp_path: Path) -> None:
+    rows = {"-3CEg4y7mQM": [[0, 1.5, 2.0, "hello everyone"], [1, 10.739, 17.535, "add oil"]], "b": [[0, 0, 1, "hi"]]}
+    (tmp_path / "htm_align.json").write_text(json.dumps(rows))
+    first, second = read(tmp_path / "htm_align.json")
+    assert first.segments == (Segment("hello everyone", 1.5, 2.0), Segment("add oil", 10.739, 17.535))
+    assert (second.video_id, second.source) == ("b", "htm-align")
+    report = ReadingReport()
+    assert [texts(n) for n in read(tmp_path / "htm_align.json", report, alignable=True)] == [["add oil"]]
+    assert (report.not_alignable, report.skipped_narrations) == (2, {"no sentence is alignable": 1})
+
+
+def test_htm_aa_brings_the_rows_of_a_video_together(tmp_path: Path) -> None:
+    path = tmp_path / "htm_aa_v1.csv"
+    path.write_text("vid,timestamp,text\n6yooogsTG8k,284,knead it\nz,3,stir\n6yooogsTG8k,12,weigh it\n")
+    first, second = read(path)
+    assert first == Narration(
+        "6yooogsTG8k", (Segment("weigh it", 12.0, 12.0), Segment("knead it", 284.0, 284.0)), source="htm-aa"
+    )
+    assert second.segments == (Segment("stir", 3.0, 3.0),)
+
+
+WHISPERX = {
+    "segments": [
+        {"start": 1.0, "end": 2.5, "text": " Mix.", "words": [{"word": "Mix.", "start": 1.0, "end": 2.5, "score": 0.9}]}
+    ],
+    "word_segments": [{"word": "Mix.", "start": 1.0, "end": 2.5, "score": 0.9}],
+}
+
+
+def test_whisperx_archives_are_read_as_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "6xlbuJzlZgE.json").write_text(json.dumps(WHISPERX))
+    for part in (1, 2):
+        with tarfile.open(tmp_path / f"video_FE_part{part}.tar.gz", "w:gz") as archive:
+            archive.add(tmp_path / "6xlbuJzlZgE.json", f"video_FE_part{part}/{part}xlbuJzlZgE.json")
+    (tmp_path / "6xlbuJzlZgE.json").unlink()
+    assert read(tmp_path) == [
+        Narration(f"{part}xlbuJzlZgE", (Segment("Mix.", 1.0, 2.5),), source="whisperx") for part in (1, 2)
+    ]
+
+
+def test_parquet_of_segments_must_keep_a_video_together(tmp_path: Path) -> None:
+    path = tmp_path / "n.parquet"
+    table = {"video_id": ["a", "a", "b", "a"], "text": list("wxyz"), "start": [1, 0, 0, 3], "end": [1, 1, 1, 3]}
+    pq.write_table(pa.table(table).slice(0, 3), path)
+    assert [(n.video_id, texts(n)) for n in read(path)] == [("a", ["x", "w"]), ("b", ["y"])]
+    pq.write_table(pa.table(table), path)
+    for duplicates in ("error", "keep-first"):
+        with pytest.raises(InputError, match=r"field 'row 4': the rows of video 'a' .* began at row 1; sort the file"):
+            list(read_narrations(path, duplicates))  # type: ignore[arg-type]
+
+
+def test_parquet_without_times_and_with_lists_of_captions(tmp_path: Path) -> None:
+    path = tmp_path / "n.parquet"
+    pq.write_table(pa.table({"video_id": ["a"], "text": [["x", "y"]], "title": ["Tea"], "source": ["mine"]}), path)
+    assert read(path) == [Narration("a", (Segment("x"), Segment("y")), "Tea", "mine")]
+    columns = {"video_id": ["a"], "text": [[["x", "y"], ["z"]]], "start": [[5, 0]], "end": [[6, 1]]}
+    pq.write_table(pa.table(columns), path)
+    assert texts(read(path, captions="joined", source="own")[0]) == ["z", "x. y"]
+    assert read(path, source="own")[0].source == "own"
+
+
+def test_compressed_files_are_read_as_they_lie(tmp_path: Path) -> None:
+    for name, text in (("n.jsonl.gz", '{"video_id": "a", "sentences": ["x"]}\n'), ("caption.json.gz", json.dumps(HTM))):
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()))
+    assert [n.video_id for n in read(tmp_path)] == ["nVbIUDjzWY4", "b", "a"]
+
+
+def test_one_folder_may_hold_several_formats(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.en.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n")
+    (tmp_path / "b.csv").write_text("start,end,text\n0,1,x\n")
+    (tmp_path / "sub" / "c.jsonl").write_text('{"video_id": "c", "sentences": ["x"]}\n')
+    report = ReadingReport()
+    assert [n.video_id for n in read(tmp_path, report)] == ["a", "b", "c"]
+    assert report.files == {"subtitles": 1, "howto100m-csv": 1, "jsonl": 1}
+    assert [n.video_id for n in read(tmp_path, format="subtitles")] == ["a"]
+
+
+HEADS: list[tuple[str, bytes, str | None]] = [
+    ("x", b'\xef\xbb\xbf  {"v": {"start"', "howto100m"),
+    ("x.json", b"{}", "howto100m"),
+    ("x.json", b'{"a\\"b": [[1, 2', "htm-align"),
+    ("x.json", b'{"video_id": "a"', "jsonl"),
+    ("x.json", b'{"segments": [{"start"', "whisperx"),
+    ("x.json", b'{"text": " Hello", "segments": [', "whisperx"),
+    ("x.jsonl", b'{"segments": [{"start"', "jsonl"),
+    ("x", b"Start,End,Text\n", "howto100m-csv"),
+    ("x", b'"vid","timestamp","text"\n', "htm-aa"),
+    ("x", b"WEBVTT - title\n", "subtitles"),
+    ("x.txt", b"1\r\n00:00:01,000 --> 00:00:02,000\r\n", "subtitles"),
+    ("x", b"PAR1\x15\x04", "parquet"),
+    ("x", b"\x80\x04\x95", "howtocaption"),
+    ("x.pkl", b"(dp0\n", "howtocaption"),
+    ("x.md", b"# Start at the end of the text\n", None),
+    ("x.csv", b"video_id,category_1,category_2,rank,task_id\n", None),
+]
+
+
+@pytest.mark.parametrize(("name", "head", "expected"), HEADS)
+def test_the_format_is_told_from_name_and_first_bytes(
+    tmp_path: Path, name: str, head: bytes, expected: str | None
+) -> None:
+    from recipe.data.narrations.files import opened_files
+    from recipe.data.narrations.formats import detect
+
+    (tmp_path / name).write_bytes(head)
+    (found,) = [detect(file, "utf-8") for file in opened_files(tmp_path / name)]
+    assert found == expected
+
+
+def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("buy milk\n")
+    with pytest.raises(
+        InputError, match=r"notes\.txt: the file is in no layout .*; name the format it has: jsonl, howto"
+    ):
+        read(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match=r"this is a folder; give the path of a file, or of a folder with narrations"):
+        read(tmp_path)
+    (tmp_path / "notes.zip").write_bytes(b"PK\5\6" + bytes(18))
+    with pytest.raises(InputError, match=r"notes\.zip: the file holds no narrations"):
+        read(tmp_path / "notes.zip")
+
+
+def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None:
+    (tmp_path / "captions.bin").write_bytes(pickle.dumps(CAPTIONS, 0))
+    assert len(read(tmp_path / "captions.bin", format="howtocaption")) == 1
+    (tmp_path / "n.csv").write_text("start,end,text\n0,1,x\n")
+    with pytest.raises(InputError, match=r"line 1: the header has no column 'vid'; give a table with"):
+        read(tmp_path / "n.csv", format="htm-aa")
+
+
+def test_every_format_has_a_reader_and_suffixes() -> None:
+    assert tuple(FORMATS) == tuple(SUFFIXES) == get_args(FormatName)
+    assert all(callable(reader(name)) for name in FORMATS)
+
+
+def test_an_encoding_must_be_one() -> None:
+    from recipe.config import parse_config
+
+    assert ReadingOptions(encoding="Latin-1").encoding == ReadingOptions(encoding="iso8859-1").encoding
+    for name in ("latin-99", "zlib"):
+        with pytest.raises(ConfigError, match="the encoding is unknown"):
+            parse_config({"encoding": name}, ReadingOptions, "reading")
+
+
+def test_names_give_the_video(tmp_path: Path) -> None:
+    cue = "WEBVTT\n\n00:01.000 --> 00:02.000\nhello\n"
+    for name in ("_a-b.zh-Hans.vtt", "c.d.vtt", "Boil an egg [dQw4w9WgXcQ].en-orig.vtt", "nine.vtt"):
+        (tmp_path / name).write_text(cue)
+    assert {n.video_id for n in read(tmp_path)} == {"_a-b", "c.d", "dQw4w9WgXcQ", "nine"}
+
+
+# The layout in which YouTube delivers automatic captions, with other texts.
+ROLLING = """WEBVTT
+Kind: captions
+Language: en
+
+00:00:00.160 --> 00:00:03.429 align:start position:0%
+ 
+peel<00:00:00.960><c> the</c><00:00:01.520><c> apple</c>
+
+00:00:03.429 --> 00:00:03.439 align:start position:0%
+peel the apple
+ 
+
+00:00:03.439 --> 00:00:05.749 align:start position:0%
+peel the apple
+cut<00:00:03.760><c> it</c>
+
+00:00:05.749 --> 00:00:05.759 align:start position:0%
+cut it
+ 
+
+00:00:05.759 --> 00:00:07.000 align:start position:0%
+cut it
+cut<00:00:06.000><c> it</c>
+
+00:00:07.000 --> 00:00:07.010 align:start position:0%
+cut it
+ 
+
+00:00:30.000 --> 00:00:31.000 align:start position:0%
+cut it
+"""
+
+
+def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
+    (tmp_path / "v.en.vtt").write_text(ROLLING)
+    report = ReadingReport()
+    (narration,) = read(tmp_path / "v.en.vtt", report)
+    assert narration.segments == (
+        Segment("peel the apple", 0.16, 3.439),
+        Segment("cut it", 3.439, 5.759),
+        Segment("cut it", 5.759, 7.01),
+        Segment("cut it", 30.0, 31.0),
+    )
+    assert report.collapsed == 3
+    kept = read(tmp_path / "v.en.vtt", rolling="keep", bad="skip")
+    assert texts(kept[0])[2] == "peel the apple cut it"
+
+
+def test_rolling_captions_are_known_without_word_times(tmp_path: Path) -> None:
+    shown = [(0, 3, "a"), (3, 3.01, "a"), (3.01, 5, "a\nb"), (5, 5.01, "b"), (5.01, 7, "b\nc")]
+    cues = [
+        f"{number}\n00:00:0{start:.3f} --> 00:00:0{end:.3f}\n{text}\n".replace(".", ",")
+        for number, (start, end, text) in enumerate(shown, start=1)
+    ]
+    (tmp_path / "v.srt").write_text("\n".join(cues))
+    assert texts(read(tmp_path / "v.srt")[0]) == ["a", "b", "c"]
+
+
+def test_a_line_said_twice_is_no_rolling_caption(tmp_path: Path) -> None:
+    cues = [f"00:0{k}.000 --> 00:0{k + 1}.000\n{text}\n" for k, text in enumerate(["stir", "stir", "add", "salt"])]
+    (tmp_path / "v.vtt").write_text("WEBVTT\n\n" + "\n".join(cues))
+    assert texts(read(tmp_path / "v.vtt")[0]) == ["stir", "stir", "add", "salt"]
+
+
+def test_markup_is_stripped_and_numbers_stay(tmp_path: Path) -> None:
+    (tmp_path / "v.vtt").write_text(
+        "WEBVTT\n\nSTYLE\n::cue { color: red }\n\nNOTE\na note\n\nid 7\n01:00:00.000 --> 01:00:02.500\n"
+        "<v Ann>Add <b>350</b> g &amp; stir&nbsp;it,\nif 2 < 3\n\n02:00:00.000 --> 02:00:01.000\n350\n"
+    )
+    (tmp_path / "w.srt").write_text("1\n00:00:01,000 --> 00:00:02,500\n{\\an8}<font color='red'>Add\n350\n")
+    first, second = read(tmp_path)
+    assert first.segments == (Segment("Add 350 g & stir it, if 2 < 3", 3600.0, 3602.5), Segment("350", 7200.0, 7201.0))
+    assert second.segments == (Segment("Add 350", 1.0, 2.5),)

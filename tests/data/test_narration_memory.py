@@ -1,0 +1,114 @@
+"""Memory does not grow with a corpus: what is in memory is one video, whatever the form."""
+
+import gzip
+import json
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recipe.data.narrations import read_narrations
+from recipe.data.narrations.seen import SeenVideos
+
+CAPTIONS = [f"and now caption {number} of the video is being said" for number in range(60)]
+
+
+def entries(count: int) -> Iterator[tuple[str, dict[str, list[object]]]]:
+    times: list[object] = [number * 4.25 for number in range(len(CAPTIONS))]
+    for number in range(count):
+        yield f"v{number:010}", {"start": times, "end": times, "text": list(CAPTIONS)}
+
+
+def write_json(path: Path, count: int) -> Path:
+    with path.open("w") as stream:
+        for number, (video, entry) in enumerate(entries(count)):
+            stream.write(f'{"," if number else "{"}\n"{video}": {json.dumps(entry)}')
+        stream.write("}")
+    return path
+
+
+def write_lines(path: Path, count: int) -> Path:
+    with gzip.open(path, "wt", compresslevel=1) as stream:
+        for video, entry in entries(count):
+            stream.write(json.dumps({"video_id": video, "sentences": entry["text"]}) + "\n")
+    return path
+
+
+def write_csv(path: Path, count: int) -> Path:
+    with path.open("w") as stream:
+        stream.write("vid,timestamp,text\n")
+        for row, text in enumerate(CAPTIONS):
+            stream.writelines(f"{video},{row},{text}\n" for video, _ in entries(count))
+    return path
+
+
+def write_parquet(path: Path, count: int) -> Path:
+    with pq.ParquetWriter(path, pa.schema({"video_id": pa.string(), "text": pa.string()})) as writer:
+        for video, entry in entries(count):
+            writer.write_table(pa.table({"video_id": [video] * len(CAPTIONS), "text": entry["text"]}))
+    return path
+
+
+WRITERS: dict[str, Callable[[Path, int], Path]] = {
+    "caption.json": write_json,
+    "n.jsonl.gz": write_lines,
+    "htm_aa.csv": write_csv,
+    "n.parquet": write_parquet,
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_four_times_the_videos_take_the_same_memory(tmp_path: Path, name: str) -> None:
+    def peak(count: int) -> int:
+        path = WRITERS[name](tmp_path / name, count)
+        next(read_narrations(path))
+        tracemalloc.start()
+        assert sum(1 for _ in read_narrations(path)) == count
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    small, large = peak(100), peak(400)
+    assert large < 1.2 * small + 100_000
+
+
+def test_the_ids_of_a_million_videos_lie_on_disk() -> None:
+    """SQLite's own memory is not Python's, so its account is asked: the cache may hold 16 MiB."""
+    with SeenVideos() as seen:
+        assert all(seen.add(f"{number:011}", "caption.json") for number in range(200_000))
+        assert not seen.add("00000000007", "other.json")
+        assert seen.place("00000000007") == "caption.json"
+        (pages,) = seen._database.execute("PRAGMA page_count").fetchone()
+        (size,) = seen._database.execute("PRAGMA page_size").fetchone()
+        (cache,) = seen._database.execute("PRAGMA cache_size").fetchone()
+    assert pages * size < 120 * 200_000
+    assert cache == -16_384
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from recipe.data.narrations import read_narrations
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+small, large = map(Path, sys.argv[1:])
+assert sum(1 for _ in read_narrations(small)) == 1000
+before = peak()
+assert sum(1 for _ in read_narrations(large)) == 27_000
+print(before, peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_of_json_take_a_few(tmp_path: Path) -> None:
+    small, large = write_json(tmp_path / "a.json", 1000), write_json(tmp_path / "caption.json", 27_000)
+    assert large.stat().st_size > 100_000_000
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(small), str(large)], capture_output=True, text=True, check=True
+    )
+    _, grown = map(int, done.stdout.split())
+    assert grown < 8 * 1024
