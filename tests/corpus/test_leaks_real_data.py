@@ -17,7 +17,7 @@ from recipe.types import Narration, Procedure, Segment
 
 pytestmark = pytest.mark.real_data
 REUPLOADS = {"QTSklobANsU", "GridojtCXDE", "ukfCQQpZ0k4", "0JPDr8uT8xU", "GJzuTXdVQcE", "uXbkxyyOEr4"}
-"""Training videos of YouCook2 that are uploads of a validation video: they share 5 to 49 captions word for word."""
+"""Training videos of YouCook2 that are uploads of a validation video: 5 to 41 of their captions are near-copies."""
 
 
 @cache
