@@ -1,0 +1,237 @@
+"""Exact search of a corpus larger than one machine or device: shards divided among Ray actors, their best merged.
+
+Each actor answers with the exact K best of its shards. The K best of all are among these, so that the merge is exact;
+it is made only where every shard has answered.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.corpus.certificate import Found, merge
+from recipe.corpus.cluster import cluster
+from recipe.corpus.index import Index
+from recipe.corpus.layout import open_manifest, shard_name
+from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
+
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+except ModuleNotFoundError as error:
+    raise MissingExtra("search on a cluster", "cluster") from error
+
+Vectors = NDArray[np.float32]
+
+
+class Searcher(Protocol):
+    """What an actor needs of the index over its shards."""
+
+    def __len__(self) -> int: ...
+
+    def search(self, queries: Sequence[Vectors], k: int = 25) -> list[Found]: ...
+
+
+Opener = Callable[[Path, Sequence[int]], Searcher]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What an actor takes of the cluster, and how long and how often it is waited for."""
+
+    cpus: float = 1
+    """Also the threads that it searches with."""
+    gpus: float = 0
+    retries: int = 2
+    """How often a part of a search is asked again after its actor died and was started anew."""
+    timeout: float = 600
+    """Seconds for all actors to open their shards, and for each search."""
+
+
+_PLAIN = Placement()
+
+
+class _Part(NamedTuple):
+    """Consecutive shards and the actor that searches them."""
+
+    shards: range
+    actor: Any
+
+
+class _Actor:
+    """Searches some shards; they are opened by the first call, so that their errors arrive as they are."""
+
+    def __init__(self, folder: Path, shards: range, corpus: str, opener: Opener) -> None:
+        self._folder, self._shards, self._corpus, self._opener = folder, shards, corpus, opener
+
+    @cached_property
+    def _index(self) -> Searcher:
+        found = open_manifest(self._folder)["id"]
+        if found != self._corpus:
+            raise CorpusError(
+                f"{self._folder}: an actor found the corpus {found[:12]}, not {self._corpus[:12]}; "
+                "let all machines see the same folder, and open the index again."
+            )
+        return self._opener(self._folder, self._shards)
+
+    def ready(self) -> int:
+        """Open the shards; the number of their narrations."""
+        return len(self._index)
+
+    def search(self, queries: Sequence[Vectors], k: int) -> list[Found]:
+        return self._index.search(queries, k)
+
+
+class ShardedIndex:
+    """The index of a corpus, its shards divided among actors; a context manager, safe to share between threads.
+
+    Open one with `ShardedIndex.open`.
+    """
+
+    def __init__(self, folder: Path, parts: Sequence[_Part], timeout: float) -> None:
+        self._folder, self._parts, self._timeout = folder, parts, timeout
+        self._stack = ExitStack()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        actors: int,
+        placement: Placement = _PLAIN,
+        *,
+        opener: Opener | None = None,
+    ) -> Self:
+        """Start at most `actors` actors, with even shares of the segments.
+
+        `opener` opens an actor's shards in place of `Index.open`. All machines must see the folder under the same
+        path. Raises InputError for less than one actor, CorpusError for a corpus that is damaged or another on some
+        machine, and ComputeError for actors that do not start.
+        """
+        if actors < 1:
+            raise InputError(f"{actors} actors cannot search; give at least 1.")
+        folder = Path(folder).resolve()
+        opener = opener or partial(Index.open, threads=max(1, int(placement.cpus)))
+        manifest = open_manifest(folder)
+        runs = balanced([shard["segments"] for shard in manifest["shards"]], actors)
+        with ExitStack() as stack:
+            stack.enter_context(cluster(len(runs) * placement.cpus))
+            kind = ray.remote(_Actor).options(
+                num_cpus=placement.cpus,
+                num_gpus=placement.gpus,
+                max_restarts=-1,
+                max_task_retries=placement.retries,
+                scheduling_strategy="SPREAD",
+            )
+            parts = [_Part(run, kind.remote(folder, run, manifest["id"], opener)) for run in runs]
+            for part in parts:
+                stack.callback(ray.kill, part.actor)
+            index = cls(folder, parts, placement.timeout)
+            opened = index._ask([part.actor.ready.remote() for part in parts])
+            if sum(opened) != manifest["narrations"]:
+                raise CorpusError(
+                    f"{folder}: the actors opened {sum(opened)} narrations of {manifest['narrations']}; "
+                    "let each open its own shards, all of them."
+                )
+            index._stack = stack.pop_all()
+        return index
+
+    @property
+    def shares(self) -> list[range]:
+        """The numbers of the shards that each actor searches."""
+        return [part.shards for part in self._parts]
+
+    def search(self, queries: Sequence[Vectors], k: int = 25) -> list[Found]:
+        """The k best narrations of the whole corpus for each query, float32 [M_i, d]; ties in corpus order.
+
+        Raises InputError as `Index.search`, and ComputeError, naming the shards, where some could not be searched:
+        there is no answer from a part of the corpus.
+        """
+        asked = ray.put(list(queries))
+        answers = self._ask([part.actor.search.remote(asked, k) for part in self._parts])
+        return [merge(found, k) for found in zip(*answers, strict=True)]
+
+    def close(self) -> None:
+        """Stop the actors, and the cluster where it was started for them."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ask(self, answers: Sequence[Any]) -> list[Any]:
+        """The answers of all actors, in order, or an error."""
+        _, late = ray.wait(list(answers), num_returns=len(answers), timeout=self._timeout)
+        if late:
+            slow = [part for part, answer in zip(self._parts, answers, strict=True) if answer in late]
+            raise self._unsearched(slow, f"no answer in {self._timeout:g} s; {_resources()}")
+        given, lost = [], {}
+        for part, answer in zip(self._parts, answers, strict=True):
+            try:
+                given.append(ray.get(answer))
+            except RayTaskError as error:
+                if isinstance(error.cause, RecipeError):
+                    raise error.cause from None
+                raise
+            except RayError as error:
+                lost[part] = error
+        if lost:
+            raise self._unsearched(list(lost), "the processes that search them keep dying") from next(
+                iter(lost.values())
+            )
+        return given
+
+    def _unsearched(self, parts: Sequence[_Part], reason: str) -> ComputeError:
+        names = ", ".join(_span(part.shards) for part in parts)
+        return ComputeError(
+            f"{self._folder}: shards {names} could not be searched ({reason}), so the search has no result; "
+            "see that the machines have memory and read the folder, and search again."
+        )
+
+
+def balanced(sizes: Sequence[int], parts: int) -> list[range]:
+    """At most `parts` runs of consecutive items, the largest sum of sizes in a run as small as can be.
+
+    >>> balanced([5, 1, 1, 1, 4], 3)
+    [range(0, 1), range(1, 4), range(4, 5)]
+    """
+    low, high = max(sizes), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_runs(sizes, middle)) <= parts:
+            high = middle
+        else:
+            low = middle + 1
+    return _runs(sizes, low)
+
+
+def _runs(sizes: Sequence[int], limit: int) -> list[range]:
+    """The fewest runs whose sums stay within `limit`, which no item exceeds."""
+    bounds, held = [0], 0
+    for index, size in enumerate(sizes):
+        if held + size > limit:
+            bounds.append(index)
+            held = 0
+        held += size
+    return [range(first, last) for first, last in pairwise([*bounds, len(sizes)])]
+
+
+def _span(shards: range) -> str:
+    first, last = shard_name(shards[0]), shard_name(shards[-1])
+    return first if len(shards) == 1 else f"{first} to {last}"
+
+
+def _resources() -> str:
+    free, whole = ray.available_resources(), ray.cluster_resources()
+    parts = [f"{free.get(name, 0):g} of {whole.get(name, 0):g} {name}s" for name in ("CPU", "GPU")]
+    return f"the cluster has {' and '.join(parts)} free"
