@@ -8,5 +8,15 @@ from recipe.data.narrations.json_lines import to_row
 from recipe.data.narrations.options import DEFAULTS, Duplicates, FormatName, ReadingOptions
 from recipe.data.narrations.reading import read_narrations
 from recipe.data.narrations.report import ReadingReport
+from recipe.data.narrations.titles import titled
 
-__all__ = ["DEFAULTS", "Duplicates", "FormatName", "ReadingOptions", "ReadingReport", "read_narrations", "to_row"]
+__all__ = [
+    "DEFAULTS",
+    "Duplicates",
+    "FormatName",
+    "ReadingOptions",
+    "ReadingReport",
+    "read_narrations",
+    "titled",
+    "to_row",
+]
