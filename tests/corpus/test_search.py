@@ -1,81 +1,201 @@
-"""Stage 1: exact against the reference for any shapes, ties in corpus order, independent of shards and threads."""
+"""Stage 1: the float64 oracle's answer on every path, for any shapes and the hardest corpora, with its certificate."""
 
 import importlib
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from indexed import oracle, same, unit, write_corpus
 from numpy.typing import NDArray
+
+pytest.importorskip("numba", reason="the corpus index needs numba")
 
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus import int8_scan, paths
 from recipe.corpus.build import build_corpus
+from recipe.corpus.certificate import merge
+from recipe.corpus.index import Index
 from recipe.corpus.matches import best_matches
-from recipe.corpus.search import Block, best_hits, coverage_scores
+from recipe.corpus.paths import PATHS, available, choose, prepare
+from recipe.corpus.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
-from recipe.errors import InputError, MissingExtra
-from recipe.types import Hit, Narration, Segment
+from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
+from recipe.types import Narration, Segment
 
-pytest.importorskip("numba", reason="corpus search needs numba")
-
-
-def unit(generator: np.random.Generator, rows: int, dimension: int) -> NDArray[np.float32]:
-    vectors = generator.standard_normal((rows, dimension)).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+Vectors = NDArray[np.float32]
 
 
-def block(generator: np.random.Generator, lengths: list[int], dimension: int) -> Block:
-    vectors = unit(generator, sum(lengths), dimension).astype(np.float16)
-    return Block(vectors, np.cumsum([0, *lengths], dtype=np.int64))
+def split(vectors: Vectors, lengths: list[int]) -> list[Vectors]:
+    return np.split(vectors, np.cumsum(lengths)[:-1])
 
 
-def expected(blocks: list[Block], queries: NDArray[np.float32]) -> list[float]:
-    """A_mono by the reference on the widened vectors, in float64."""
-    scores = []
-    for vectors, offsets in blocks:
-        W = queries.astype(np.float64) @ vectors.astype(np.float64).T
-        scores += [monotone_coverage(W[:, a:b]) for a, b in pairwise(offsets)]
-    return scores
+def random_corpus(generator: np.random.Generator, d: int) -> list[Vectors]:
+    lengths = generator.integers(1, 50, 300).tolist()
+    return split(unit(generator, sum(lengths), d), lengths)
 
 
-LENGTHS = st.lists(st.lists(st.integers(1, 70), min_size=1, max_size=6), min_size=1, max_size=3)
+def clustered(generator: np.random.Generator, d: int) -> list[Vectors]:
+    topics = unit(generator, 6, d)
+    lengths = generator.integers(1, 40, 300).tolist()
+    noise = unit(generator, sum(lengths), d)
+    mixed = topics[np.repeat(generator.integers(0, 6, 300), lengths)] + 0.3 * noise
+    return split(mixed / np.linalg.norm(mixed, axis=1, keepdims=True), lengths)
 
 
-@settings(max_examples=40, deadline=None)
-@given(LENGTHS, st.integers(1, 11), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_scores_are_the_references(lengths: list[list[int]], steps: int, dimension: int, seed: int) -> None:
+def near_tied(generator: np.random.Generator, d: int) -> list[Vectors]:
+    one = unit(generator, 8, d)
+    wobble = [one + 1e-3 * generator.standard_normal((8, d)).astype(np.float32) / np.sqrt(d) for _ in range(200)]
+    return [(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32) for vectors in wobble]
+
+
+def duplicated(generator: np.random.Generator, d: int) -> list[Vectors]:
+    few = [unit(generator, 6, d) for _ in range(4)]
+    return [few[n] for n in generator.integers(0, 4, 200)]
+
+
+def all_equal(generator: np.random.Generator, d: int) -> list[Vectors]:
+    return [np.repeat(unit(generator, 1, d), 5, axis=0)] * 150
+
+
+def one_sided(generator: np.random.Generator, d: int) -> list[Vectors]:
+    """One component holds almost all of a vector: the worst case of a code without rotation."""
+    vectors = 0.01 * unit(generator, 900, d)
+    vectors[np.arange(900), generator.integers(0, d, 900)] = 1
+    return split(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), [3] * 300)
+
+
+CORPORA = [random_corpus, clustered, near_tied, duplicated, all_equal, one_sided]
+
+
+@pytest.mark.parametrize("make", CORPORA)
+@pytest.mark.parametrize("d", [24, 200])
+def test_the_hits_are_the_oracles(make: Any, d: int, tmp_path: Path) -> None:
+    generator = np.random.default_rng(d)
+    narrations = make(generator, d)
+    index = Index.open(write_corpus(tmp_path / "c", narrations, shard_size=70))
+    queries = [unit(generator, m, d) for m in (1, 2, 5, 8, 13)]
+    queries += [narrations[n][:6] for n in (0, 17, 99)]  # queries that the corpus answers with a score of almost 1
+    for k in (1, 25):
+        for query, found in zip(queries, index.search(queries, k), strict=True):
+            assert same(found.hits, oracle(index, query, k))
+            assert found.certificate.threshold == found.hits[-1].score
+            assert found == index.search([query], k)[0]._replace(certificate=found.certificate)
+
+
+LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(LENGTHS, st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 90), st.integers(0, 2**32 - 1))
+def test_integer_sums_are_the_same_on_every_path(lengths: list[int], steps: list[int], d: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
-    blocks = [block(generator, shard, dimension) for shard in lengths]
-    queries = unit(generator, steps, dimension)
-    np.testing.assert_allclose(coverage_scores(blocks, queries), expected(blocks, queries), atol=2e-6)
+    offsets = np.cumsum([0, *lengths], dtype=np.int64)
+    size = -(-d // 64) * 64
+    codes = generator.integers(-127, 128, (offsets[-1], size), dtype=np.int8)
+    shared = unit(generator, 4, d)
+    chosen = [np.concatenate([shared[: m % 4], unit(generator, m, d)]) for m in steps]
+    queries = quantise_queries(chosen)
+    wanted = np.empty((len(lengths), len(steps)), np.int64)
+    for q, row in enumerate(queries.steps):
+        W = queries.codes[row[row >= 0]].astype(np.int64) @ codes.astype(np.int64).T
+        wanted[:, q] = [round(monotone_coverage(W[:, a:b]) * len(W)) for a, b in pairwise(offsets)]
+    for path in available():
+        np.testing.assert_array_equal(sums(codes, offsets, prepare(queries, path))[:, : len(steps)], wanted)
 
 
-def test_scores_do_not_depend_on_shards_threads_or_place() -> None:
-    generator = np.random.default_rng(3)
-    lengths = generator.integers(1, 50, size=60).tolist()
-    whole = block(generator, lengths, 67)
-    queries = unit(generator, 5, 67)
-    scores = coverage_scores([whole], queries, threads=1)
-    apart = [Block(whole.embeddings[a:b], np.array([0, b - a])) for a, b in pairwise(whole.offsets)]
-    np.testing.assert_array_equal(scores, coverage_scores(apart, queries, threads=4))
+def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: paths.Prepared) -> NDArray[np.int32]:
+    """By the kernel of `prepared`, in two pieces."""
+    narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.single else 16)
+    result = np.empty((narrations, width), np.int32)
+    for first, last in {(0, narrations // 2), (narrations // 2, narrations)}:
+        if first == last:
+            continue
+        arguments = (codes[offsets[first] : offsets[last]], offsets, *prepared[:3])
+        if prepared.single:
+            int8_scan.scan_single(*arguments, first, last, result)
+        else:
+            W, best = scratch((32, prepared.starts.size), np.int32), scratch(prepared.columns.shape, np.int32)
+            int8_scan.scan_batch(*arguments, W, best, first, last, result)
+    return result
 
 
-def test_narrations_larger_than_a_chunk_are_scored_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    generator = np.random.default_rng(4)
-    blocks = [block(generator, [3, 90, 1, 2], 16)]
-    queries = unit(generator, 4, 16)
-    scores = coverage_scores(blocks, queries)
+@pytest.mark.parametrize("path", PATHS)
+def test_each_path_can_be_forced_and_answers_alike(path: str, tmp_path: Path) -> None:
+    if path not in available():
+        pytest.skip(f"this processor has no {path}")
+    assert choose(path) == path
+    generator = np.random.default_rng(1)
+    folder = write_corpus(tmp_path / "c", random_corpus(generator, 100), shard_size=64)
+    queries = [unit(generator, m, 100) for m in [*range(1, 12)] * 2]
+    forced, best = Index.open(folder, path=path), Index.open(folder)
+    assert forced.search(queries, 9) == best.search(queries, 9)
+    assert [forced.search([query], 9) for query in queries[:3]] == [best.search([query], 9) for query in queries[:3]]
+
+
+def test_a_path_that_does_not_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose(None) == available()[0]
+    monkeypatch.setattr(paths, "available", lambda: ("portable",))
+    with pytest.raises(ConfigError, match="search path 'vnni' does not run on this processor; choose one of portable"):
+        choose("vnni")
+
+
+def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(2)
+    narrations = random_corpus(generator, 48)
+    queries = [unit(generator, m, 48) for m in (3, 7)]
+    whole = Index.open(write_corpus(tmp_path / "a", narrations))
+    folder = write_corpus(tmp_path / "b", narrations, shard_size=37)
+    wanted = whole.search(queries)
+    assert [found.hits for found in Index.open(folder, streamed=True, threads=3).search(queries)] == [
+        found.hits for found in wanted
+    ]
+    parts = [Index.open(folder, shards=numbers) for numbers in ([0, 5, 3], [1, 2], [8, 4, 6, 7])]
+    assert sum(map(len, parts)) == len(whole) == 300
+    merged = [merge(found, 25) for found in zip(*(part.search(queries) for part in parts), strict=True)]
+    assert [found.hits for found in merged] == [found.hits for found in wanted]
+    assert [found.certificate.threshold for found in merged] == [found.certificate.threshold for found in wanted]
     monkeypatch.setattr("recipe.corpus.search._CHUNK_BYTES", 100)
-    np.testing.assert_array_equal(scores, coverage_scores(blocks, queries))
+    monkeypatch.setattr("recipe.corpus.search._PAIRS", 1)
+    assert whole.search(queries) == wanted
 
 
-@given(st.lists(st.sampled_from([0.25, 0.5, 0.75]), min_size=1, max_size=12), st.integers(1, 15))
-def test_the_best_come_first_and_ties_in_corpus_order(scores: list[float], k: int) -> None:
-    order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:k]
-    assert best_hits(np.float32(scores), k) == [Hit(index, scores[index]) for index in order]
+def test_what_8_bits_cannot_tell_apart_is_scanned_in_full(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    index = Index.open(write_corpus(tmp_path / "c", all_equal(generator, 32) * 3))
+    (found,) = index.search([unit(generator, 3, 32)], 5)
+    assert [hit.narration for hit in found.hits] == [0, 1, 2, 3, 4]
+    assert found.certificate.method == "exact"
+    assert found.certificate.survivors == 450
+    long = unit(generator, 1100, 32)  # sums of 1,100 steps of 64 codes would not fit 31 bits
+    (found,) = index.search([long], 5)
+    assert same(found.hits, oracle(index, long, 5))
+    assert found.certificate.method == "exact"
+
+
+def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
+    search = importlib.import_module("recipe.corpus.search")
+    generator = np.random.default_rng(4)
+    index = Index.open(write_corpus(tmp_path / "c", clustered(generator, 40)))
+    query = unit(generator, 5, 40)
+    queries = quantise_queries([query])
+    true = search.exact_scores(index.shards, queries, np.arange(300), np.zeros(300, np.int64))
+    for scores in (search.integer_scores(index.shards, queries, "portable"), search.float_scores(index.shards, query)):
+        error = np.abs(scores.sums[:, 0] * scores.scales * scores.factors[0] - true)
+        assert (error <= scores.errors @ scores.weights[0]).all()
+        assert error.max() > 0.001 * scores.bounds[0]  # a bound that is never approached at all would prove little
+
+
+def test_scores_of_the_whole_corpus_are_the_references(tmp_path: Path) -> None:
+    generator = np.random.default_rng(5)
+    corpus = Index.open(write_corpus(tmp_path / "c", random_corpus(generator, 67), shard_size=100))
+    query = unit(generator, 6, 67)
+    wanted = {hit.narration: hit.score for hit in oracle(corpus, query, len(corpus))}
+    np.testing.assert_allclose(corpus.coverage(query), [wanted[n] for n in range(len(corpus))], atol=2e-6)
 
 
 def test_search_finds_the_narration_that_says_the_steps_in_order(tmp_path: Path) -> None:
@@ -89,6 +209,7 @@ def test_search_finds_the_narration_that_says_the_steps_in_order(tmp_path: Path)
     assert hits[0].score == pytest.approx(1, abs=1e-3)
     assert [hit.narration for hit in hits if said[hit.narration] == ["salt"]] == [2, 4]
     assert hits[:2] == corpus.search_vectors(corpus.encoder.encode(["boil", "pour", "stir"]), 2)
+    assert corpus.search_many([["salt"], ["boil", "pour", "stir"]], 2) == [corpus.search(["salt"], 2), hits[:2]]
     W = corpus.encoder.encode(["boil", "pour", "stir"]) @ corpus.embeddings(3).T
     assert hits[0].score == pytest.approx(monotone_coverage(W), abs=1e-6)
 
@@ -98,6 +219,8 @@ def test_searches_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     corpus = Corpus.open(build_corpus([Narration("v", (Segment("boil"),))], tmp_path / "c", config))
     with pytest.raises(InputError, match="there are no steps"):
         corpus.search([])
+    with pytest.raises(InputError, match="a query has no steps"):
+        corpus.search_many([["boil"], []])
     with pytest.raises(InputError, match="k = 0"):
         corpus.search(["boil"], k=0)
     for shape in [(0, 8), (2, 7), (8,)]:
@@ -105,16 +228,30 @@ def test_searches_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
             corpus.search_vectors(np.zeros(shape, np.float32))
     with pytest.raises(InputError, match="not finite"):
         corpus.search_vectors(np.full((1, 8), np.nan, np.float32))
+    with pytest.raises(InputError, match="there is no shard 1; give numbers below 1"):
+        Index.open(tmp_path / "c", shards=[1])
 
 
-def test_absent_numba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_cut_short_under_a_streamed_index_is_named(tmp_path: Path) -> None:
+    generator = np.random.default_rng(6)
+    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16))
+    index = Index.open(folder, streamed=True)
+    codes = folder / "shards" / "00000" / "codes.npy"
+    codes.write_bytes(codes.read_bytes()[:-100])
+    with pytest.raises(CorpusError, match=r"codes\.npy: the file ends early; run `recipe corpus verify`"):
+        index.search([unit(generator, 2, 16)])
+
+
+def test_absent_numba_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(7)
+    index = Index.open(write_corpus(tmp_path / "c", random_corpus(generator, 16)))
+
     def absent(name: str) -> None:
         raise ModuleNotFoundError(name="numba")
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    blocks = [block(np.random.default_rng(0), [1], 4)]
     with pytest.raises(MissingExtra, match=r"the corpus index needs .*recipe-planner\[cpu\]"):
-        coverage_scores(blocks, np.ones((1, 4), np.float32))
+        index.search([unit(generator, 2, 16)])
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32 - 1))

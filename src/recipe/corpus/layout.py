@@ -22,7 +22,7 @@ Row numbers count from 0 within a shard, so that each shard can be read alone.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypedDict, get_type_hints
+from typing import Any, TypedDict, cast, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -207,6 +207,16 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if absent := sorted(get_type_hints(wanted).keys() - values.keys()):
         raise _unusable(path, f"{absent[0]!r} is missing")
     return values
+
+
+def open_manifest(folder: Path) -> Manifest:
+    """The manifest of a finished corpus. Raises CorpusError."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        if (folder / PLAN).is_file():
+            raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
+        raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
+    return cast(Manifest, read_manifest(path))
 
 
 def _unusable(path: Path, problem: str) -> CorpusError:

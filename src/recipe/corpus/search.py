@@ -1,74 +1,170 @@
-"""Stage 1: the narrations of the highest A_mono, exactly, over a whole corpus."""
+"""The two scans of stage 1 over opened shards: integers over codes, float32 over the vectors; and float64 for a few."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.kernels import kernels
-from recipe.types import Hit
+from recipe.corpus import int8_scan, rescore, scan, select
+from recipe.corpus.dots import LANES
+from recipe.corpus.opened import Shard
+from recipe.corpus.paths import prepare
+from recipe.corpus.queries import Queries, scratch
 
 _CHUNK_BYTES = 4 << 20
-"""Embeddings handed to a thread at a time: small enough that threads end together."""
+"""Vectors handed to a thread at a time: small enough that threads end together."""
+_PAIRS = 128
+"""Pairs handed to a thread at a time in exact scoring."""
+_EPSILON = 2.0**-24
 
 
-class Block(NamedTuple):
-    """Consecutive narrations: their vectors, float16 [S, d], and the rows they begin at, int64 [N + 1]."""
+class Approximate(NamedTuple):
+    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.certificate.Scores`.
 
-    embeddings: NDArray[np.float16]
-    offsets: NDArray[np.int64]
-
-
-def coverage_scores(
-    blocks: Sequence[Block], queries: NDArray[np.float32], threads: int | None = None
-) -> NDArray[np.float32]:
-    """A_mono of the steps, float32 queries [M, d], with each narration of the blocks in turn: float32 [N].
-
-    A narration's score depends on its own rows only, whatever the threads and blocks, so that equal
-    narrations tie exactly. Raises MissingExtra where Numba is not installed.
+    A score is sums [N, >= Q] * scales [N] * factors [Q]; its bound is errors [N, 2] . weights [Q, 2].
     """
-    kernel = kernels("scan")
-    steps = len(queries)
-    padded = np.zeros((-(-steps // kernel.STEPS) * kernel.STEPS, queries.shape[1]), dtype=np.float32)
-    padded[:steps] = queries
-    scores = np.empty(sum(len(block.offsets) - 1 for block in blocks), dtype=np.float32)
-    work = []
-    start = 0
-    for block in blocks:
-        bits = block.embeddings.view(np.uint16)
-        part = scores[start : start + len(block.offsets) - 1]
-        work += [(bits, block.offsets, padded, steps, first, last, part) for first, last in _chunks(block)]
-        start += len(part)
-    with ThreadPoolExecutor(threads or _cores()) as pool:
-        for _ in pool.map(lambda arguments: kernel.coverage(*arguments), work):
-            pass
+
+    method: str
+    sums: NDArray[Any]
+    scales: NDArray[np.float64]
+    factors: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """[Q]: no narration's error bound is larger."""
+        largest: NDArray[np.float64] = self.weights @ self.errors.max(axis=0)
+        return largest
+
+    def best(self, k: int) -> NDArray[np.int64]:
+        """[Q, k]: the narrations of the k highest scores."""
+        chosen = np.empty((len(self.factors), k), np.int64)
+        select.best(self.sums, self.scales, chosen)
+        return chosen
+
+    def reaching(self, thresholds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Narrations and queries of all pairs whose score + bound is not below the query's threshold."""
+        room = 1 << 16
+        while True:
+            narrations, queries = np.empty(room, np.int64), np.empty(room, np.int64)
+            count = select.reaching(*self[1:], thresholds, narrations, queries)
+            if count <= room:
+                return narrations[:count], queries[:count]
+            room = count
+
+
+def integer_scores(shards: Sequence[Shard], queries: Queries, path: str, threads: int | None = None) -> Approximate:
+    """Scores from the codes, with the instructions of `path`."""
+    prepared = prepare(queries, path)
+    narrations = sum(map(len, shards))
+    width = len(queries.steps) if prepared.single else len(prepared.columns) * LANES
+    sums = np.empty((narrations, width), np.int32)
+
+    def work(shard: Shard, first: int, last: int, start: int) -> None:
+        codes = shard.codes.rows(shard.offsets[first], shard.offsets[last])
+        arguments = (codes, shard.offsets, prepared.packed, prepared.starts, prepared.columns)
+        part = sums[start : start + len(shard)]
+        if prepared.single:
+            int8_scan.scan_single(*arguments, first, last, part)
+            return
+        W = scratch((int8_scan.TILE, LANES * (prepared.starts.size // LANES)), np.int32)
+        best = scratch(prepared.columns.shape, np.int32)
+        int8_scan.scan_batch(*arguments, W, best, first, last, part)
+
+    in_parallel(work, _chunks(shards, lambda shard: shard.codes.shape[1]), threads)
+    bounds = np.concatenate([shard.bounds for shard in shards]).astype(np.float64)
+    factors = queries.scale / queries.lengths
+    weights = np.stack([queries.norms, queries.residuals], axis=1)
+    return Approximate("int8", sums, bounds[:, 0], factors, bounds[:, 1:], weights)
+
+
+def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: int | None = None) -> Approximate:
+    """Scores of one query [M, d] from the float16 vectors, in float32.
+
+    A narration's score depends on its own rows only, whatever the threads and shards.
+    """
+    steps, d = query.shape
+    padded = np.zeros((-(-steps // scan.STEPS) * scan.STEPS, d), np.float32)
+    padded[:steps] = query
+    scores = np.empty(sum(map(len, shards)), np.float32)
+
+    def work(shard: Shard, first: int, last: int, start: int) -> None:
+        vectors = shard.embeddings.rows(shard.offsets[first], shard.offsets[last])
+        part = scores[start : start + len(shard)]
+        scan.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
+
+    in_parallel(work, _chunks(shards, lambda shard: shard.embeddings.shape[1] * 2), threads)
+    # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
+    operations = d / scan.LANES + 2 * scan.LANES + 2 * (d % scan.LANES) + steps
+    longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
+    slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
+    one = np.ones(len(scores))
+    errors = np.stack([one, 0 * one], axis=1)
+    return Approximate("exact", scores[:, None], one, one[:1], errors, np.array([[slack, 0.0]]))
+
+
+def exact_scores(
+    shards: Sequence[Shard],
+    queries: Queries,
+    narrations: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    threads: int | None = None,
+) -> NDArray[np.float64]:
+    """A_mono in float64 of pairs: narrations [P], counted over the shards in turn, and queries [P]."""
+    order = np.argsort(narrations, kind="stable")
+    scores = np.empty(len(order))
+    steps = queries.vectors.astype(np.float64)
+    starts = np.cumsum([0, *map(len, shards)])
+
+    def work(shard: Shard, pairs: NDArray[np.int64], start: int) -> None:
+        found, rows = np.unique(narrations[pairs] - start, return_inverse=True)
+        spans = [shard.embeddings.rows(shard.offsets[n], shard.offsets[n + 1]) for n in found]
+        vectors = spans[0] if len(spans) == 1 else np.concatenate(spans)
+        offsets = np.cumsum([0, *map(len, spans)])
+        part = np.empty(len(pairs))
+        bits = vectors.view(np.uint16)
+        rescore.exact_scores(bits, offsets, steps, queries.steps, queries.lengths, rows, asked[pairs], part)
+        scores[pairs] = part
+
+    def pieces() -> Iterator[tuple[Shard, NDArray[np.int64], int]]:
+        bounds = np.searchsorted(narrations[order], starts)
+        for shard, start, (first, last) in zip(shards, starts, pairwise(bounds), strict=False):
+            for at in range(first, last, _PAIRS):
+                yield shard, order[at : min(at + _PAIRS, last)], int(start)
+
+    in_parallel(work, pieces(), threads)
     return scores
 
 
-def best_hits(scores: NDArray[np.float32], k: int) -> list[Hit]:
-    """The k highest scores, best first, equal scores in corpus order; all where there are fewer than k.
+def in_parallel(work: Callable[..., None], tasks: Iterator[tuple[Any, ...]], threads: int | None = None) -> None:
+    """Call `work` with each of the tasks, on a thread a core; a single task stays on this one."""
+    listed = list(tasks)
+    if len(listed) < 2:
+        for task in listed:
+            work(*task)
+        return
+    with ThreadPoolExecutor(threads or _cores()) as pool:
+        for _ in pool.map(lambda task: work(*task), listed):
+            pass
 
-    >>> best_hits(np.float32([0.25, 0.5, 0.25, 0.5]), 3)
-    [Hit(narration=1, score=0.5), Hit(narration=3, score=0.5), Hit(narration=0, score=0.25)]
-    """
-    k = min(k, len(scores))
-    threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
-    candidates = np.flatnonzero(scores >= threshold)
-    order = np.argsort(-scores[candidates], kind="stable")[:k]
-    return [Hit(int(narration), float(scores[narration])) for narration in candidates[order]]
 
-
-def _chunks(block: Block) -> list[tuple[int, int]]:
-    rows = max(1, _CHUNK_BYTES // max(1, block.embeddings[:1].nbytes))
-    bounds = [0]
-    while bounds[-1] < len(block.offsets) - 1:
-        end = int(np.searchsorted(block.offsets, block.offsets[bounds[-1]] + rows, side="right")) - 1
-        bounds.append(max(end, bounds[-1] + 1))
-    return list(pairwise(bounds))
+def _chunks(shards: Sequence[Shard], row_bytes: Callable[[Shard], int]) -> Iterator[tuple[Shard, int, int, int]]:
+    """Shard, first and last narration of each piece, and how many narrations precede the shard."""
+    start = 0
+    for shard in shards:
+        rows = max(1, _CHUNK_BYTES // max(1, row_bytes(shard)))
+        first = 0
+        while first < len(shard):
+            end = int(np.searchsorted(shard.offsets, shard.offsets[first] + rows, side="right")) - 1
+            last = max(end, first + 1)
+            yield shard, first, last, start
+            first = last
+        start += len(shard)
 
 
 def _cores() -> int:

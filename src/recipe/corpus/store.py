@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,20 +12,16 @@ from numpy.typing import NDArray
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder
+from recipe.corpus.index import Index
 from recipe.corpus.layout import (
-    EMBEDDINGS,
-    MANIFEST,
-    OFFSETS,
-    PLAN,
     SHARDS,
     Manifest,
-    ShardRecord,
     damaged,
-    read_manifest,
+    open_manifest,
     read_narrations,
 )
-from recipe.corpus.search import Block, best_hits, coverage_scores
-from recipe.errors import CorpusError, EncoderMismatch, InputError
+from recipe.corpus.opened import open_shards
+from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration
 
@@ -43,10 +39,8 @@ class Corpus:
         self.folder = folder
         self.manifest = manifest
         self._encoder_config = encoder
-        self._blocks = [_open_shard(folder, shard, manifest["encoder"]["dimension"]) for shard in manifest["shards"]]
-        self._first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
-        self.offsets: NDArray[np.int64] = _joined_offsets(self._blocks)
-        """Row of each narration's first segment among all segments, int64 [N + 1]."""
+        self.index = Index(folder, manifest, open_shards(folder, manifest))
+        self._first = np.array([shard.first for shard in self.index.shards])
         self._texts: dict[int, list[Narration]] = {}
         self._texts_lock = Lock()
 
@@ -58,7 +52,7 @@ class Corpus:
         where `encoder` asks for another one than the corpus was built with.
         """
         folder = Path(path)
-        manifest = _read_manifest(folder)
+        manifest = open_manifest(folder)
         recorded = manifest["encoder"]
         if encoder is None:
             encoder = EncoderConfig.model_validate(
@@ -70,7 +64,13 @@ class Corpus:
         return cls(folder, manifest, encoder)
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self.index)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Row of each narration's first segment among all segments, int64 [N + 1]."""
+        counts = [np.diff(shard.offsets) for shard in self.index.shards]
+        return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
 
     @property
     def dimension(self) -> int:
@@ -106,9 +106,9 @@ class Corpus:
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
         """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
-        shard, row = self._locate(index)
-        block = self._blocks[shard]
-        return block.embeddings[block.offsets[row] : block.offsets[row + 1]].astype(np.float32)
+        number, row = self._locate(index)
+        shard = self.index.shards[number]
+        return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
 
     def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
         """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
@@ -119,19 +119,23 @@ class Corpus:
             raise InputError("there are no steps to search with; give at least one.")
         return self.search_vectors(self.encoder.encode(steps), k)
 
+    def search_many(self, queries: Sequence[Sequence[str]], k: int = 25) -> list[list[Hit]]:
+        """The same for many lists of steps, each distinct step encoded and multiplied once. Raises InputError."""
+        if not all(queries):
+            raise InputError("a query has no steps; give each at least one.")
+        texts = {step: None for query in queries for step in query}
+        vectors = dict(zip(texts, self.encoder.encode(list(texts)), strict=True)) if texts else {}
+        stacked = [np.stack([vectors[step] for step in query]) for query in queries]
+        return [found.hits for found in self.index.search(stacked, k)]
+
     def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
-        """The same for steps given as unit-norm vectors, float32 [M, d]. Raises InputError."""
-        if k < 1:
-            raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
-        return best_hits(self.coverage(queries), k)
+        """The same for one query given as unit-norm vectors, float32 [M, d]. Raises InputError."""
+        (found,) = self.index.search([queries], k)
+        return found.hits
 
     def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
-        if queries.ndim != 2 or queries.shape[0] == 0 or queries.shape[1] != self.dimension:
-            raise InputError(f"the query vectors have shape {queries.shape}; give rows of {self.dimension} numbers.")
-        if not np.isfinite(queries).all():
-            raise InputError("the query vectors hold a number that is not finite; encode the steps again.")
-        return coverage_scores(self._blocks, queries)
+        return self.index.coverage(queries)
 
     def verify(self, progress: Progress = SILENT) -> None:
         """Compare every file with its checksum in the manifest. Raises CorpusError for one that differs."""
@@ -153,42 +157,11 @@ class Corpus:
         return self.folder / SHARDS / self.manifest["shards"][shard]["name"]
 
 
-def _read_manifest(folder: Path) -> Manifest:
-    path = folder / MANIFEST
-    if not path.is_file():
-        if (folder / PLAN).is_file():
-            raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
-        raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
-    return cast(Manifest, read_manifest(path))
-
-
-def _open_shard(folder: Path, shard: ShardRecord, dimension: int) -> Block:
-    here = folder / SHARDS / shard["name"]
-    for name, record in shard["files"].items():
-        size = (here / name).stat().st_size if (here / name).is_file() else None
-        if size != record["bytes"]:
-            problem = "is missing" if size is None else f"has {size} bytes, not {record['bytes']}"
-            raise damaged(here, f"{name} {problem}")
-    try:
-        embeddings = np.load(here / EMBEDDINGS, mmap_mode="r")
-        offsets = np.load(here / OFFSETS)
-    except (OSError, ValueError) as error:
-        raise damaged(here, error) from None
-    if embeddings.shape != (offsets[-1], dimension) or embeddings.dtype != np.float16:
-        raise damaged(here, f"{EMBEDDINGS} holds {embeddings.dtype} {embeddings.shape}")
-    return Block(embeddings, offsets)
-
-
 def _read_texts(shard: Path) -> list[Narration]:
     try:
         return list(read_narrations(shard))
     except (OSError, ValueError) as error:
         raise damaged(shard, error) from None
-
-
-def _joined_offsets(blocks: Sequence[Block]) -> NDArray[np.int64]:
-    counts = [np.diff(block.offsets) for block in blocks]
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(counts))])
 
 
 def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:

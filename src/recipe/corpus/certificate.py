@@ -1,0 +1,114 @@
+"""The k best narrations with a proof: every narration that was not scored exactly cannot be among them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.types import Hit
+
+Exact = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
+"""A_mono in float64 of pairs given as narrations [P] and queries [P]."""
+
+SLACK = 1e-9
+"""Far above the rounding of float64 in a score or in its bound, far below any difference that matters."""
+
+
+class Certificate(NamedTuple):
+    """Why the hits are the best: each narration outside `survivors` has score + bound below `threshold`."""
+
+    method: str
+    """`int8`, `bf16`, or `exact` for the scan of the float16 vectors themselves."""
+    threshold: float
+    """The exact score of the last hit."""
+    bound: float
+    """The largest error that an approximate score of this query can have."""
+    survivors: int
+    """Narrations scored again in float64, because their bounds could not exclude them."""
+
+
+class Found(NamedTuple):
+    """The best narrations for one query, best first, equal scores in corpus order, and why they are."""
+
+    hits: list[Hit]
+    certificate: Certificate
+
+
+class Scores(Protocol):
+    """Approximate scores of Q queries with N narrations, each within a known bound of the exact one."""
+
+    @property
+    def method(self) -> str:
+        """How they were computed, as a certificate names it."""
+        ...
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """[Q]: the largest error bound over all narrations."""
+        ...
+
+    def best(self, k: int) -> NDArray[np.int64]:
+        """[Q, k]: the narrations of the k highest approximate scores, k <= N, in any order."""
+        ...
+
+    def reaching(self, thresholds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
+        ...
+
+
+def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[Found | None]:
+    """The k best of each query, or None for one with more than `limit` survivors.
+
+    The k-th of the exact scores of any k narrations is a threshold below which no hit can be; those of the highest
+    approximate scores make it a high one.
+    """
+    first = scores.best(k)
+    asked = np.repeat(np.arange(len(first)), k)
+    known = exact(first.ravel(), asked).reshape(first.shape)
+    thresholds = known.min(axis=1)
+    narrations, queries = scores.reaching(thresholds - SLACK)
+    counts = np.bincount(queries, minlength=len(first))
+    fits = counts <= limit
+    kept = fits[queries]
+    narrations, queries = narrations[kept], queries[kept]
+    values = _reuse(first, known, narrations, queries, exact)
+    order = np.lexsort((narrations, -values, queries))
+    starts = np.cumsum([0, *np.where(fits, counts, 0)])
+    found: list[Found | None] = []
+    for query, fitting in enumerate(fits):
+        best = order[starts[query] : starts[query + 1]][:k]
+        hits = [Hit(int(narrations[at]), float(values[at])) for at in best]
+        bound, survivors = float(scores.bounds[query]), int(counts[query])
+        found.append(Found(hits, Certificate(scores.method, hits[-1].score, bound, survivors)) if fitting else None)
+    return found
+
+
+def _reuse(
+    first: NDArray[np.int64],
+    known: NDArray[np.float64],
+    narrations: NDArray[np.int64],
+    queries: NDArray[np.int64],
+    exact: Exact,
+) -> NDArray[np.float64]:
+    """Exact scores of the pairs; those of `first` are `known`."""
+    span = int(narrations.max(initial=first.max())) + 1
+    keys = (np.arange(len(first))[:, None] * span + first).ravel()
+    order = np.argsort(keys)
+    wanted = queries * span + narrations
+    place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    seen = keys[order[place]] == wanted
+    values = np.empty(len(wanted))
+    values[seen] = known.ravel()[order[place[seen]]]
+    values[~seen] = exact(narrations[~seen], queries[~seen])
+    return values
+
+
+def merge(parts: Sequence[Found], k: int) -> Found:
+    """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
+    hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
+    certificates = [part.certificate for part in parts]
+    methods = sorted({certificate.method for certificate in certificates}, key="int8 bf16 exact".find)
+    bound = max(certificate.bound for certificate in certificates)
+    survivors = sum(certificate.survivors for certificate in certificates)
+    return Found(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors))

@@ -1,0 +1,243 @@
+"""Integer dot products of codes with quantised steps, as explicit vectors, for Numba kernels to call.
+
+The type of the packed steps says which instructions are used: int32, four 8-bit numbers in one, for AVX512-VNNI; int16
+for AVX2; int8 for whatever LLVM makes of plain vectors. All give the same integers.
+"""
+
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+ROWS, STEPS = 4, 4
+"""Segments and steps of a tile of `tile_dots`."""
+PANEL_ROWS, PANEL_GROUPS, LANES = 8, 3, 16
+"""Segments and groups of `LANES` steps of a panel of `panel_dots`."""
+
+_LINE = 64
+_AHEAD = 16 << 10
+"""Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed."""
+
+_I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+_SUMS = ir.VectorType(_I32, LANES)
+_BYTES = ir.VectorType(_I8, 4 * LANES)
+
+
+class _Flavour(NamedTuple):
+    """Components taken at once, rows at once, types of a step's components and of the sums, and the multiplication."""
+
+    width: int
+    rows: int
+    step: Any
+    sums: Any
+    multiply: Any
+
+
+def _vector(builder: Any, address: Any, kind: Any, align: int = 1) -> Any:
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=align)
+
+
+def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    kinds = [argument.type for argument in arguments]
+    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name), arguments)
+
+
+def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
+    """Four products in each lane, of unsigned codes with signed steps: flipping the sign bit of a code adds 128."""
+    unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
+    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [total, unsigned, step])
+
+
+def _pmaddwd(builder: Any, total: Any, x: Any, step: Any) -> Any:
+    """Two products in each lane."""
+    wide = builder.sext(x, ir.VectorType(_I16, x.type.count))
+    return builder.add(total, _call(builder, "llvm.x86.avx2.pmadd.wd", total.type, [wide, step]))
+
+
+def _plain(builder: Any, total: Any, x: Any, step: Any) -> Any:
+    return builder.add(total, builder.mul(builder.sext(x, total.type), builder.sext(step, total.type)))
+
+
+_FLAVOURS = {
+    types.int32: _Flavour(64, 4, _I8, _SUMS, _vpdpbusd),
+    types.int16: _Flavour(16, 2, _I16, ir.VectorType(_I32, 8), _pmaddwd),
+    types.int8: _Flavour(8, 2, _I8, ir.VectorType(_I32, 8), _plain),
+}
+
+
+def _tile(typing_context: Any, kind: Any, x: Any, steps: Any, d: Any, starts: Any, w: Any) -> Any:
+    """Dot products of four rows of codes with four rows of steps, added to `starts` and written to w as int32.
+
+    kind: an array whose type chooses the instructions; x, w: four addresses each; steps: address of [4, d] numbers, d
+    a multiple of 64; starts: of int32 [4].
+    """
+    flavour = _FLAVOURS[kind.dtype]
+    bytes_ = flavour.step.width // 8
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, x, steps, d, starts, w = arguments
+        first = _vector(builder, starts, ir.VectorType(_I32, STEPS), 4)
+        for part in range(0, ROWS, flavour.rows):
+            rows = [builder.extract_value(x, row) for row in range(part, part + flavour.rows)]
+            sums = [
+                [cgutils.alloca_once_value(builder, ir.Constant(flavour.sums, None)) for _ in range(STEPS)]
+                for _ in rows
+            ]
+            with cgutils.for_range_slice(builder, _I64(0), d, _I64(flavour.width), intp=_I64) as (j, _):
+                codes = [_vector(builder, builder.add(row, j), ir.VectorType(_I8, flavour.width)) for row in rows]
+                if flavour.width == _LINE:
+                    _prefetch(builder, builder.add(rows[0], builder.mul(j, _I64(ROWS))))
+                for step in range(STEPS):
+                    at = builder.mul(builder.add(builder.mul(_I64(step), d), j), _I64(bytes_))
+                    query = _vector(builder, builder.add(steps, at), ir.VectorType(flavour.step, flavour.width))
+                    for code, total in zip(codes, sums, strict=True):
+                        builder.store(flavour.multiply(builder, builder.load(total[step]), code, query), total[step])
+            products = _lane_sums(builder, [builder.load(slot) for row in sums for slot in row])
+            for row in range(flavour.rows):
+                pick = ir.Constant(ir.VectorType(_I32, STEPS), [row * STEPS + step for step in range(STEPS)])
+                value = builder.add(builder.shuffle_vector(products, products, pick), first)
+                target = builder.inttoptr(builder.extract_value(w, part + row), value.type.as_pointer())
+                builder.store(value, target, align=4)
+        return context.get_dummy_value()
+
+    four = types.UniTuple(types.int64, ROWS)
+    return types.void(kind, four, types.int64, types.int64, types.int64, four), generate
+
+
+def _prefetch(builder: Any, address: Any) -> Any:
+    """Ask for as many cache lines as a tile has rows, `_AHEAD` bytes on, in the order of memory.
+
+    The rows of a tile are read side by side, which the processor does not take for the one stream that they are.
+    """
+    for line in range(ROWS):
+        at = builder.inttoptr(builder.add(address, _I64(_AHEAD + line * _LINE)), _I8.as_pointer())
+        hints = [_I32(0), _I32(2), _I32(1)]  # to read, into the second cache, data
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [at, *hints])
+
+
+def _lane_sums(builder: Any, vectors: list[Any]) -> Any:
+    """The sum of each vector's lanes, in a vector: neighbours are added and two vectors' halves joined, repeatedly."""
+    while len(vectors) > 1:
+        lanes = ir.VectorType(_I32, vectors[0].type.count)
+        even, odd = (ir.Constant(lanes, list(range(start, 2 * lanes.count, 2))) for start in (0, 1))
+        vectors = [
+            builder.add(builder.shuffle_vector(a, b, even), builder.shuffle_vector(a, b, odd))
+            for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+        ]
+    (sums,) = vectors
+    return sums
+
+
+def _panel(typing_context: Any, x: Any, d: Any, count: Any, steps: Any, excess: Any, w: Any, stride: Any) -> Any:
+    """Dot products of up to eight rows of codes at x with groups of 16 steps, by AVX512-VNNI, written to w.
+
+    steps: address of uint8 [groups, d / 4, 16, 4], the step's codes + 128; excess: of int32 [8], what those 128 add to
+    each row's products; w: of int32, rows `stride` bytes apart. Rows from `count` on repeat the last.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, d, count, steps, excess, w, stride = arguments
+        last = builder.sub(count, _I64(1))
+        rows = [builder.select(builder.icmp_signed("<", _I64(r), last), _I64(r), last) for r in range(PANEL_ROWS)]
+        addresses = [builder.add(x, builder.mul(row, d)) for row in rows]
+        sums = []
+        for r in range(PANEL_ROWS):
+            start = _splat(builder, builder.neg(_vector(builder, builder.add(excess, _I64(4 * r)), _I32, 4)))
+            sums.append([cgutils.alloca_once_value(builder, start) for _ in range(PANEL_GROUPS)])
+        with cgutils.for_range_slice(builder, _I64(0), d, _I64(4), intp=_I64) as (j, _):
+            queries = []
+            for g in range(PANEL_GROUPS):
+                at = builder.mul(builder.add(builder.mul(d, _I64(g)), j), _I64(LANES))
+                queries.append(_vector(builder, builder.add(steps, at), _BYTES, 64))
+            for r in range(PANEL_ROWS):
+                four = _splat(builder, _vector(builder, builder.add(addresses[r], j), _I32))
+                same = builder.bitcast(four, _BYTES)
+                for g in range(PANEL_GROUPS):
+                    factors = [builder.load(sums[r][g]), queries[g], same]
+                    builder.store(_call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, factors), sums[r][g])
+        for r in range(PANEL_ROWS):
+            for g in range(PANEL_GROUPS):
+                at = builder.add(builder.mul(_I64(r), stride), _I64(4 * LANES * g))
+                target = builder.inttoptr(builder.add(w, at), _SUMS.as_pointer())
+                builder.store(builder.load(sums[r][g]), target, align=64)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 7), generate
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    none = ir.Constant(_SUMS, ir.Undefined)
+    one = builder.insert_element(none, value, _I32(0))
+    return builder.shuffle_vector(one, none, ir.Constant(_SUMS, [0] * LANES))
+
+
+def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, out: Any) -> Any:
+    """Take one segment into the programme of A_mono of 16 queries, in integers.
+
+    w: address of its similarities, int32; columns: of int32 [steps, 16], where in w each query's steps are; best:
+    of int32 [steps, 16], the maximum of D[i, k] over the segments so far, updated; out: of int32 [16], its last row.
+    Steps whose columns are 16 in a row from a multiple of 16 are loaded as one vector.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        w, columns, steps, best, out = arguments
+        zero = ir.Constant(_SUMS, None)
+        reached = cgutils.alloca_once_value(builder, zero)
+        similarities = cgutils.alloca_once_value(builder, zero)
+        with cgutils.for_range(builder, steps, intp=_I64) as loop:
+            at = builder.mul(loop.index, _I64(4 * LANES))
+            indices = _vector(builder, builder.add(columns, at), _SUMS, 64)
+            first = builder.extract_element(indices, _I32(0))
+            with builder.if_else(builder.icmp_signed(">=", first, _I32(0)), likely=True) as (adjacent, scattered):
+                with adjacent:
+                    here = builder.add(w, builder.shl(builder.zext(first, _I64), _I64(2)))
+                    builder.store(_vector(builder, here, _SUMS, 64), similarities)
+                with scattered:
+                    places = builder.zext(builder.not_(indices), ir.VectorType(_I64, LANES))
+                    builder.store(_gathered(builder, w, places), similarities)
+            slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
+            reach = builder.add(builder.load(reached), builder.load(similarities))
+            highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [builder.load(slot, align=64), reach])
+            builder.store(highest, slot, align=64)
+            builder.store(highest, reached)
+        builder.store(builder.load(reached), builder.inttoptr(out, _SUMS.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 5), generate
+
+
+def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any) -> Any:
+    """The same for one query, its last row returned; columns: address of int32 [steps]; best: of int32 [steps]."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        w, columns, best = (
+            builder.inttoptr(address, _I32.as_pointer()) for address in (arguments[0], arguments[1], arguments[3])
+        )
+        reached = cgutils.alloca_once_value(builder, _I32(0))
+        with cgutils.for_range(builder, arguments[2], intp=_I64) as loop:
+            column = builder.load(builder.gep(columns, [loop.index]))
+            similarity = builder.load(builder.gep(w, [column]))
+            slot = builder.gep(best, [loop.index])
+            reach = builder.add(builder.load(reached), similarity)
+            highest = _call(builder, "llvm.smax.i32", _I32, [builder.load(slot), reach])
+            builder.store(highest, slot)
+            builder.store(highest, reached)
+        return builder.load(reached)
+
+    return types.int32(*[types.int64] * 4), generate
+
+
+def _gathered(builder: Any, w: Any, places: Any) -> Any:
+    values = ir.Constant(_SUMS, ir.Undefined)
+    for lane in range(LANES):
+        place = builder.shl(builder.extract_element(places, _I32(lane)), _I64(2))
+        values = builder.insert_element(values, _vector(builder, builder.add(w, place), _I32, 4), _I32(lane))
+    return values
+
+
+tile_dots = intrinsic(_tile)
+panel_dots = intrinsic(_panel)
+advance = intrinsic(_advance)
+advance_single = intrinsic(_advance_single)

@@ -1,0 +1,128 @@
+"""The index of a corpus: exact search over all of it or some of its shards, certified."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.corpus.certificate import Certificate, Found, certify
+from recipe.corpus.kernels import kernels
+from recipe.corpus.layout import Manifest, open_manifest
+from recipe.corpus.opened import Shard, open_shards
+from recipe.errors import InputError
+from recipe.types import Hit
+
+__all__ = ["Certificate", "Found", "Index"]
+
+_BATCH = 64
+"""Queries scanned together: the sums of a million narrations with as many take 256 MB."""
+_LARGEST_SUM = 1 << 30
+"""Sums of the integer scan stay below, so that no addition overflows."""
+
+
+class Index:
+    """Shards of a corpus, searched exactly; safe to share between threads. Open one with `Index.open`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        shards: Sequence[Shard],
+        path: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.shards = shards
+        self._path, self._threads = path, threads
+        self._firsts = np.array([shard.first for shard in shards])
+        self._starts = np.cumsum([0, *map(len, shards)])
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path | str,
+        shards: Sequence[int] | None = None,
+        *,
+        path: str | None = None,
+        streamed: bool | None = None,
+        threads: int | None = None,
+    ) -> "Index":
+        """The index of the corpus in `folder`, or of those of its shards that have these numbers.
+
+        path: `vnni`, `avx2` or `portable` in place of the best that the processor has; streamed: read vectors from disk
+        at every search in place of mapping them, the default where they exceed memory; threads: in place of one a core.
+        Raises CorpusError for a folder without a finished corpus or with a damaged shard, and InputError.
+        """
+        folder = Path(folder)
+        manifest = open_manifest(folder)
+        count = len(manifest["shards"])
+        for number in shards or ():
+            if not 0 <= number < count:
+                raise InputError(f"{folder}: there is no shard {number}; give numbers below {count}.")
+        return cls(folder, manifest, open_shards(folder, manifest, shards, streamed), path, threads)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of the vectors."""
+        return self.manifest["encoder"]["dimension"]
+
+    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+        """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.
+
+        Best first, equal scores in corpus order: stage 1 (paper, section 3.2), in float64, for every narration that the
+        certificate does not exclude. Steps that recur among the queries are multiplied once. Raises InputError,
+        MissingExtra without Numba, and ConfigError for a path that the processor does not have.
+        """
+        if k < 1:
+            raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
+        for query in queries:
+            self._check(query)
+        found: list[Found] = []
+        for first in range(0, len(queries), _BATCH):
+            found += self._search(queries[first : first + _BATCH], min(k, len(self)))
+        return found
+
+    def coverage(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A_mono of one query, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
+        self._check(query)
+        scores: NDArray[np.float32] = kernels("search").float_scores(self.shards, query, self._threads).sums[:, 0]
+        return scores
+
+    def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
+        search, quantised = kernels("search"), kernels("queries").quantise_queries(queries)
+        path = kernels("paths").choose(self._path)
+        exact = partial(search.exact_scores, self.shards, quantised, threads=self._threads)
+        longest, dimension = quantised.steps.shape[1], quantised.codes.shape[1]
+        found: list[Found | None] = [None] * len(queries)
+        if longest * dimension * 127**2 < _LARGEST_SUM:
+            scores = search.integer_scores(self.shards, quantised, path, self._threads)
+            found = certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
+        return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
+
+    def _scan(self, query: NDArray[np.float32], k: int) -> Found:
+        """The same without codes: for scores too close, or queries too long, for 8 bits."""
+        search, quantised = kernels("search"), kernels("queries").quantise_queries([query])
+        scores = search.float_scores(self.shards, query, self._threads)
+        exact = partial(search.exact_scores, self.shards, quantised, threads=self._threads)
+        found: Found
+        (found,) = certify(scores, exact, k, limit=len(self))  # type: ignore[assignment]  # none exceeds this limit
+        return found
+
+    def _numbered(self, found: Found) -> Found:
+        """With narrations by their numbers in the corpus, where not all of its shards are open."""
+        shard = np.searchsorted(self._starts, [hit.narration for hit in found.hits], side="right") - 1
+        shift = (self._firsts - self._starts[:-1])[shard].tolist()
+        hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(found.hits, shift, strict=True)]
+        return Found(hits, found.certificate)
+
+    def _check(self, query: NDArray[np.float32]) -> None:
+        if query.ndim != 2 or query.shape[0] == 0 or query.shape[1] != self.dimension:
+            raise InputError(f"the query vectors have shape {query.shape}; give rows of {self.dimension} numbers.")
+        if not np.isfinite(query).all():
+            raise InputError("the query vectors hold a number that is not finite; encode the steps again.")

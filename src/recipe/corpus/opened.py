@@ -1,0 +1,91 @@
+"""Shards opened for a search: their vectors where they lie, what locates and bounds them in memory."""
+
+import errno
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.corpus.arrays import Mapped, Rows, Streamed
+from recipe.corpus.layout import (
+    BOUNDS,
+    CODES,
+    EMBEDDINGS,
+    OFFSETS,
+    SHARDS,
+    Manifest,
+    ShardRecord,
+    damaged,
+    require_files,
+)
+from recipe.data.narrations.memory import available
+
+
+class Shard(NamedTuple):
+    """One shard; S segments of N narrations, the first of which has the number `first` in the corpus."""
+
+    folder: Path
+    first: int
+    offsets: NDArray[np.int64]
+    """[N + 1]: first segment of each narration."""
+    bounds: NDArray[np.float32]
+    """[N, 3]: scale, residual and norm (`recipe.corpus.quantise.Codes`)."""
+    codes: Rows
+    """int8 [S, D]."""
+    embeddings: Rows
+    """float16 [S, d]."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def open_shards(
+    folder: Path, manifest: Manifest, numbers: Sequence[int] | None = None, streamed: bool | None = None
+) -> list[Shard]:
+    """The shards of these numbers, or all; streamed where the codes exceed the memory that there is, if not told.
+
+    Raises CorpusError for a shard that is missing or damaged.
+    """
+    first = np.cumsum([0, *(shard["narrations"] for shard in manifest["shards"])])
+    chosen = range(len(manifest["shards"])) if numbers is None else numbers
+    records = [manifest["shards"][number] for number in chosen]
+    if streamed is None:
+        size = sum(shard["files"][CODES]["bytes"] for shard in records)
+        free = available()
+        streamed = free is not None and size > free
+    dimension = manifest["encoder"]["dimension"]
+    try:
+        return [
+            _open(folder, record, int(first[number]), dimension, streamed)
+            for number, record in zip(chosen, records, strict=True)
+        ]
+    except OSError as error:
+        if streamed or error.errno != errno.ENOMEM:
+            raise
+    # A limit on addresses (ulimit -v) leaves no room to map the files, whatever memory there is.
+    return open_shards(folder, manifest, numbers, streamed=True)
+
+
+def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool) -> Shard:
+    here = folder / SHARDS / record["name"]
+    require_files(here, record)
+    kind = Streamed if streamed else Mapped
+    try:
+        codes, embeddings = kind(here / CODES), kind(here / EMBEDDINGS)
+        offsets, bounds = np.load(here / OFFSETS), np.load(here / BOUNDS)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise
+        raise damaged(here, error) from None
+    except ValueError as error:
+        raise damaged(here, error) from None
+    for name, array, shape, dtype in (
+        (EMBEDDINGS, embeddings, (offsets[-1], dimension), np.float16),
+        (CODES, codes, (offsets[-1], -(-dimension // 64) * 64), np.int8),
+        (BOUNDS, bounds, (len(offsets) - 1, 3), np.float32),
+    ):
+        if array.shape != shape or array.dtype != dtype:
+            raise damaged(here, f"{name} holds {array.dtype} {array.shape}")
+    return Shard(here, first, offsets, bounds, codes, embeddings)
