@@ -15,7 +15,7 @@ from recipe.types import Narration
 
 
 def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterator[Narration]:
-    """The narrations, those without a title with their video's task for one; the task of a video lies on disk meanwhile.
+    """The narrations, those without a title with their video's task for one; what is known of videos lies on disk.
 
     `videos` has the columns video_id and task_id, `tasks` lines of a task's number, a tab and its name. Raises
     InputError for files of another layout.
