@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, open_encoder, recorded_settings
 from recipe.corpus.jina import MODELS, is_jina_v3, licence_note
-from recipe.errors import ConfigError, MissingExtra, RecipeError
+from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("sentence_transformers", "transformers", "peft")),
@@ -168,6 +168,61 @@ def test_a_device_is_no_part_of_the_identity_and_must_be_there(checkpoint: Path,
         open_encoder(EncoderConfig(name=str(checkpoint), device="cuda:97"))
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"), [(None, "cuda:0"), ("cuda", "cuda:0"), ("cuda:1", "cuda:1"), ("cpu", "cpu"), ("cuda:2", "")]
+)
+def test_the_first_accelerator_is_the_best_device(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, found: str
+) -> None:
+    import torch
+
+    from recipe.corpus.sentence_transformer import _device
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    config = EncoderConfig(name="some/model", device=asked)
+    if found:
+        assert str(_device(config)) == found
+    else:
+        with pytest.raises(ConfigError, match="device 'cuda:2' is not on this machine; it has cuda:0, cuda:1, cpu"):
+            _device(config)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "cosine"), [("float32", 0.99999), ("auto", 0.999)])
+def test_a_gpu_gives_the_vectors_of_the_processor(
+    checkpoint: Path, encoder: Encoder, dtype: str, cosine: float
+) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    there = open_encoder(EncoderConfig.model_validate({"name": str(checkpoint), "dtype": dtype, "device": "cuda"}))
+    assert there.identity["dtype"] in (("float32",) if dtype == "float32" else ("float32", "bfloat16"))
+    assert (there.encode(TEXTS) * encoder.encode(TEXTS)).sum(axis=1).min() > cosine
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf])
+def test_a_vector_that_cannot_be_normalised_is_no_vector(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    wrong = np.full((1, 32), value, dtype=np.float32)
+    monkeypatch.setattr(encoder._model, "encode", lambda texts, **_: wrong)  # type: ignore[attr-defined]
+    with pytest.raises(ComputeError, match="zero or not finite"):
+        encoder.encode(["w1"])
+
+
+def test_too_little_memory_is_one_sentence(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    def full(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20 GiB")
+
+    monkeypatch.setattr(encoder._model, "encode", full)  # type: ignore[attr-defined]
+    with pytest.raises(ComputeError, match=r"ran out of memory on cpu with 4 texts at once; lower batch_size\."):
+        encoder.encode(TEXTS)
+
+
 def test_adapters_without_their_package_name_the_extra(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from recipe.corpus import sentence_transformer
 
@@ -283,6 +338,9 @@ def test_code_of_a_model_runs_on_request_and_is_told_task_and_prompt(remote: Pat
     assert found.identity["task"] == "text-matching"
     assert np.flatnonzero(vectors[0]).tolist() == list(range(8))
     assert found.encode(["w5 w7"])[0] @ vectors[0] < 0.9999
+    (remote / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"text-matching": ""}}))
+    bare = open_encoder(EncoderConfig(name=str(remote), trust_remote_code=True))
+    np.testing.assert_allclose(bare.encode(["w1 w5 w6"]), vectors, atol=1e-6)
     (remote / "own.py").write_text(OWN_CODE + "\n")
     assert (
         found.identity["weights"]

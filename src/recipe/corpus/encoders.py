@@ -15,6 +15,7 @@ from recipe.progress import SILENT, Progress
 
 _WORD = re.compile(r"[^\W_]+")
 _NGRAMS = (3, 4)
+_EXTRA = ("huggingface_hub", "safetensors", "sentence_transformers", "torch", "transformers")
 _BLOCK = 1024
 """Texts summed at once: bounds the memory of the gathered word vectors."""
 
@@ -173,7 +174,7 @@ def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[[Enco
     try:
         module = importlib.import_module("recipe.corpus.sentence_transformer")
     except ModuleNotFoundError as error:
-        if error.name in ("sentence_transformers", "torch", "transformers"):
+        if error.name in _EXTRA:
             raise MissingExtra(feature, extra) from None
         raise
     constructor: Callable[[EncoderConfig], Encoder] = getattr(module, name)

@@ -75,8 +75,8 @@ class SentenceTransformerEncoder:
         """Unit-norm float32 [n, d], one row a text, in the order given; a text that recurs is encoded once.
 
         Texts of like length share a batch, and which do depends on the set of texts, not on their order. A
-        text's neighbours change its vector by rounding only. Raises ComputeError where the model gives a
-        vector that cannot be normalised.
+        text's neighbours change its vector by rounding only. Raises ComputeError where the device has too
+        little memory, and for a vector that cannot be normalised.
         """
         # The longest go first: a batch that does not fit into memory fails at once and not after hours.
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
@@ -98,13 +98,19 @@ class SentenceTransformerEncoder:
         return unit
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
-        embedded: NDArray[np.float32] = self._model.encode(
-            texts,
-            batch_size=self._batch_size,
-            show_progress_bar=False,
-            convert_to_numpy=True,
-            **self._arguments,
-        )
+        try:
+            embedded: NDArray[np.float32] = self._model.encode(
+                texts,
+                batch_size=self._batch_size,
+                show_progress_bar=False,
+                convert_to_numpy=True,
+                **self._arguments,
+            )
+        except torch.OutOfMemoryError:
+            raise ComputeError(
+                f"encoder {self._name!r} ran out of memory on {self._device} with {self._batch_size} texts at once; "
+                "lower batch_size."
+            ) from None
         return embedded.astype(np.float32, copy=False)
 
 
