@@ -59,7 +59,10 @@ def test_build_info_verify_and_search_as_json(narrations: Path, tmp_path: Path) 
     assert summary["encoder"]["name"] == "hash:64"
     assert summary["disk_bytes"] == sum(f.stat().st_size for f in (folder / "shards").rglob("*") if f.is_file())
     assert json.loads(run("verify", folder, "--json"))["id"] == summary["id"]
-    best, other = json.loads(run("search", folder, "boil water", "pour over the leaves", "--json"))
+    result = json.loads(run("search", folder, "boil water", "pour over the leaves", "--json"))
+    best, other = result["hits"]
+    assert result["certificate"]["survivors"] == 2
+    assert result["certificate"]["threshold"] == other["score"]
     assert (best["video_id"], other["video_id"]) == ("tea", "salad")
     assert best["score"] == pytest.approx(sum(match["similarity"] for match in best["matches"]) / 2, abs=1e-5)
     assert [(match["start"], match["text"]) for match in best["matches"]] == [
@@ -73,7 +76,14 @@ def test_search_shows_titles_times_and_segments(narrations: Path, tmp_path: Path
     pytest.importorskip("numba", reason="corpus search needs numba")
     build(narrations, tmp_path / "c")
     shown = run("search", tmp_path / "c", "boil water", "pour", "-k", 2)
-    for text in ("tea (Making tea [easy])", "4.0-9.5 s", "boil the water", "untimed", "wash the leaves"):
+    for text in (
+        "tea (Making tea [easy])",
+        "4.0-9.5 s",
+        "boil the water",
+        "untimed",
+        "wash the leaves",
+        "2 of 2 narrations scored exactly",
+    ):
         assert text in shown
 
 

@@ -7,7 +7,7 @@ import typer
 
 from recipe.cli import corpus_options as options
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.corpus_tables import Found, as_row, show_found, show_leaks, show_summary
+from recipe.cli.corpus_tables import Found, as_row, show_certificate, show_found, show_leaks, show_summary
 
 app = typer.Typer(no_args_is_help=True, help="Build, inspect and search an index of narrations.")
 
@@ -154,12 +154,14 @@ def search(
         raise InputError("a step is empty; give every step some text.")
     corpus = Corpus.open(folder)
     queries = corpus.encoder.encode(steps)
+    (result,) = corpus.index.search([queries], k)
     found = [
         Found(hit, corpus.narration(hit.narration), best_matches(queries @ corpus.embeddings(hit.narration).T))
-        for hit in corpus.search_vectors(queries, k)
+        for hit in result.hits
     ]
     if as_json:
-        print_json([as_row(item, steps) for item in found])
+        print_json({"certificate": result.certificate._asdict(), "hits": [as_row(item, steps) for item in found]})
         return
     for rank, item in enumerate(found, start=1):
         show_found(rank, item, steps)
+    show_certificate(result.certificate, len(corpus))

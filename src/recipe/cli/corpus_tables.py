@@ -8,6 +8,7 @@ from rich.table import Table
 from recipe.cli.console import out, print_json
 
 if TYPE_CHECKING:
+    from recipe.corpus.certificate import Certificate
     from recipe.corpus.leaks_report import LeakReport
     from recipe.corpus.matches import Match
     from recipe.corpus.store import Corpus
@@ -57,6 +58,14 @@ def show_found(rank: int, found: Found, steps: list[str]) -> None:
         cells = (steps[match.step], f"{match.similarity:.3f}", time, segment.text)
         table.add_row(*map(escape, cells))
     out.print(table)
+
+
+def show_certificate(certificate: "Certificate", narrations: int) -> None:
+    """Print why the hits are the best."""
+    others = narrations - certificate.survivors
+    proof = f"; the other {others:,} are proven to score less than {certificate.threshold:.3f}" if others else ""
+    counted = f"{certificate.survivors:,} of {narrations:,} narrations"
+    out.print(f"certificate ({certificate.method}): {counted} scored exactly{proof}", markup=False, soft_wrap=True)
 
 
 def show_summary(corpus: "Corpus", as_json: bool) -> None:
