@@ -112,3 +112,48 @@ def test_a_hundred_megabytes_of_json_take_a_few(tmp_path: Path) -> None:
     )
     _, grown = map(int, done.stdout.split())
     assert grown < 8 * 1024
+
+
+PICKLE = """
+import json, pickle, random, resource, sys, zlib
+from pathlib import Path
+from recipe.data.narrations import read_narrations
+path, scored, zipped = Path(sys.argv[1]), sys.argv[2] == "scored", sys.argv[3] == "zipped"
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+if not path.exists():
+    draw = random.Random(0)
+    words = "show how to cut the onion into small pieces with a sharp knife and stir until golden brown".split()
+    def caption():
+        text = " ".join(draw.choices(words, k=draw.randint(5, 14)))
+        return (text, draw.random()) if scored else text
+    def video():
+        starts = [draw.randint(0, 600) for _ in range(draw.randint(5, 35))]
+        texts = [[caption() for _ in range(draw.choice((1, 1, 1, 2)))] for _ in starts]
+        entry = {"start": starts, "end": [start + 8 for start in starts], "text": texts}
+        return zlib.compress(json.dumps(entry).encode(), 9) if zipped else entry
+    path.write_bytes(pickle.dumps({f"{number:011}": video() for number in range(30_000)}))
+else:
+    import recipe.data.narrations.howtocaption
+    before = peak()
+    assert sum(1 for _ in read_narrations(path)) == 30_000
+    print((peak() - before) / path.stat().st_size)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "packing", "least", "most"),
+    [
+        ("texts", "plain", 3.0, 6.0),
+        ("scored", "plain", 3.0, 6.0),
+        ("texts", "zipped", 0.5, 1.5),
+        ("scored", "zipped", 0.5, 1.5),
+    ],
+)
+def test_a_pickle_takes_the_memory_that_is_asked_for(
+    tmp_path: Path, kind: str, packing: str, least: float, most: float
+) -> None:
+    command = [sys.executable, "-c", PICKLE, str(tmp_path / "captions.pickle"), kind, packing]
+    subprocess.run(command, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert least < float(done.stdout) < most, done.stdout
