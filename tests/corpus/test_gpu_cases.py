@@ -159,13 +159,17 @@ def test_a_query_that_another_begins_with(torch: Any) -> None:
     check(torch, codes_of(generator, 20, 64), [9, 11], codes_of(generator, 8, 64), queries)
 
 
-def test_sums_beyond_32_bits_are_refused(torch: Any) -> None:
-    from recipe.corpus.gpu_scan import scan, segments
+def test_queries_that_are_too_long_are_refused(torch: Any) -> None:
+    from recipe.corpus.gpu_scan import fits, scan, segments
     from recipe.errors import InputError
 
-    here = segments(place(torch, np.zeros((1, 1024), np.int8)), np.array([0, 1]), launch())
-    with pytest.raises(InputError, match="131 steps, more than the 130"):
-        scan(here, place(torch, np.zeros((1, 1024), np.int8)), np.zeros((1, 131), np.int32))
+    assert fits(128, 1024, torch.int8)
+    assert not fits(129, 64, torch.float16)
+    assert not fits(128, 1088, torch.int8)  # 128 * 1088 * 127**2 passes 2**31
+    assert fits(128, 1088, torch.float16)
+    here = segments(place(torch, np.zeros((1, 64), np.int8)), np.array([0, 1]), launch())
+    with pytest.raises(InputError, match="129 steps, too many"):
+        scan(here, place(torch, np.zeros((1, 64), np.int8)), np.zeros((1, 129), np.int32))
 
 
 def test_float16_sums_are_within_their_bound(torch: Any) -> None:
@@ -208,3 +212,105 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
         pairs = gpu_rank.reaching(these, place(torch, thresholds))
         found = sorted(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
         assert found == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
+
+
+def build(folder: Any, narrations: list[list[str]], shard_size: int) -> Any:
+    """A corpus of these texts."""
+    from recipe.config import CorpusConfig, EncoderConfig
+    from recipe.corpus.build import build_corpus
+    from recipe.types import Narration, Segment
+
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:96"), shard_size=shard_size)
+    spoken = [Narration(f"v{n}", tuple(map(Segment, texts))) for n, texts in enumerate(narrations)]
+    return build_corpus(spoken, folder, config)
+
+
+DEVICES = ("cpu",) if INTERPRETED else ("cuda",)
+
+
+@pytest.fixture(scope="module")
+def corpus(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Narrations of few words, so that many score nearly alike, and some exactly: every fifth is said twice."""
+    pytest.importorskip("numba")
+    generator = np.random.default_rng(12)
+    words = [f"w{n}" for n in range(12)]
+    narrations: list[list[str]] = []
+    for n in range(90):
+        texts = [" ".join(generator.choice(words, 3)) for _ in range(generator.integers(1, 12))]
+        narrations.append(narrations[n - 40] if n >= 40 and n % 5 == 0 else texts)
+    return build(tmp_path_factory.mktemp("gpu") / "corpus", narrations, shard_size=35)
+
+
+def asked(generator: np.random.Generator, lengths: Sequence[int]) -> list[NDArray[np.float32]]:
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
+
+    encoder = open_encoder(EncoderConfig(name="hash:96"))
+    texts = [[" ".join(generator.choice([f"w{n}" for n in range(12)], 3)) for _ in range(M)] for M in lengths]
+    return [encoder.encode(steps) for steps in texts]
+
+
+@pytest.mark.parametrize("precision", ["int8", "float16"])
+@pytest.mark.parametrize("devices", [DEVICES, DEVICES * 2], ids=["one device", "two"])
+def test_the_search_is_the_certified_one(corpus: Any, precision: Any, devices: tuple[str, ...]) -> None:
+    """Scores, order, ties and thresholds are those of the search on the processor, and of float64 in NumPy."""
+    from recipe.alignment.reference import monotone_coverage
+    from recipe.corpus.gpu import GpuIndex
+    from recipe.corpus.index import Index
+    from recipe.corpus.store import Corpus
+
+    queries = asked(np.random.default_rng(13), [4, 1, 6])
+    queries.append(np.concatenate([queries[0], queries[1]]))
+    index = GpuIndex.open(corpus, devices=devices, precision=precision)
+    assert len(index._parts) == len(devices)
+    found = index.search(queries, 25)
+    there = Index.open(corpus).search(queries, 25)
+    opened = Corpus.open(corpus)
+    for query, here, host in zip(queries, found, there, strict=True):
+        assert here.hits == host.hits
+        assert here.certificate.method == precision
+        assert here.certificate.threshold == here.hits[-1].score
+        assert 25 <= here.certificate.survivors <= 90
+        W = [query.astype(np.float64) @ opened.embeddings(n).astype(np.float64).T for n in range(90)]
+        exact = np.array([monotone_coverage(w) for w in W])
+        order = np.lexsort((np.arange(90), -exact.round(12)))[:25]
+        assert [hit.narration for hit in here.hits] == order.tolist()
+        np.testing.assert_allclose([hit.score for hit in here.hits], exact[order], atol=1e-12)
+
+
+def test_numbers_of_some_shards_are_those_of_the_corpus(corpus: Any) -> None:
+    from recipe.corpus.gpu import GpuIndex
+
+    queries = asked(np.random.default_rng(14), [3])
+    (some,) = GpuIndex.open(corpus, [1, 2], devices=DEVICES).search(queries, 99)
+    (whole,) = GpuIndex.open(corpus, devices=DEVICES).search(queries, 99)
+    assert len(whole.hits) == 90
+    assert some.hits == [hit for hit in whole.hits if hit.narration >= 35]
+
+
+def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -> None:
+    from recipe.corpus.gpu import GpuIndex
+
+    pytest.importorskip("numba")
+    folder = build(tmp_path / "same", [["stir the pot"]] * 300, shard_size=400)
+    (found,) = GpuIndex.open(folder, devices=DEVICES).search(asked(np.random.default_rng(15), [2]), 3)
+    assert [hit.narration for hit in found.hits] == [0, 1, 2]
+    assert found.certificate.method == "exact"
+
+
+def test_a_device_that_is_not_there(corpus: Any) -> None:
+    from recipe.corpus.gpu import GpuIndex
+    from recipe.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
+        GpuIndex.open(corpus, devices=["cuda:99"])
+
+
+def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe.corpus.gpu_parts import place
+    from recipe.corpus.index import Index
+    from recipe.errors import ConfigError
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12_345, 99_999))
+    with pytest.raises(ConfigError, match=r"need 1,\d{3},\d{3},\d{3} bytes on cuda:0, of which 12,345 are free"):
+        place(Index.open(corpus).shards, 0, torch.device("cuda:0"), "int8")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from triton.runtime import driver
 
 from recipe.corpus.gpu_kernels import coverage
 from recipe.corpus.gpu_plan import plan
@@ -13,9 +14,14 @@ from recipe.errors import InputError
 
 WINDOW = 1 << 15
 """Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""
+LONGEST = 128
+"""Steps of a query: more would not fit the registers with even one query a block."""
+HOPPER = 227 << 10
+"""Bytes of shared memory that a program may have on an H100 or H200."""
+_EXCHANGED = 8 << 10
+"""Bytes of it through which threads hand each other what is not multiplied."""
 _LARGEST = 127 * 127
 """Of the product of two codes."""
-_INT32 = 2**31 - 1
 
 
 class Launch(NamedTuple):
@@ -23,7 +29,8 @@ class Launch(NamedTuple):
 
     A tile of 128 x 128 sums and its maxima take 64 registers each of 8 x 32 threads; 16 columns of shared beginnings
     more still fit the 255 that a thread may have. A stage of the pipeline that feeds them is (128 + 144) x 128 bytes
-    = 34 KB, of which four fit. Fewer columns need less of both, and several programs then share a multiprocessor.
+    = 34 KB, of which four fit; other devices take as many as fit theirs. Fewer columns need less of both, and several
+    programs then share a multiprocessor.
     """
 
     rows: int = 128
@@ -33,6 +40,7 @@ class Launch(NamedTuple):
     depth: int = 128
     """Bytes of a vector that a stage brings: a cache line, and the widest swizzle of shared memory."""
     stages: int = 4
+    """At most."""
 
 
 class Segments(NamedTuple):
@@ -82,18 +90,16 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
 
     steps [U, D]: the unique steps, of the vectors' kind and on their device; queries [Q, M]: rows of `steps`, -1 after
     a query's last step. Steps that several queries begin with are multiplied and aligned once a block (`gpu_plan`).
-    Raises InputError where a sum may pass 32 bits.
+    Raises InputError for queries too long (`fits`).
     """
     vectors, launch = here.vectors, here.launch
     D = vectors.shape[1]
-    exact = vectors.dtype == torch.int8
-    if exact and queries.shape[1] * D * _LARGEST > _INT32:
-        most = _INT32 // (D * _LARGEST)
-        raise InputError(f"a query has {queries.shape[1]} steps, more than the {most} whose sums fit 32 bits.")
+    if not fits(queries.shape[1], D, vectors.dtype):
+        raise InputError(f"a query has {queries.shape[1]} steps, too many for a GPU's sums of {D} products each.")
     blocks = plan(queries, launch.columns)
     heads, tails, parents, columns, copies = (torch.from_numpy(array).to(vectors.device) for array in blocks[1:])
     total = len(queries)
-    kind = torch.int32 if exact else torch.float32
+    kind = torch.int32 if vectors.dtype == torch.int8 else torch.float32
     sums = torch.empty((here.narrations, total), dtype=kind, device=vectors.device)
     depth = min(launch.depth // vectors.element_size(), D & -D)
     with _current(vectors.device):
@@ -101,15 +107,30 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
         coverage[(len(here.members) * len(tails),)](
             vectors, here.offsets, here.members, steps, heads, tails, parents, columns, sums, len(tails), total, D,
             launch.rows, depth, *blocks.shape,
-            **options(blocks.shape.columns, launch),
+            **options(blocks.shape.columns, launch, _memory(vectors.device)),
         )
         # fmt: on
     return sums if (blocks.copies == np.arange(total)).all() else sums[:, copies]
 
 
-def options(columns: int, launch: Launch) -> dict[str, Any]:
-    """How the kernel is compiled for blocks of so many columns."""
-    return {"num_warps": 4 if columns <= 64 else 8, "num_stages": launch.stages, "enable_fp_fusion": False}
+def fits(steps: int, D: int, kind: torch.dtype) -> bool:
+    """Whether queries of so many steps can be scanned: sums of integers must not pass 32 bits."""
+    return steps <= LONGEST and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
+
+
+def options(columns: int, launch: Launch, memory: int) -> dict[str, Any]:
+    """How the kernel is compiled for blocks of so many columns, with so many bytes of shared memory a program."""
+    stage = (launch.rows + columns) * launch.depth
+    stages = max(1, min(launch.stages, (memory - _EXCHANGED) // stage))
+    return {"num_warps": 4 if columns <= 64 else 8, "num_stages": stages, "enable_fp_fusion": False}
+
+
+def _memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have; as Hopper where kernels are interpreted."""
+    if device.type == "cpu":
+        return HOPPER
+    memory: int = driver.active.utils.get_device_properties(device.index)["max_shared_mem"]
+    return memory
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
