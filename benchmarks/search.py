@@ -1,147 +1,314 @@
-"""Stage 1 against faiss: the exact A_mono scan beside the exact inner-product search over the same vectors.
+"""Stage 1 beside its peers, in one run: the 25 narrations of the highest A_mono, exactly or as near as each comes.
 
-    python benchmarks/search.py [--quick] [--json FILE]
+    python benchmarks/search.py [--quick] [--corpus FOLDER] [--json FILE] [--plot FILE]
 
-faiss answers an easier question: the nearest segments of each step alone, without order and without narrations. It
-is the floor that a two-stage system on it would start from. Both read the same synthetic unit vectors, each with
-two threads, in one run; times are medians of wall time. The scan's result is checked against float64.
+One table: the certified search over 8-bit codes and the exact scan of the float16 vectors, beside faiss (exact
+segments; an inverted file with re-scoring), maxsim-cpu and a NumPy loop, at three tasks: one query of 8 steps, 64
+queries, and 64 that are 16 histories of 6 steps with 4 completions of 2. Recall is against A_mono in float64 of all
+narrations. No peer computes A_mono over a corpus, so recall says how far its answer can stand in for ours.
+
+All search the same vectors, made by synthetic.py and built into a corpus by `build_corpus` (20,000 narrations,
+d = 1024: about 1.3 GB, kept in --folder, else removed); the peers get them in float32. They take turns, each with
+all threads, and a pause between two lets threads go to sleep. Times are medians of wall time. What the machine could
+do at best is measured in the same run (limits.py). With --corpus, exactness, survivors and the peers' recall are
+also taken on a corpus of real embeddings.
+
+Needs the extra `bench`. The default takes about ten minutes and 10 GB of memory on two cores; --quick half a minute.
 """
 
 import argparse
 import os
+import platform
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads of one side would slow the other
+# Before any library reads them: threads that spin while they wait would slow whoever measures next.
+os.environ.update(OMP_WAIT_POLICY="PASSIVE", OMP_NUM_THREADS=str(len(os.sched_getaffinity(0))))
 
+import faiss
 import numpy as np
+from limits import measure_limits
+from measure import Timing, interleaved
 from numpy.typing import NDArray
+from peers import Data, FaissFlat, FaissInverted, Ids, MaxsimCpu, NumpyLoop, System, best, oracle, recall
+from search_report import limits, plot, table
+from synthetic import Vectors, build, questions
 
 from recipe.artifacts import write_json
-from recipe.corpus.search import Block, best_hits, coverage_scores
+from recipe.corpus.index import Found, Index
+from recipe.corpus.paths import choose
+from recipe.corpus.quantise import padded
+from recipe.corpus.queries import quantise_queries
+from recipe.corpus.search import Approximate, integer_scores
+from recipe.corpus.store import Corpus
 
-THREADS = 2
+THREADS = len(os.sched_getaffinity(0))
 K = 25
+STEPS = 8
+BATCH = 64
+ONE, MANY, SHARED = "one", "batch64", "shared64"
+OURS, UNCERTIFIED = "recipe int8, certified", "recipe int8, not certified"
+SLOW = {"maxsim-cpu": 8}
+"""Queries of a batch that are run, where a batch is no more than single queries to the system; the time is scaled."""
+LISTS = 2048
+INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx2")
+RATIOS = {"one": ONE, "64": MANY}
 
 
-class Corpus(NamedTuple):
-    """Synthetic narrations and one query."""
+class Certified:
+    """This project: codes of 8 bits, and whatever could still reach the best 25 re-scored in float64."""
 
-    block: Block
-    queries: NDArray[np.float32]
+    def __init__(self, folder: Path) -> None:
+        self._index = Index.open(folder)
+        self.bytes = size(folder, "codes.npy", "bounds.npy", "embeddings.npy")
+
+    def run(self, queries: Sequence[Vectors]) -> list[Found]:
+        return self._index.search(queries, K)
+
+    def found(self, answers: list[Found]) -> list[Ids]:
+        return [np.array([hit.narration for hit in answer.hits]) for answer in answers]
+
+
+class CodesOnly:
+    """The certified search's first part alone: approximate scores of every narration from the codes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._index = Index.open(folder)
+        self.bytes = size(folder, "codes.npy", "bounds.npy")
+
+    def run(self, queries: Sequence[Vectors]) -> Approximate:
+        return integer_scores(self._index.shards, quantise_queries(queries), choose(None))
+
+    def found(self, answers: Approximate) -> list[Ids]:
+        scores = answers.sums[:, : len(answers.factors)] * answers.scales[:, None]
+        return [best(column, K) for column in scores.T]
+
+
+class Scan:
+    """This project: A_mono of every narration from the float16 vectors, a query at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._index = Index.open(folder)
+        self.bytes = size(folder, "embeddings.npy")
+
+    def run(self, queries: Sequence[Vectors]) -> list[Ids]:
+        return [best(self._index.coverage(steps), K) for steps in queries]
+
+    def found(self, answers: list[Ids]) -> list[Ids]:
+        return answers
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """A system's line of the table; times in milliseconds."""
 
-    method: str
-    median_ms: float
-    best_ms: float
-    megabytes: float
-
-
-def synthetic(narrations: int, length: int, dimension: int, steps: int, seed: int = 0) -> Corpus:
-    """Correlated unit vectors: a common mean, a topic for each narration, noise; the query is a noisy narration."""
-    generator = np.random.default_rng(seed)
-    topics = generator.standard_normal((200, dimension), dtype=np.float32)
-    mean = generator.standard_normal(dimension, dtype=np.float32)
-    vectors = np.empty((narrations * length, dimension), dtype=np.float16)
-    for n in range(narrations):
-        noise = generator.standard_normal((length, dimension), dtype=np.float32)
-        vectors[n * length : (n + 1) * length] = unit(mean + topics[n % len(topics)] + 1.2 * noise)
-    chosen = np.sort(generator.choice(length, steps, replace=steps > length))
-    noise = generator.standard_normal((steps, dimension), dtype=np.float32)
-    queries = unit(vectors[chosen].astype(np.float32) + noise / np.sqrt(dimension))
-    return Corpus(Block(vectors, np.arange(0, narrations * length + 1, length)), queries)
+    times: dict[str, Timing]
+    recall: float
+    bytes: int
 
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows of norm 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+def size(folder: Path, *names: str) -> int:
+    """Bytes of these files in all shards of a corpus."""
+    return sum(path.stat().st_size for name in names for path in folder.glob(f"shards/*/{name}"))
 
 
-def exact_scores(corpus: Corpus, length: int) -> NDArray[np.float64]:
-    """A_mono in float64 by whole-array NumPy, for narrations of equal length: [N]."""
-    W = corpus.queries.astype(np.float64) @ corpus.block.embeddings.astype(np.float64).T
-    D = np.zeros((W.shape[1] // length, length))
-    for row in W:
-        D = row.reshape(-1, length) + np.maximum.accumulate(D, axis=1)
-    best: NDArray[np.float64] = D.max(axis=1)
-    return best / len(W)
+def systems(folder: Path, data: Data) -> dict[str, System]:
+    """Ours and theirs over one corpus, their indexes built."""
+    lists = min(LISTS, len(data.vectors) // 39)
+    return {
+        OURS: Certified(folder),
+        UNCERTIFIED: CodesOnly(folder),
+        "recipe float16 scan": Scan(folder),
+        f"faiss IVF{lists} + A_mono": FaissInverted(data, K, lists, THREADS),
+        "faiss IndexFlatIP": FaissFlat(data, K),
+        "maxsim-cpu": MaxsimCpu(data, K),
+        "NumPy loop": NumpyLoop(data, K),
+    }
 
 
-def interleaved(methods: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Milliseconds of each method, taken in turns, so that a busy machine slows all alike."""
-    times: dict[str, list[float]] = {name: [] for name in methods}
-    for method in methods.values():
-        method()
-    for _ in range(repeats):
-        for name, method in methods.items():
-            began = time.perf_counter()
-            method()
-            times[name].append((time.perf_counter() - began) * 1e3)
-    return times
+def widened(corpus: Corpus) -> Data:
+    """All vectors of a corpus in float32."""
+    offsets = corpus.offsets
+    vectors = np.empty((offsets[-1], corpus.dimension), np.float32)
+    for n in range(len(corpus)):
+        vectors[offsets[n] : offsets[n + 1]] = corpus.embeddings(n)
+    return Data(vectors, offsets)
 
 
-def faiss_search(corpus: Corpus) -> Callable[[], object]:
-    """IndexFlatIP over the same vectors in float32."""
-    import faiss
+def measure_all(
+    compared: dict[str, System],
+    tasks: dict[str, list[Vectors]],
+    truth: NDArray[np.float64],
+    repeats: int,
+    budget: float,
+) -> dict[str, Row]:
+    """Times of all systems at all tasks, taken in turns, and their recall at the batch."""
+    runs = {
+        (name, task): partial(system.run, queries[: SLOW.get(name)])
+        for name, system in compared.items()
+        for task, queries in tasks.items()
+    }
+    first, recalls = {}, {}
+    for (name, task), run in runs.items():
+        began = time.perf_counter()
+        answers = run()
+        first[name, task] = time.perf_counter() - began
+        if task == MANY:
+            found = compared[name].found(answers)
+            recalls[name] = statistics.fmean(recall(ids, truth[q], K) for q, ids in enumerate(found))
+    times = interleaved(runs, first, THREADS, repeats, budget)
+    return {
+        name: Row(
+            {task: scaled(times[name, task], name, len(tasks[task])) for task in tasks}, recalls[name], system.bytes
+        )
+        for name, system in compared.items()
+    }
 
-    faiss.omp_set_num_threads(THREADS)
-    index = faiss.IndexFlatIP(corpus.queries.shape[1])
-    for first in range(0, len(corpus.block.embeddings), 1 << 15):
-        index.add(corpus.block.embeddings[first : first + (1 << 15)].astype(np.float32))
-    return lambda: index.search(corpus.queries, K)
+
+def scaled(taken: Timing, name: str, queries: int) -> Timing:
+    """The time of all queries from that of the first few."""
+    factor = queries / min(queries, SLOW.get(name, queries))
+    return Timing(taken.median_ms * factor, taken.best_ms * factor, taken.cpu_ms * factor, taken.repeats)
+
+
+def agreement(answers: list[Found], truth: NDArray[np.float64]) -> dict[str, float]:
+    """Certified answers against the oracle's scores [Q, N]: how many agree in set and order, and what it took."""
+    same = [
+        [hit.narration for hit in answer.hits] == best(scores, K).tolist()
+        for answer, scores in zip(answers, truth, strict=True)
+    ]
+    survivors = [answer.certificate.survivors for answer in answers]
+    return {
+        "queries": len(answers),
+        "same_set_and_order": sum(same),
+        "survivors_median": statistics.median(survivors),
+        "survivors_most": max(survivors),
+        "bound_median": statistics.median(answer.certificate.bound for answer in answers),
+    }
+
+
+def examine(folder: Path, repeats: int, budget: float) -> dict[str, Any]:
+    """The whole comparison over one corpus, as it is written to --json."""
+    corpus = Corpus.open(folder)
+    data = widened(corpus)
+    tasks = {
+        MANY: questions(corpus, BATCH, STEPS),
+        SHARED: questions(corpus, BATCH, STEPS, shared=6, each=4),
+    }
+    tasks = {ONE: tasks[MANY][:1], **tasks}
+    truth = oracle(data, tasks[MANY])
+    compared = systems(folder, data)
+    rows = measure_all(compared, tasks, truth, repeats, budget)
+    ours = rows[OURS].times
+    result: dict[str, Any] = {name: row_json(row, ours) for name, row in rows.items()}
+    result["certificate"] = agreement(compared[OURS].run(tasks[MANY]), truth)
+    result["corpus"] = {
+        "narrations": len(corpus),
+        "segments": int(corpus.offsets[-1]),
+        "dimension": corpus.dimension,
+        "encoder": corpus.manifest["encoder"]["name"],
+    }
+    return result
+
+
+def row_json(row: Row, ours: dict[str, Timing]) -> dict[str, Any]:
+    """One system in --json; a ratio says how many times ours is faster."""
+    times = {f"{task}_{field}": value for task, taken in row.times.items() for field, value in taken._asdict().items()}
+    ratios = {f"ratio_{key}": row.times[task].median_ms / ours[task].median_ms for key, task in RATIOS.items()}
+    short = {f"{task}_ms": taken.median_ms for task, taken in row.times.items()}
+    return {**short, **ratios, "recall": row.recall, "bytes": row.bytes, "timings": times}
+
+
+def shares(result: dict[str, Any], machine: dict[str, float]) -> dict[str, Any]:
+    """What ours takes of the machine: of the memory's speed for one query, of the int8 peak for the batch."""
+    corpus, ours, scan = result["corpus"], result[OURS], result[UNCERTIFIED]
+    codes = corpus["segments"] * padded(corpus["dimension"])
+    memory_ms = codes / machine["read_gb_per_s"] / 1e6
+    peak = machine.get("int8_dot_gop_per_s", machine["torch_int8_gop_per_s"])
+    compute_ms = 2 * codes * BATCH * STEPS / peak / 1e6
+    return {
+        "floors": {
+            "one_ms": memory_ms,
+            "one_ms_is": "reading the codes",
+            "batch64_ms": compute_ms,
+            "batch64_ms_is": "int8 products at peak",
+        },
+        "shares": {
+            "read bandwidth, one query": memory_ms / ours["one_ms"],
+            "int8 peak, 64 queries": compute_ms / ours["batch64_ms"],
+            "certificate and re-scoring over the scan, one query": ours["one_ms"] / scan["one_ms"] - 1,
+            "certificate and re-scoring over the scan, 64 queries": ours["batch64_ms"] / scan["batch64_ms"] - 1,
+        },
+    }
 
 
 def main() -> None:
-    """Print the table and the ratio; write them where --json says."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="1,000 narrations: checks the script, not the speed")
-    parser.add_argument("--narrations", type=int, default=20_000)
-    parser.add_argument("--length", type=int, default=21, help="segments of a narration")
-    parser.add_argument("--dimension", type=int, default=384)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="also write the result to this file")
-    options = parser.parse_args()
-    narrations = 1_000 if options.quick else options.narrations
-    corpus = synthetic(narrations, options.length, options.dimension, options.steps)
-
-    def scan() -> NDArray[np.float32]:
-        scores = coverage_scores([corpus.block], corpus.queries, THREADS)
-        best_hits(scores, K)
-        return scores
-
-    times = interleaved({"recipe": scan, "faiss": faiss_search(corpus)}, options.repeats)
-    error = float(np.abs(scan() - exact_scores(corpus, options.length)).max())
-    size = corpus.block.embeddings.nbytes / 1e6
-    rows = [
-        Row("recipe: A_mono, exact, top 25 narrations", *summary(times["recipe"]), size),
-        Row("faiss IndexFlatIP: top 25 segments a step", *summary(times["faiss"]), 2 * size),
-    ]
-    ratio = rows[1].median_ms / rows[0].median_ms
-    report(rows, f"{narrations:,} narrations x {options.length}, d={options.dimension}, {options.steps} steps")
-    print(f"faiss / recipe: {ratio:.1f}; largest error against float64: {error:.1e}")
+    """Print the tables and limits; write them where --json and --plot say."""
+    options = arguments()
+    faiss.omp_set_num_threads(THREADS)
+    machine = measure_limits(THREADS, *((0.2, 1024) if options.quick else (1.5, 4096)))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = build(options.folder or Path(temporary) / "corpus", options.narrations, options.dimension)
+        result = examine(folder, options.repeats, options.budget)
+    result |= {"limits": machine, "setting": setting(options)} | shares(result, machine)
+    print(table(result), limits(result), sep="\n\n")
+    if options.corpus:
+        result["real"] = examine(options.corpus, options.repeats, options.budget)
+        print("", table(result["real"]), sep="\n")
     if options.json:
-        setting = vars(options) | {"narrations": narrations, "json": None, "threads": THREADS, "k": K}
-        result = {"setting": setting, "rows": [row._asdict() for row in rows], "ratio": ratio, "error": error}
         write_json(options.json, result)
+    if options.plot:
+        plot(result, options.plot)
 
 
-def summary(times: list[float]) -> tuple[float, float]:
-    """Median and best."""
-    return statistics.median(times), min(times)
+def arguments() -> argparse.Namespace:
+    """The options, with those of --quick."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="1,000 narrations, d = 128: checks the script, not the speed"
+    )
+    parser.add_argument("--narrations", type=int, default=20_000)
+    parser.add_argument("--dimension", type=int, default=1024)
+    parser.add_argument("--repeats", type=int, default=15, help="runs of each system at each task")
+    parser.add_argument("--budget", type=float, default=10, help="seconds for the runs of one system at one task")
+    parser.add_argument("--folder", type=Path, help="keep the corpus here, and use it again")
+    parser.add_argument("--corpus", type=Path, help="also compare on this corpus, made by `recipe corpus build`")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    parser.add_argument("--plot", type=Path, help="also draw it into this PNG file")
+    options = parser.parse_args()
+    if options.quick:
+        options.narrations, options.dimension, options.repeats, options.budget = 1_000, 128, 3, 0.5
+    return options
 
 
-def report(rows: list[Row], setting: str) -> None:
-    """The table."""
-    print(f"{setting}, {THREADS} threads\n{'method':44}{'median ms':>11}{'best ms':>10}{'MB':>8}")
-    for row in rows:
-        print(f"{row.method:44}{row.median_ms:11.1f}{row.best_ms:10.1f}{row.megabytes:8.0f}")
+def setting(options: argparse.Namespace) -> dict[str, Any]:
+    """What the figures depend on."""
+    return {
+        "processor": processor(),
+        "threads": THREADS,
+        "load_average": os.getloadavg()[0],
+        "repeats": options.repeats,
+        "k": K,
+        "steps": STEPS,
+        "queries_timed_of_a_batch": SLOW,
+        "versions": {name: version(name) for name in ("numpy", "numba", "torch", "faiss-cpu", "maxsim-cpu")}
+        | {"python": platform.python_version()},
+    }
+
+
+def processor() -> str:
+    """The processor's name and what int8 instructions it has."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return f"{model}, {os.cpu_count()} cores ({', '.join(flag for flag in INT8_FLAGS if flag in flags)})"
 
 
 if __name__ == "__main__":

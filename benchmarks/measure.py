@@ -1,0 +1,54 @@
+"""Wall time of several systems side by side, in turns, so that a busy machine slows all alike."""
+
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple, TypeVar
+
+Task = TypeVar("Task", bound=Hashable)
+
+SETTLE = 0.02
+"""Seconds between two measurements, in which the threads of the last one go to sleep."""
+
+
+class Timing(NamedTuple):
+    """Milliseconds of one system at one task."""
+
+    median_ms: float
+    best_ms: float
+    cpu_ms: float
+    """Median of processor time over threads: what an idle machine would need where the threads are all busy."""
+    repeats: int
+
+
+def interleaved(
+    tasks: Mapping[Task, Callable[[], object]],
+    first: Mapping[Task, float],
+    threads: int,
+    most: int = 15,
+    seconds: float = 10.0,
+) -> dict[Task, Timing]:
+    """Time every task `most` times, one round after the other; a slow one in as few rounds as fit in `seconds`.
+
+    `first` says how many seconds a first run of each, which is not counted, has taken.
+    """
+    rounds = {task: max(1, min(most, int(seconds / first[task]))) for task in tasks}
+    taken: dict[Task, list[tuple[float, float]]] = {task: [] for task in tasks}
+    for turn in range(most):
+        for task, run in tasks.items():
+            if turn < rounds[task]:
+                taken[task].append(once(run, threads))
+    return {task: _timing(pairs) for task, pairs in taken.items()}
+
+
+def once(task: Callable[[], object], threads: int) -> tuple[float, float]:
+    """Seconds of wall time and of processor time over threads."""
+    time.sleep(SETTLE)
+    wall, cpu = time.perf_counter(), time.process_time()
+    task()
+    return time.perf_counter() - wall, (time.process_time() - cpu) / threads
+
+
+def _timing(pairs: list[tuple[float, float]]) -> Timing:
+    walls, cpus = zip(*pairs, strict=True)
+    return Timing(statistics.median(walls) * 1e3, min(walls) * 1e3, statistics.median(cpus) * 1e3, len(pairs))

@@ -1,0 +1,193 @@
+"""What others offer for the same task, each used as its own documentation says, and the float64 oracle of all."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import faiss
+import maxsim_cpu
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from recipe.alignment import cpu
+
+Vectors = NDArray[np.float32]
+Queries = Sequence[Vectors]
+Ids = NDArray[np.int64]
+
+PROBES, CANDIDATES = 8, 200
+"""Lists of the inverted file that a step looks into, and segments that it brings home."""
+
+
+class Data(NamedTuple):
+    """The vectors in float32 [S, d], and the rows at which the narrations begin, int64 [N + 1]."""
+
+    vectors: Vectors
+    offsets: Ids
+
+
+class System(Protocol):
+    """A way to the k narrations of the highest A_mono, or near to it."""
+
+    bytes: int
+    """Size of what it searches in."""
+
+    def run(self, queries: Queries) -> Any:
+        """The timed part: the answers to all queries, in the system's own form."""
+        ...
+
+    def found(self, answers: Any) -> list[Ids]:
+        """The narrations of each answer, best first."""
+        ...
+
+
+def best(scores: NDArray[Any], k: int) -> Ids:
+    """The k highest of [N], best first, ties in order."""
+    return np.argsort(-scores, kind="stable")[:k]
+
+
+class NumpyLoop:
+    """A loop over narrations: one matrix product for all queries at once, then the recursion of A_mono, in float32.
+
+    All queries have the same number of steps.
+    """
+
+    def __init__(self, data: Data, k: int) -> None:
+        self._data, self._k = data, k
+        self.bytes = data.vectors.nbytes
+
+    def run(self, queries: Queries) -> Vectors:
+        stacked = np.stack(queries)
+        columns = stacked.reshape(-1, stacked.shape[2])
+        bounds = self._data.offsets.tolist()
+        scores = np.empty((len(queries), len(bounds) - 1), dtype=np.float32)
+        for n in range(len(bounds) - 1):
+            W = columns @ self._data.vectors[bounds[n] : bounds[n + 1]].T
+            scores[:, n] = coverage(W.reshape(*stacked.shape[:2], -1))
+        return scores
+
+    def found(self, answers: Vectors) -> list[Ids]:
+        return [best(scores, self._k) for scores in answers]
+
+
+def coverage(W: NDArray[Any]) -> NDArray[Any]:
+    """A_mono of similarities [Q, M, L]: [Q]."""
+    D = np.zeros_like(W[:, 0])
+    for i in range(W.shape[1]):
+        D = np.maximum.accumulate(W[:, i] + D, axis=1)
+    return D[:, -1] / W.shape[1]
+
+
+def oracle(data: Data, queries: Queries) -> NDArray[np.float64]:
+    """A_mono of every query with every narration in float64: [Q, N]."""
+    stacked = np.stack(queries).astype(np.float64)
+    columns = stacked.reshape(-1, stacked.shape[2])
+    offsets = data.offsets
+    scores = np.empty((len(queries), len(offsets) - 1))
+    pieces = np.unique(np.searchsorted(offsets, np.arange(0, offsets[-1] + 8192, 8192)).clip(max=len(offsets) - 1))
+    for first, last in pairwise(pieces.tolist()):
+        rows = data.vectors[offsets[first] : offsets[last]].astype(np.float64)
+        W = (columns @ rows.T).reshape(*stacked.shape[:2], -1)
+        starts = offsets[first : last + 1] - offsets[first]
+        for n in range(last - first):
+            scores[:, first + n] = coverage(W[..., starts[n] : starts[n + 1]])
+    return scores
+
+
+class FaissFlat:
+    """faiss IndexFlatIP: the k nearest segments of each step, without order and without narrations.
+
+    An easier question, and the floor of any two-stage system on it. Narrations are ranked by what their segments
+    found bring to each step, which costs nothing here: it is not timed.
+    """
+
+    def __init__(self, data: Data, k: int) -> None:
+        self._index = faiss.IndexFlatIP(data.vectors.shape[1])
+        self._index.add(data.vectors)
+        self._narration, self._k = owners(data.offsets), k
+        self.bytes = data.vectors.nbytes
+
+    def run(self, queries: Queries) -> tuple[list[int], Vectors, Ids]:
+        return [len(steps) for steps in queries], *self._index.search(np.concatenate(queries), self._k)
+
+    def found(self, answers: tuple[list[int], Vectors, Ids]) -> list[Ids]:
+        counts, similarities, segments = answers
+        ends = np.cumsum(counts)[:-1]
+        return [
+            self._ranked(*pair)
+            for pair in zip(np.split(similarities, ends), np.split(self._narration[segments], ends), strict=True)
+        ]
+
+    def _ranked(self, similarities: Vectors, narrations: Ids) -> Ids:
+        candidates, place = np.unique(narrations, return_inverse=True)
+        reached = np.zeros((len(similarities), len(candidates)), np.float32)
+        step = np.repeat(np.arange(len(similarities)), similarities.shape[1])
+        np.maximum.at(reached, (step, place.ravel()), similarities.ravel())
+        return candidates[best(reached.sum(axis=0), self._k)]
+
+
+class FaissInverted:
+    """faiss IndexIVFFlat for candidates, then A_mono of all narrations with a segment among them.
+
+    Re-scoring is a gather, a matrix product and the compiled programme, one query a thread. The vectors that it
+    reads are those of the index, counted once.
+    """
+
+    def __init__(self, data: Data, k: int, lists: int, threads: int) -> None:
+        self._data, self._k, self._threads = data, k, threads
+        self._narration = owners(data.offsets)
+        quantiser = faiss.IndexFlatIP(data.vectors.shape[1])
+        self._index = faiss.IndexIVFFlat(quantiser, data.vectors.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        self._index.cp.max_points_per_centroid = 39
+        self._index.train(data.vectors)
+        self._index.add(data.vectors)
+        self._index.nprobe = PROBES
+        self.bytes = data.vectors.nbytes + quantiser.ntotal * data.vectors[:1].nbytes + 8 * len(data.vectors)
+
+    def run(self, queries: Queries) -> list[Ids]:
+        _, segments = self._index.search(np.concatenate(queries), CANDIDATES)
+        near = np.split(segments, np.cumsum([len(steps) for steps in queries])[:-1])
+        with (
+            threadpool_limits(1 if len(queries) > 1 else self._threads, "blas"),
+            ThreadPoolExecutor(self._threads) as pool,
+        ):
+            return list(pool.map(self._rescored, queries, near))
+
+    def found(self, answers: list[Ids]) -> list[Ids]:
+        return answers
+
+    def _rescored(self, steps: Vectors, segments: Ids) -> Ids:
+        candidates = np.unique(self._narration[segments[segments >= 0]])
+        first, last = self._data.offsets[candidates], self._data.offsets[candidates + 1]
+        starts = np.concatenate([[0], np.cumsum(last - first)])
+        rows = np.arange(starts[-1]) + np.repeat(first - starts[:-1], last - first)
+        scores = cpu.monotone_coverage(self._data.vectors[rows] @ steps.T, starts)
+        return candidates[best(scores, self._k)]
+
+
+class MaxsimCpu:
+    """maxsim-cpu: MaxSim of every narration, without order; it takes one query at a time."""
+
+    def __init__(self, data: Data, k: int) -> None:
+        self._narrations = np.split(data.vectors, data.offsets[1:-1])
+        self._k = k
+        self.bytes = data.vectors.nbytes
+
+    def run(self, queries: Queries) -> list[Vectors]:
+        return [maxsim_cpu.maxsim_scores_variable(steps, self._narrations) for steps in queries]
+
+    def found(self, answers: list[Vectors]) -> list[Ids]:
+        return [best(scores, self._k) for scores in answers]
+
+
+def owners(offsets: Ids) -> Ids:
+    """The narration of each row: [S]."""
+    return np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+
+
+def recall(found: Ids, scores: NDArray[np.float64], k: int) -> float:
+    """Share of the k best by the oracle's scores [N] that are among the found, ties counting alike."""
+    threshold = np.partition(scores, -k)[-k]
+    return float((scores[found[:k]] >= threshold).sum() / k)

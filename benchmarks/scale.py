@@ -1,0 +1,269 @@
+"""Stage 1 at scale: time and memory grow linearly with the corpus, and a corpus larger than memory answers the same.
+
+    python benchmarks/scale.py [--quick] [--folder FOLDER] [--json FILE] [--plot FILE]
+
+Two synthetic corpora (synthetic.py) go through the project's own build: 400,000 narrations with d = 256, of which
+20,000, 100,000 and all are searched, and 1.2 million narrations, 25 million segments, with d = 64. Every build and
+every search is a process of its own, so that its peak memory is its own. Shown for each: seconds to build and to
+open; one query of 8 steps and 64 of them, medians of wall time; the peak of resident memory, which counts the mapped
+files as far as they are in memory, and of memory of the process's own, which does not.
+
+The first corpus is then searched again by a process that may use a third of its size as memory (RLIMIT_AS, which counts
+mapped files too, so that they are streamed), after its files were dropped from the page cache: the answers must be
+those of before.
+
+From all sizes together follow the nanoseconds for a segment and for each of its dimensions, and from these the time
+for 25 million segments of 1,024 dimensions on this processor, beside what one H200 would need at its limits.
+
+The default takes about twenty minutes and 14 GB of disk on two cores; --quick half a minute.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+from scale_report import plot, report
+from synthetic import build, questions
+
+from recipe.artifacts import read_json, write_json
+from recipe.corpus.arrays import Streamed
+from recipe.corpus.index import Index
+from recipe.corpus.quantise import padded
+from recipe.corpus.store import Corpus
+
+K, STEPS, BATCH = 25, 8, 64
+FULL = {
+    "sizes": (20_000, 100_000, 400_000),
+    "dimension": 256,
+    "many": 1_200_000,
+    "many_dimension": 64,
+    "shard": 4096,
+    "limit": None,  # a third of the corpus
+    "streamed": None,  # as the index decides
+}
+QUICK = {
+    "sizes": (500, 1_000, 2_000),
+    "dimension": 128,
+    "many": 4_000,
+    "many_dimension": 64,
+    "shard": 250,
+    "limit": 3 << 30,  # what Python itself takes would not fit into less than this corpus
+    "streamed": True,
+}
+GOAL_SEGMENTS, GOAL_DIMENSION = 25_000_000, 1024
+H200_BYTES_PER_S, H200_INT8_PER_S = 4.3e12, 1.58e15
+
+Result = dict[str, Any]
+
+
+def build_worker(folder: str, count: int, dimension: int, shard: int) -> Result:
+    """Build a corpus and say what it took."""
+    began = time.perf_counter()
+    build(Path(folder), count, dimension, shard)
+    return {"seconds": time.perf_counter() - began, "peak_rss_gb": peak_rss()}
+
+
+def search_worker(
+    folder: str, shards: int, asked: str, repeats: int, limit: int | None, streamed: bool | None
+) -> Result:
+    """Open the first shards of a corpus and search them with the queries in a file, within `limit` bytes of memory."""
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    began = time.perf_counter()
+    index = Index.open(Path(folder), range(shards), streamed=streamed)
+    opened = time.perf_counter() - began
+    queries = list(np.load(asked))
+    with OwnMemory() as own:
+        first = timed(lambda: index.search(queries[:1], K), 1)
+        found = index.search(queries, K)
+    return {
+        "open_s": opened,
+        "streamed": isinstance(index.shards[0].codes, Streamed),
+        "first_ms": first,
+        "one_ms": timed(lambda: index.search(queries[:1], K), repeats),
+        "batch64_ms": timed(lambda: index.search(queries, K), repeats),
+        "survivors": statistics.median(answer.certificate.survivors for answer in found),
+        "peak_rss_gb": peak_rss(),
+        "peak_own_gb": own.peak / 1e9,
+        "hits": [[[hit.narration, hit.score] for hit in answer.hits] for answer in found],
+    }
+
+
+def timed(task: Any, repeats: int) -> float:
+    """Median milliseconds."""
+    walls = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        task()
+        walls.append(time.perf_counter() - began)
+    return statistics.median(walls) * 1e3
+
+
+def peak_rss() -> float:
+    """Highest resident memory of this process so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+
+
+class OwnMemory:
+    """The highest memory of the process's own, without mapped files, while the context lasts: looked at every 5 ms."""
+
+    def __enter__(self) -> "OwnMemory":
+        self.peak, self._done = 0, Event()
+        self._watcher = Thread(target=self._watch)
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._done.set()
+        self._watcher.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.005):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            own = next(line.split()[1] for line in lines if line.startswith("RssAnon"))
+            self.peak = max(self.peak, int(own) * 1024)
+
+
+WORKERS = {"build": build_worker, "search": search_worker}
+
+
+def built(folder: Path, count: int, dimension: int, shard: int) -> Result:
+    """What building a corpus took, noted beside it so that a corpus that was kept is not built again."""
+    note = folder.with_suffix(".json")
+    if not note.is_file():
+        write_json(note, alone("build", str(folder), count, dimension, shard))
+    found: Result = read_json(note)
+    return found
+
+
+def alone(worker: str, *arguments: object) -> Result:
+    """What a worker returns, run in a process of its own."""
+    command = [sys.executable, __file__, "--worker", json.dumps([worker, *arguments])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    result: Result = json.loads(done.stdout)
+    return result
+
+
+def dropped(folder: Path) -> None:
+    """Take a corpus's files out of the page cache."""
+    for path in folder.glob("shards/*/*.npy"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def asked_of(folder: Path, target: Path) -> Path:
+    """A file with the queries to a corpus."""
+    np.save(target, np.stack(questions(Corpus.open(folder), BATCH, STEPS)))
+    return target
+
+
+def searched(
+    folder: Path, narrations: int, asked: Path, repeats: int, limit: int | None = None, streamed: bool | None = None
+) -> Result:
+    """One line of the report: the first `narrations` of a corpus, to whole shards, searched."""
+    manifest = Corpus.open(folder).manifest
+    shards = manifest["shards"][: -(-narrations // manifest["shard_size"])]
+    segments, dimension = sum(shard["segments"] for shard in shards), manifest["encoder"]["dimension"]
+    return {
+        "narrations": sum(shard["narrations"] for shard in shards),
+        "segments": segments,
+        "dimension": dimension,
+        "codes_gb": segments * padded(dimension) / 1e9,
+        "originals_gb": segments * dimension * 2 / 1e9,
+        "limit_gb": limit and limit / 1e9,
+        **alone("search", str(folder), len(shards), str(asked), repeats, limit, streamed),
+    }
+
+
+def fit(rows: list[Result], task: str) -> Result:
+    """Nanoseconds a segment and a segment's dimension: least squares of the relative error of S (a + b D)."""
+    S = np.array([row["segments"] for row in rows], dtype=float)
+    D = np.array([padded(row["dimension"]) for row in rows], dtype=float)
+    t = np.array([row[task] for row in rows]) * 1e6
+    (a, b), *_ = np.linalg.lstsq(np.stack([S / t, S * D / t], axis=1), np.ones(len(t)), rcond=None)
+    deviation = float(np.abs(S * (a + b * D) / t - 1).max())
+    goal_ms = GOAL_SEGMENTS * (a + b * GOAL_DIMENSION) / 1e6
+    return {"ns_per_segment": a, "ns_per_segment_and_dimension": b, "largest_deviation": deviation, "goal_ms": goal_ms}
+
+
+def h200() -> Result:
+    """The goal on one H200 at its limits, in ms: reading the codes once, or multiplying them with all steps."""
+    codes = GOAL_SEGMENTS * GOAL_DIMENSION
+    products = 2 * codes / H200_INT8_PER_S * 1e3
+    read = codes / H200_BYTES_PER_S * 1e3
+    return {"one_ms": max(read, STEPS * products), "batch64_ms": max(read, BATCH * STEPS * products)}
+
+
+def measure(folder: Path, plan: Result, repeats: int) -> Result:
+    """Everything, as it is written to --json."""
+    wide, many = folder / "wide", folder / "many"
+    largest, shard = plan["sizes"][-1], plan["shard"]
+    builds = {
+        "wide": built(wide, largest, plan["dimension"], shard),
+        "many": built(many, plan["many"], plan["many_dimension"], shard),
+    }
+    asked = asked_of(wide, folder / "wide.npy")
+    rows = [searched(wide, size, asked, repeats) for size in plan["sizes"]]
+    rows.append(searched(many, plan["many"], asked_of(many, folder / "many.npy"), repeats))
+    dropped(wide)
+    whole = rows[-2]
+    limit = plan["limit"] or int((whole["codes_gb"] + whole["originals_gb"]) * 1e9 / 3)
+    limited = searched(wide, largest, asked, 1, limit, plan["streamed"])
+    same = limited.pop("hits") == whole["hits"]
+    for row in rows:
+        del row["hits"]
+    return {
+        "rows": rows,
+        "builds": builds,
+        "limited": limited | {"same_answers": same},
+        "one_query": fit(rows, "one_ms"),
+        "batch64": fit(rows, "batch64_ms"),
+        "h200_at_its_limits": h200(),
+        "setting": {"threads": len(os.sched_getaffinity(0)), "repeats": repeats, "k": K, "steps": STEPS},
+    }
+
+
+def main() -> None:
+    """Print the report; write it where --json and --plot say."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--quick", action="store_true", help="thousands of narrations: checks the script, not the speed"
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="keep the corpora here, and go on with them")
+    parser.add_argument("--json", type=Path, help="also write the result to this file")
+    parser.add_argument("--plot", type=Path, help="also draw it into this PNG file")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        worker, *arguments = json.loads(options.worker)
+        json.dump(WORKERS[worker](*arguments), sys.stdout)
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        result = measure(folder, QUICK if options.quick else FULL, options.repeats)
+    print(report(result))
+    if options.json:
+        write_json(options.json, result)
+    if options.plot:
+        plot(result, options.plot)
+
+
+if __name__ == "__main__":
+    main()
