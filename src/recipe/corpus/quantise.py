@@ -6,6 +6,7 @@ once: the same vectors give the same bytes on every machine.
 """
 
 import hashlib
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -60,6 +61,7 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
     return Codes(codes, bounds)
 
 
+@cache
 def _rotation(size: int) -> tuple[int, NDArray[np.float64], NDArray[np.int64]]:
     """Length of a Hadamard block, the signs of two rounds [2, D], and the order in between [D].
 
@@ -89,9 +91,10 @@ def _rotate(z: NDArray[np.float64], block: int, signs: NDArray[np.float64], orde
             half = 1
             while half < block:
                 for start in range(0, size, 2 * half):
-                    for j in range(start, start + half):
-                        a, b = x[j], x[j + half]
-                        x[j], x[j + half] = a + b, a - b
+                    low, high = x[start : start + half], x[start + half : start + 2 * half]
+                    for j in range(half):
+                        a, b = low[j], high[j]
+                        low[j], high[j] = a + b, a - b
                 half *= 2
 
 

@@ -1,7 +1,7 @@
-"""Stage 1 in one pass over the stored float16 vectors: dot products and the programme of A_mono, by Numba.
+"""A_mono in one pass over the stored float16 vectors: dot products and the dynamic programme, by Numba.
 
-The vectors are widened to float32 in registers, so that a scan reads half the bytes of a float32 copy and
-needs none. Dot products are written as explicit vectors of eight lanes, two segments by four steps at a
+The vectors are widened in registers to the type of the steps, float32 for a scan of everything or float64 for a few
+narrations, so that half the bytes of a float32 copy are read and none is needed. Dot products are written as explicit vectors of eight lanes, two segments by four steps at a
 time, which LLVM maps to whatever the machine has. Each is the same chain of fused multiply-adds wherever
 its row lies: equal rows score equally.
 """
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from recipe.alignment.compilation import compiled
 
+Steps = NDArray[np.float32] | NDArray[np.float64]
+
 LANES = 8
 STEPS = 4
 """Steps in a tile: the caller pads the queries with zero rows to a multiple of it."""
@@ -24,43 +26,44 @@ _ROWS = 32
 """Segments whose similarities are held, in the first cache, until the dynamic programme takes them."""
 
 _INT = ir.IntType(64)
-_FLOAT = ir.FloatType()
-_FLOATS = ir.VectorType(_FLOAT, LANES)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
+_NUMBERS = {types.float32: (ir.FloatType(), "f32", 4), types.float64: (ir.DoubleType(), "f64", 8)}
+"""LLVM's type, its short name and its size."""
 
 
-def _tile(typing_context: Any, x0: Any, x1: Any, steps: Any, d: Any, w0: Any, w1: Any) -> Any:
-    """Dot products of float16 rows at x0 and x1 with four float32 rows at `steps`, written to w0 and w1.
+def _tile(typing_context: Any, steps: Any, x0: Any, x1: Any, first: Any, d: Any, w0: Any, w1: Any) -> Any:
+    """Dot products of float16 rows at x0 and x1 with four rows of `steps` from the address `first`, to w0 and w1.
 
-    All but `d` are addresses; the first d - d % 8 dimensions count.
+    `steps` gives the type of the sums; all but `d` are addresses; the first d - d % 8 dimensions count.
     """
+    number, short, size = _NUMBERS[steps.dtype]
+    vector = ir.VectorType(number, LANES)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x0, x1, steps, d, w0, w1 = arguments
+        _, x0, x1, first, d, w0, w1 = arguments
         rows = [builder.inttoptr(x, ir.IntType(16).as_pointer()) for x in (x0, x1)]
-        queries = builder.inttoptr(steps, _FLOAT.as_pointer())
-        zero = ir.Constant(_FLOATS, None)
-        sums = [[cgutils.alloca_once_value(builder, zero) for _ in range(STEPS)] for _ in rows]
-        fma = _llvm(builder, f"llvm.fma.v{LANES}f32", _FLOATS, [_FLOATS] * 3)
+        queries = builder.inttoptr(first, number.as_pointer())
+        sums = [[cgutils.alloca_once_value(builder, ir.Constant(vector, None)) for _ in range(STEPS)] for _ in rows]
+        fma = _llvm(builder, f"llvm.fma.v{LANES}{short}", vector, [vector] * 3)
         whole = builder.sub(d, builder.urem(d, _INT(LANES)))
         with cgutils.for_range_slice(builder, _INT(0), whole, _INT(LANES), intp=_INT) as (j, _):
-            wide = [builder.fpext(_load(builder, row, j, _HALVES, 2), _FLOATS) for row in rows]
+            wide = [builder.fpext(_load(builder, row, j, _HALVES, 2), vector) for row in rows]
             for step in range(STEPS):
                 at = builder.add(builder.mul(_INT(step), d), j)
-                query = _load(builder, queries, at, _FLOATS, 4)
+                query = _load(builder, queries, at, vector, size)
                 for row, x in enumerate(wide):
                     total = builder.call(fma, [x, query, builder.load(sums[row][step])])
                     builder.store(total, sums[row][step])
-        add = _llvm(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", _FLOAT, [_FLOAT, _FLOATS])
+        add = _llvm(builder, f"llvm.vector.reduce.fadd.v{LANES}{short}", number, [number, vector])
         for row, address in enumerate((w0, w1)):
-            target = builder.inttoptr(address, _FLOAT.as_pointer())
+            target = builder.inttoptr(address, number.as_pointer())
             for step in range(STEPS):
                 lanes = builder.load(sums[row][step])
-                total = builder.call(add, [ir.Constant(_FLOAT, -0.0), lanes], fastmath=("reassoc",))
+                total = builder.call(add, [ir.Constant(number, -0.0), lanes], fastmath=("reassoc",))
                 builder.store(total, builder.gep(target, [_INT(step)]))
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6), generate
+    return types.void(steps, *[types.int64] * 6), generate
 
 
 def _load(builder: Any, pointer: Any, index: Any, kind: Any, align: int) -> Any:
@@ -75,7 +78,7 @@ def _widen(typing_context: Any, bits: Any) -> Any:
     """The float32 of a float16 given as its 16 bits."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), _FLOAT)
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
 
     return types.float32(types.uint16), generate
 
@@ -88,40 +91,64 @@ _from_half = intrinsic(_widen)
 def coverage(
     bits: NDArray[np.uint16],
     offsets: NDArray[np.int64],
-    queries: NDArray[np.float32],
+    queries: Steps,
     steps: int,
     first: int,
     last: int,
-    scores: NDArray[np.float32],
+    scores: Steps,
 ) -> None:
-    """Write A_mono of the steps with each of the narrations first:last into scores [N].
+    """Write A_mono of the steps with the narrations first:last into scores [N].
 
-    bits [S, d]: the float16 vectors as uint16; offsets [N + 1]: the narrations' rows, none empty; queries
-    [>= steps, d]: the steps, padded with zero rows to a multiple of `STEPS`; all contiguous.
+    bits: the float16 vectors of these narrations as uint16 [S, d]; offsets [N + 1]: the narrations' rows, none empty, of
+    which bits begins at offsets[first]; queries [>= steps, d]: the steps, padded with zero rows to a multiple of `STEPS`,
+    float32 or float64 as the scores; all contiguous.
     """
     padded, d = queries.shape
-    best = np.full(padded, -np.inf, np.float32)  # best[i]: the maximum of D[i, k] over the segments so far
-    W = np.empty((_ROWS, padded), np.float32)
+    zero, size = queries.dtype.type(0), queries.itemsize
+    best = np.full(padded, -np.inf, queries.dtype)  # best[i]: the maximum of D[i, k] over the segments so far
+    W = np.empty((_ROWS, padded), queries.dtype)
     x, q, w = bits.ctypes.data, queries.ctypes.data, W.ctypes.data
-    n, end = first, offsets[last]
-    for start in range(offsets[first], end, _ROWS):
+    n, origin, end = first, offsets[first], offsets[last]
+    for start in range(origin, end, _ROWS):
         stop = min(start + _ROWS, end)
         for k in range(start, stop, 2):
             pair = min(k + 1, stop - 1)
+            x0, x1 = x + (k - origin) * d * 2, x + (pair - origin) * d * 2
             for i in range(0, padded, STEPS):
-                w0, w1 = w + ((k - start) * padded + i) * 4, w + ((pair - start) * padded + i) * 4
-                _tile_dots(x + k * d * 2, x + pair * d * 2, q + i * d * 4, d, w0, w1)
+                w0, w1 = w + ((k - start) * padded + i) * size, w + ((pair - start) * padded + i) * size
+                _tile_dots(queries, x0, x1, q + i * d * size, d, w0, w1)
         for k in range(start, stop):
             for j in range(d - d % LANES, d):
-                component = _from_half(bits[k, j])
+                component = _from_half(bits[k - origin, j])
                 for i in range(steps):
                     W[k - start, i] += queries[i, j] * component
-            if k == offsets[n + 1]:
-                scores[n] = best[steps - 1] / np.float32(steps)
-                best[:] = -np.inf
-                n += 1
-            reached = np.float32(0)
+            reached = zero
             for i in range(steps):
                 reached = max(best[i], W[k - start, i] + reached)
                 best[i] = reached
-    scores[n] = best[steps - 1] / np.float32(steps)
+            if k + 1 == offsets[n + 1]:
+                scores[n] = reached / queries.dtype.type(steps)
+                best[:] = -np.inf
+                n += 1
+
+
+@compiled
+def coverage_of_pairs(
+    bits: NDArray[np.uint16],
+    offsets: NDArray[np.int64],
+    queries: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    narrations: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Write A_mono of the queries `asked` [P] with the narrations [P] to scores [P].
+
+    bits, offsets: as of `coverage`, from the first narration on; queries [Q, >= M, d], zero beyond their lengths [Q].
+    """
+    score = np.empty(len(offsets) - 1)
+    for p in range(len(narrations)):
+        n, q = narrations[p], asked[p]
+        rows = bits[offsets[n] : offsets[n + 1]]
+        coverage(rows, offsets, queries[q], lengths[q], n, n + 1, score)
+        scores[p] = score[n]

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus import int8_scan, rescore, scan, select
+from recipe.corpus import int8_scan, scan, select
 from recipe.corpus.dots import LANES
 from recipe.corpus.opened import Shard
 from recipe.corpus.paths import prepare
@@ -118,7 +119,7 @@ def exact_scores(
     """A_mono in float64 of pairs: narrations [P], counted over the shards in turn, and queries [P]."""
     order = np.argsort(narrations, kind="stable")
     scores = np.empty(len(order))
-    steps = queries.vectors.astype(np.float64)
+    steps = _padded(queries)
     starts = np.cumsum([0, *map(len, shards)])
 
     def work(shard: Shard, pairs: NDArray[np.int64], start: int) -> None:
@@ -127,8 +128,7 @@ def exact_scores(
         vectors = spans[0] if len(spans) == 1 else np.concatenate(spans)
         offsets = np.cumsum([0, *map(len, spans)])
         part = np.empty(len(pairs))
-        bits = vectors.view(np.uint16)
-        rescore.exact_scores(bits, offsets, steps, queries.steps, queries.lengths, rows, asked[pairs], part)
+        scan.coverage_of_pairs(vectors.view(np.uint16), offsets, steps, queries.lengths, rows, asked[pairs], part)
         scores[pairs] = part
 
     def pieces() -> Iterator[tuple[Shard, NDArray[np.int64], int]]:
@@ -141,6 +141,14 @@ def exact_scores(
     return scores
 
 
+def _padded(queries: Queries) -> NDArray[np.float64]:
+    """The queries' vectors [Q, M, d], with rows of zeros up to a multiple of `scan.STEPS`."""
+    count, longest = queries.steps.shape
+    steps = np.zeros((count, -(-longest // scan.STEPS) * scan.STEPS, queries.vectors.shape[1]))
+    steps[:, :longest][queries.steps >= 0] = queries.vectors[queries.steps[queries.steps >= 0]]
+    return steps
+
+
 def in_parallel(work: Callable[..., None], tasks: Iterator[tuple[Any, ...]], threads: int | None = None) -> None:
     """Call `work` with each of the tasks, on a thread a core; a single task stays on this one."""
     listed = list(tasks)
@@ -148,9 +156,14 @@ def in_parallel(work: Callable[..., None], tasks: Iterator[tuple[Any, ...]], thr
         for task in listed:
             work(*task)
         return
-    with ThreadPoolExecutor(threads or _cores()) as pool:
-        for _ in pool.map(lambda task: work(*task), listed):
-            pass
+    for _ in _pool(os.getpid(), threads or _cores()).map(lambda task: work(*task), listed):
+        pass
+
+
+@cache
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that stay for the next search; those of a parent do not live on in a fork, hence its number."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=f"search-{process}")
 
 
 def _chunks(shards: Sequence[Shard], row_bytes: Callable[[Shard], int]) -> Iterator[tuple[Shard, int, int, int]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder
+from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.index import Index
 from recipe.corpus.layout import (
     SHARDS,
@@ -54,14 +54,9 @@ class Corpus:
         folder = Path(path)
         manifest = open_manifest(folder)
         recorded = manifest["encoder"]
-        if encoder is None:
-            encoder = EncoderConfig.model_validate(
-                {key: recorded[key] for key in ("name", "revision", "task", "dtype")}
-                | ({} if recorded["name"].startswith("hash:") else {"dimension": recorded["dimension"]})
-            )
-        else:
+        if encoder is not None:
             _check_encoder(folder, recorded, encoder)
-        return cls(folder, manifest, encoder)
+        return cls(folder, manifest, recorded_settings(recorded, encoder))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -165,10 +160,11 @@ def _read_texts(shard: Path) -> list[Narration]:
 
 
 def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
-    wanted: dict[str, Any] = {key: getattr(asked, key) for key in ("name", "revision", "task", "dtype")}
+    filled = recorded_settings(recorded, asked)
+    keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (filled.dimension is not None)
+    wanted: dict[str, Any] = {key: getattr(filled, key) for key in keys}
     if Path(asked.name).is_dir():
         del wanted["name"]  # a folder may have moved: its files are compared when it is loaded
-    wanted["dimension"] = recorded["dimension"] if asked.dimension is None else asked.dimension
     if difference := differences(recorded, wanted):
         raise EncoderMismatch(
             f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
