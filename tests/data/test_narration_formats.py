@@ -362,3 +362,11 @@ def test_markup_is_stripped_and_numbers_stay(tmp_path: Path) -> None:
     first, second = read(tmp_path)
     assert first.segments == (Segment("Add 350 g & stir it, if 2 < 3", 3600.0, 3602.5), Segment("350", 7200.0, 7201.0))
     assert second.segments == (Segment("Add 350", 1.0, 2.5),)
+
+
+def test_the_documentation_names_every_format_and_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "readers.md").read_text(encoding="utf-8")
+    for name in (*FORMATS, *ReadingOptions.model_fields):
+        assert f"| `{name}` |" in page
+    for suffixes in SUFFIXES.values():
+        assert all(f"`{suffix}`" in page for suffix in suffixes)
