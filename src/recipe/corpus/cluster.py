@@ -56,7 +56,8 @@ def _connect(address: str | None, cpus: float) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise RecipeError(
             f"the Ray cluster at RAY_ADDRESS={address} cannot be used ({first_line(error)}); "
-            "start it with `ray start --head`, or unset the variable to work on this machine alone."
+            "start it with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, "
+            "or unset RAY_ADDRESS to work on this machine alone."
         ) from None
 
 

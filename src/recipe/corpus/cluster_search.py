@@ -4,6 +4,7 @@ Each actor answers with the exact K best of its shards. The K best of all are am
 it is made only where every shard has answered.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from recipe.corpus.certificate import Found, merge
 from recipe.corpus.cluster import cluster
 from recipe.corpus.index import Index
+from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import open_manifest, shard_name
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
 
@@ -49,6 +51,7 @@ class Placement:
     cpus: float = 1
     """Also the threads that it searches with."""
     gpus: float = 0
+    """With any, the shards are copied to the GPUs and searched there."""
     retries: int = 2
     """How often a part of a search is asked again after its actor died and was started anew."""
     timeout: float = 600
@@ -56,6 +59,15 @@ class Placement:
 
 
 _PLAIN = Placement()
+
+
+def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> Searcher:
+    threads = max(1, int(placement.cpus))
+    if not placement.gpus:
+        return Index.open(folder, shards, threads=threads)
+    devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
+    index: Searcher = kernels("gpu").GpuIndex.open(folder, shards, devices=devices, threads=threads)
+    return index
 
 
 class _Part(NamedTuple):
@@ -110,14 +122,14 @@ class ShardedIndex:
     ) -> Self:
         """Start at most `actors` actors, with even shares of the segments.
 
-        `opener` opens an actor's shards in place of `Index.open`. All machines must see the folder under the same
-        path. Raises InputError for less than one actor, CorpusError for a corpus that is damaged or another on some
-        machine, and ComputeError for actors that do not start.
+        `opener` opens an actor's shards in place of `Index.open`, or of `GpuIndex.open` where an actor has GPUs. All
+        machines must see the folder under the same path. Raises InputError for less than one actor, CorpusError for a
+        corpus that is damaged or another on some machine, and ComputeError for actors that do not start.
         """
         if actors < 1:
             raise InputError(f"{actors} actors cannot search; give at least 1.")
         folder = Path(folder).resolve()
-        opener = opener or partial(Index.open, threads=max(1, int(placement.cpus)))
+        opener = opener or partial(_open_index, placement=placement)
         manifest = open_manifest(folder)
         runs = balanced([shard["segments"] for shard in manifest["shards"]], actors)
         with ExitStack() as stack:
