@@ -72,9 +72,12 @@ class MemoryCorpus:
     def embeddings(self, index: int) -> NDArray[np.float32]:
         return self.vectors[index]
 
-    def search_vectors(self, queries: NDArray[np.float32], k: int) -> list[Hit]:
+    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[list[Hit]]:
         self.searches += 1
-        scores = [monotone_coverage(queries @ vectors.T) for vectors in self.vectors]
+        return [self.search_vectors(query, k) for query in queries]
+
+    def search_vectors(self, query: NDArray[np.float32], k: int) -> list[Hit]:
+        scores = [monotone_coverage(query @ vectors.T) for vectors in self.vectors]
         order = sorted(range(len(scores)), key=lambda n: -scores[n])
         return [Hit(n, scores[n]) for n in order[:k]]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError
 from recipe.reward.adapters import trainer_reward
 from recipe.reward.verifier import Verifier
@@ -71,7 +72,7 @@ def test_rows_must_be_aligned() -> None:
 
 def test_all_steps_of_a_batch_are_encoded_in_one_call(corpus: Any) -> None:
     verifier = Verifier(corpus)
-    trainer_reward(verifier, prefetch=verifier.embed)(
+    trainer_reward(verifier, prefetch=verifier.prepare)(
         ["tea", "eggs"],
         [["boil the water"], ["crack two eggs"]],
         ["- warm the pot", "- stir slowly\n- serve"],
@@ -79,8 +80,22 @@ def test_all_steps_of_a_batch_are_encoded_in_one_call(corpus: Any) -> None:
     assert len(corpus.encoder.calls) == 1
 
 
+@pytest.mark.parametrize("pool", ["history", "full", "own"])
+def test_all_pools_of_a_batch_are_found_in_one_search(corpus: Any, pool: Any) -> None:
+    batch = (
+        ["tea", "eggs"] * 2,
+        [["boil the water"], []] * 2,
+        ["- warm the pot", "- stir", "- pour\n- serve", "- fry"],
+    )
+    alone = trainer_reward(Verifier(corpus, RewardConfig(pool=pool)))(*batch)
+    corpus.searches = 0
+    verifier = Verifier(corpus, RewardConfig(pool=pool))
+    assert trainer_reward(verifier, prefetch=verifier.prepare)(*batch) == alone
+    assert corpus.searches == 1
+
+
 def test_a_failed_prefetch_leaves_the_verdict_to_each_group() -> None:
-    def prefetch(texts: Sequence[str]) -> None:
+    def prefetch(groups: Sequence[object]) -> None:
         raise ComputeError("encoder down")
 
     assert trainer_reward(StepCounter(), prefetch)(["tea"], [[]], ["- a"])[0] is not None

@@ -155,7 +155,7 @@ def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
 
 def test_a_broken_corpus_is_an_error_and_not_a_number(corpus: Any) -> None:
     corpus.vectors[0] = np.full_like(corpus.vectors[0], np.nan)
-    corpus.search_vectors = lambda queries, k: [Hit(0, 0.5)]
+    corpus.search_batch = lambda queries, k: [[Hit(0, 0.5)] for _ in queries]
     with pytest.raises(ComputeError, match="recipe corpus verify"):
         Verifier(corpus).score(HISTORY, PLANS, "make tea")
 

@@ -77,4 +77,8 @@ class ClusterCorpus:
 
     def search_vectors(self, queries: Vectors, k: int = 25) -> list[Hit]:
         """The same for steps given as unit-norm vectors, float32 [M, d]. Raises as `ShardedIndex.search`."""
-        return self.index.search([queries], k)[0].hits
+        return self.search_batch([queries], k)[0]
+
+    def search_batch(self, queries: Sequence[Vectors], k: int = 25) -> list[list[Hit]]:
+        """The same for many queries, in one scan. Raises as `ShardedIndex.search`."""
+        return [found.hits for found in self.index.search(queries, k)]

@@ -121,12 +121,15 @@ class Corpus:
         texts = {step: None for query in queries for step in query}
         vectors = dict(zip(texts, self.encoder.encode(list(texts)), strict=True)) if texts else {}
         stacked = [np.stack([vectors[step] for step in query]) for query in queries]
-        return [found.hits for found in self.index.search(stacked, k)]
+        return self.search_batch(stacked, k)
 
     def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
         """The same for one query given as unit-norm vectors, float32 [M, d]. Raises InputError."""
-        (found,) = self.index.search([queries], k)
-        return found.hits
+        return self.search_batch([queries], k)[0]
+
+    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
+        """The same for many queries, in one scan: steps that recur among them are multiplied once. Raises InputError."""
+        return [found.hits for found in self.index.search(queries, k)]
 
     def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""

@@ -21,16 +21,19 @@ class Scorer(Protocol):
         ...
 
 
+Prefetch = Callable[[Sequence[tuple[Steps, list[Steps]]]], object]
+"""Given the history and the plans of each group that will be scored."""
+
 TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], list[Reward | None]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
 
 
-def trainer_reward(scorer: Scorer, prefetch: Callable[[Sequence[str]], object] | None = None) -> TrainerReward:
+def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerReward:
     """A function for a trainer's batch: rows with equal goal and history are a group, scored in one call.
 
     A completion that holds no steps is scored as an empty plan. A group that cannot be computed gives None
-    for its rows and a warning in the log, never a number. `prefetch` is given all steps of the batch first,
-    for example `Verifier.embed`: the encoder then sees one large batch instead of one for each prompt.
+    for its rows and a warning in the log, never a number. `prefetch` is given all groups of the batch first,
+    for example `Verifier.prepare`: steps are then encoded, and the corpus scanned, once instead of for each prompt.
     """
 
     def rewards(
@@ -41,7 +44,8 @@ def trainer_reward(scorer: Scorer, prefetch: Callable[[Sequence[str]], object] |
             groups.setdefault((goal, tuple(history)), []).append(row)
         plans = [_steps(text) for text in completions]
         if prefetch is not None:
-            _prefetch(prefetch, [*(steps for _, steps in groups), *plans])
+            with suppress(ComputeError, CorpusError):  # the group that is concerned meets the failure again
+                prefetch([(history, [plans[row] for row in rows]) for (_, history), rows in groups.items()])
         result: list[Reward | None] = [None] * len(plans)
         for (goal, history), rows in groups.items():
             for row, reward in zip(rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True):
@@ -54,12 +58,6 @@ def trainer_reward(scorer: Scorer, prefetch: Callable[[Sequence[str]], object] |
 def _steps(completion: str) -> Steps:
     plan = parse_plan(completion)
     return plan.steps if isinstance(plan, Plan) else ()
-
-
-def _prefetch(prefetch: Callable[[Sequence[str]], object], sequences: Sequence[Steps]) -> None:
-    if texts := list(dict.fromkeys(step for steps in sequences for step in steps)):
-        with suppress(ComputeError):  # the groups that are concerned meet the failure again, and it is theirs
-            prefetch(texts)
 
 
 def _score(scorer: Scorer, history: Steps, plans: Sequence[Steps], goal: str) -> Sequence[Reward | None]:

@@ -36,8 +36,8 @@ class NarrationIndex(Protocol):
         """Unit-norm float32 [L, d]."""
         ...
 
-    def search_vectors(self, queries: Vectors, k: int) -> list[Hit]:
-        """The k narrations of the highest A_mono with the steps [M, d], best first, ties in corpus order."""
+    def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
+        """For each query [M, d] the k narrations of the highest A_mono, best first, ties in corpus order."""
         ...
 
 
@@ -77,6 +77,16 @@ class Verifier:
         """
         return np.stack(self._embeddings(texts))
 
+    def prepare(self, prompts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
+        """Encode all steps of these histories and continuations, and find all their pools, each in one call.
+
+        Scoring the prompts one by one then finds both remembered. Raises as `score`.
+        """
+        batch = [(_steps(history), [_steps(plan) for plan in plans]) for history, plans in prompts]
+        if texts := [step for h, plans in batch for steps in (h, *plans) for step in steps]:
+            self._embeddings(texts)
+        self._find_pools([steps for h, plans in batch for steps in self._pooled(h, plans)])
+
     def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
         """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
 
@@ -84,7 +94,7 @@ class Verifier:
         that cannot be computed.
         """
         h, plans = _steps(history), [_steps(continuation) for continuation in continuations]
-        self._embeddings([*h, *(step for plan in plans for step in plan)])
+        self.prepare([(h, plans)])
         if self._config.pool == "history" and h:
             panel = self._panel(self._pool(h), h, plans)
             return [self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)]
@@ -124,14 +134,25 @@ class Verifier:
             best_narration=panel.best(row),
         )
 
+    def _pooled(self, h: Steps, plans: Sequence[Steps]) -> list[Steps]:
+        """The sequences that retrieve a pool each, for one prompt."""
+        if self._config.pool == "history" and h:
+            return [h]
+        return [*(h + plan for plan in plans), *([h] if self._config.pool == "own" else [])]
+
     def _pool(self, steps: Steps) -> tuple[Hit, ...]:
         """Stage 1, remembered; no steps have no pool."""
-        if not steps:
-            return ()
-        if (pool := self._pools.get(steps)) is None:
-            pool = tuple(self._corpus.search_vectors(self.embed(steps), self._config.pool_size))
-            self._pools.put(steps, pool)
-        return pool
+        return self._find_pools([steps])[0] if steps else ()
+
+    def _find_pools(self, sequences: Sequence[Steps]) -> list[tuple[Hit, ...]]:
+        """The same for many sequences; those that are not remembered are searched for in one scan of the corpus."""
+        pools = {steps: self._pools.get(steps) for steps in sequences if steps}
+        if missing := [steps for steps, pool in pools.items() if pool is None]:
+            queries = [self.embed(steps) for steps in missing]
+            for steps, hits in zip(missing, self._corpus.search_batch(queries, self._config.pool_size), strict=True):
+                pools[steps] = tuple(hits)
+                self._pools.put(steps, tuple(hits))
+        return [pools.get(steps) or () for steps in sequences]
 
     def _panel(self, pool: tuple[Hit, ...], h: Steps, plans: Sequence[Steps]) -> _Panel:
         """Stage 2, or A_mono in its place, of all sequences on all narrations in one dynamic programme."""

@@ -24,7 +24,7 @@ class RewardFunction:
 
     def __init__(self, scorer: Scorer, folder: Path) -> None:
         # The verifier's encoder likes one large batch better than one for each prompt.
-        prefetch = scorer.embed if isinstance(scorer, Verifier) else None
+        prefetch = scorer.prepare if isinstance(scorer, Verifier) else None
         self._reward, self._folder = trainer_reward(scorer, prefetch), folder
 
     def __call__(
