@@ -1,7 +1,9 @@
 """What cannot be used: one policy for all forms, one clear sentence for each cause, every loss counted."""
 
+import gzip
 import json
 import math
+import os
 import pickle
 import zipfile
 import zlib
@@ -372,3 +374,45 @@ def test_a_very_long_narration(tmp_path: Path, form: str) -> None:
     (narration,) = read(tmp_path / f"v.{form}")
     assert len(narration.segments) == count
     assert narration.segments[-1] == Segment(f"caption {count - 1}", (count - 1) / 4, (count - 1) / 4 + 0.5)
+
+
+@pytest.mark.parametrize("name", ["n.jsonl", "n.vtt", "n.whisperx.json", "caption.json"])
+def test_text_without_end_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = {"n.whisperx.json": '{"segments": [{"text": "', "caption.json": '{"v": {"text": ["'}.get(name, "")
+    with gzip.open(tmp_path / f"{name}.gz", "wt") as stream:
+        stream.write(head + "a" * 3_000_000)
+    for module in ("text", "json_stream"):
+        monkeypatch.setattr(f"recipe.data.narrations.{module}.LONGEST", 1_000_000)
+    with pytest.raises(InputError, match="is longer than 1,000,000 characters; check the file and its format"):
+        read(tmp_path / f"{name}.gz")
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "locked").mkdir()
+    (tmp_path / "n.jsonl").write_text('{"video_id": "v", "sentences": ["x"]}\n')
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    listed = os.scandir
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PermissionError, match="locked"):
+        read(tmp_path)
+
+
+def test_names_in_archives_cannot_write_on_the_terminal(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "n.zip", "w") as archive:
+        archive.writestr("\x1b[31m.vtt", "WEBVTT\n\n")
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "n.zip")
+    assert str(caught.value).isprintable()
+
+
+def test_the_place_of_a_bad_cue_is_its_time(tmp_path: Path) -> None:
+    (tmp_path / "v.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nx\n\n00:07.500 --> 00:03.000\ny\n")
+    with pytest.raises(InputError, match=r"v\.vtt, field 'cue at 7\.5 s': the segment ends at 3 s, before its start"):
+        read(tmp_path / "v.vtt")

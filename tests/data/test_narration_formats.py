@@ -121,7 +121,9 @@ def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
         archive.writestr("caption.json", json.dumps(HTM))
     report = ReadingReport()
     assert [n.video_id for n in read(tmp_path / "HowTo100M.zip", report)] == ["nVbIUDjzWY4", "b"]
-    assert [Path(name).name for name in report.passed_over] == ["HowTo100M_v1.csv", "README.txt", "task_ids.csv"]
+    names = [Path(name).name for name in report.passed_over_names]
+    assert names == ["HowTo100M_v1.csv", "README.txt", "task_ids.csv"]
+    assert report.lines() == ["3 files without narrations passed over"]
     assert report.files == {"howto100m": 1}
 
 

@@ -53,11 +53,15 @@ def opened_files(path: Path) -> Generator[Opened]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(root, name)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _opened(path: Path, inside: bool) -> Iterator[Opened]:
@@ -84,7 +88,7 @@ def _zipped(path: Path) -> Iterator[Opened]:
         for name in names:
             if _hidden(name):
                 continue
-            label = f"{path}/{name}"
+            label = _label(path, name)
             with _readable(label), archive.open(name) as member:
                 yield _plain(label, Path(name).name, _guarded(cast(BinaryIO, member), label), None, inside=True)
 
@@ -98,9 +102,14 @@ def _tarred(path: Path) -> Iterator[Opened]:
                 continue
             member = archive.extractfile(entry)
             if member is not None:
-                label = f"{path}/{entry.name}"
+                label = _label(path, entry.name)
                 stream = _guarded(cast(BinaryIO, member), label)
                 yield _plain(label, Path(entry.name).name, stream, None, inside=True)
+
+
+def _label(archive: Path, member: str) -> str:
+    """What messages call a member; its name may hold anything, so what cannot be shown is escaped."""
+    return f"{archive}/{member if member.isprintable() else ascii(member)}"
 
 
 def _hidden(name: str) -> bool:

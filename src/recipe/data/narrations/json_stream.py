@@ -11,11 +11,8 @@ from contextlib import closing
 from typing import Any
 
 from recipe.data.narrations.files import Opened
-from recipe.data.narrations.text import blocks
+from recipe.data.narrations.text import LONGEST, blocks, too_long
 from recipe.errors import InputError
-
-LONGEST = 1 << 28
-"""Characters of one member at most: an hour of speech takes about 100,000."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CLOSING = re.compile(r"[\]}]")
@@ -121,7 +118,7 @@ class _Window:
         """Add at least as much text as is still to be decoded, so that long values take linear time."""
         rest = self._text[self._at :]
         if len(rest) >= LONGEST:
-            raise self.invalid(f"a member is longer than {LONGEST:,} characters")
+            raise too_long(self._label, "an entry")
         parts, added = [rest], 0
         while added <= len(rest) and (block := next(self._blocks, "")):
             parts.append(block)

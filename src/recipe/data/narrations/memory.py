@@ -53,9 +53,12 @@ def _group() -> int | None:
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
+        counts = (group / "memory.stat").read_text(encoding="ascii").split()
     except OSError:
         return None
-    return max(0, int(limit) - int(used)) if limit.isdigit() else None
+    # Files that were read stay in memory until it is needed.
+    cached = sum(int(counts[counts.index(name) + 1]) for name in ("inactive_file", "active_file") if name in counts)
+    return max(0, int(limit) - int(used) + cached) if limit.isdigit() else None
 
 
 def _address_space() -> int:

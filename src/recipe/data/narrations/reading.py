@@ -15,6 +15,7 @@ from recipe.errors import InputError
 from recipe.types import Narration
 
 _PASSED_OVER = 100
+"""Names of files that are kept in the report."""
 
 
 def read_narrations(
@@ -79,8 +80,9 @@ def _format(file: Opened, options: ReadingOptions, report: ReadingReport) -> For
     if name is None and not file.inside:
         remedy = f"name the format it has: {', '.join(FORMATS)}"
         raise InputError.at(file.label, "the file is in no layout of narrations that is recognised", remedy)
-    if name is None and len(report.passed_over) < _PASSED_OVER:
-        report.passed_over.append(file.label)
+    if name is None:
+        report.passed_over += 1
+        report.passed_over_names += [file.label] * (report.passed_over <= _PASSED_OVER)
     return name
 
 

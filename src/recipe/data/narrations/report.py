@@ -24,8 +24,10 @@ class ReadingReport:
     """Sentences left out because they are marked as not alignable."""
     collapsed: int = 0
     """Cues that only repeated lines already said."""
-    passed_over: list[str] = field(default_factory=list)
-    """Files in folders and archives that hold no narrations; the first hundred."""
+    passed_over: int = 0
+    """Files in folders and archives that hold no narrations in a layout that is recognised."""
+    passed_over_names: list[str] = field(default_factory=list)
+    """The first hundred of them."""
 
     def lines(self) -> list[str]:
         """What was left out, one sentence each; empty where everything was read."""
@@ -36,7 +38,7 @@ class ReadingReport:
             _line(self.below_score, f"caption{_s(self.below_score)} below the smallest score"),
             _line(self.not_alignable, f"sentence{_s(self.not_alignable)} not alignable"),
             _line(self.collapsed, f"rolling cue{_s(self.collapsed)} collapsed"),
-            _line(len(self.passed_over), f"file{_s(len(self.passed_over))} without narrations passed over"),
+            _line(self.passed_over, f"file{_s(self.passed_over)} without narrations passed over"),
         ]
         return [part for part in parts if part]
 

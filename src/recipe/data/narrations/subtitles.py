@@ -20,7 +20,7 @@ from recipe.data.narrations.files import Opened
 from recipe.data.narrations.names import video_id
 from recipe.data.narrations.options import ReadingOptions
 from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.text import blocks
+from recipe.data.narrations.text import whole
 
 _TIMING = re.compile(r"^[ \t]*\d[\d:.,]*[ \t]*-->", re.MULTILINE)
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
@@ -40,15 +40,15 @@ class _Cue(NamedTuple):
 def read(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video."""
     place = Place(file.label)
-    text = "".join(blocks(file, options.encoding)).lstrip()
-    captions = _captions(text, options, report)
-    where = partial(_cue_place, place)
+    captions = _captions(whole(file, options.encoding).lstrip(), options, report)
+    where = partial(_cue_place, place, captions)
     source = options.source or "subtitles"
     yield Draft(place, video_id(file.name), captions, where, source=source)
 
 
-def _cue_place(place: Place, index: int, _part: str) -> Place:
-    return place._replace(field=f"cue {index + 1}")
+def _cue_place(place: Place, captions: Sequence[Caption | Fault] | Fault, index: int, _part: str) -> Place:
+    caption = captions if isinstance(captions, Fault) else captions[index]
+    return place if isinstance(caption, Fault) else place._replace(field=f"cue at {caption.start} s")
 
 
 def _captions(text: str, options: ReadingOptions, report: ReadingReport) -> Sequence[Caption | Fault] | Fault:

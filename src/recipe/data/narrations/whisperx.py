@@ -13,7 +13,7 @@ from recipe.data.narrations.files import Opened
 from recipe.data.narrations.names import video_id
 from recipe.data.narrations.options import ReadingOptions
 from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.text import blocks
+from recipe.data.narrations.text import whole
 from recipe.errors import InputError
 
 _LAYOUT = Fault("not a narration", "'segments' is missing or not a list", "give a transcript of WhisperX", "segments")
@@ -32,7 +32,7 @@ def read(file: Opened, options: ReadingOptions, _report: ReadingReport) -> Itera
 
 def _value(file: Opened, encoding: str) -> Any:
     try:
-        return json.loads("".join(blocks(file, encoding)))
+        return json.loads(whole(file, encoding))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
 
