@@ -192,9 +192,9 @@ def measure(here: Segments, batch: Batch, repeats: int) -> dict[str, Any]:
 def launches() -> Iterator[Launch]:
     """What --tune compares: the default first."""
     yield Launch()
-    for columns in (64, 128, 144):
-        for depth, stages in ((128, 3), (128, 4), (128, 5), (256, 2), (256, 3)):
-            yield Launch(columns=columns, depth=depth, stages=stages)
+    for columns, paired in ((64, 0), (128, 0), (128, 128), (144, 0), (144, 128)):
+        for depth, stages in ((128, 3), (128, 4), (256, 2), (256, 3)):
+            yield Launch(columns=columns, paired=paired, depth=depth, stages=stages)
 
 
 def tune(here: Segments, repeats: int) -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recipe.corpus.gpu_plan import NARROWEST, Plan, plan
+from recipe.corpus.gpu_plan import NARROWEST, Plan, Shape, plan
 
 CASES = Path(__file__).with_name("test_gpu_cases.py")
 
@@ -100,10 +100,12 @@ def test_groups_hold_every_narration_once(lengths: list[int], rows: int, window:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape"), [("fp16", (0, 0, 8, 2)), ("i8", (8, 2, 2, 64))], ids=["one query", "shared beginning"]
+    ("kind", "shape"),
+    [("fp16", Shape(0, 0, 8, 2)), ("i8", Shape(8, 2, 2, 64)), ("i8", Shape(8, 8, 2, 32))],
+    ids=["one query", "shared beginning", "two segments at a time"],
 )
 def test_the_kernel_compiles_for_hopper_without_one(
-    gpu_scan: Any, kind: str, shape: tuple[int, int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu_scan: Any, kind: str, shape: Shape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To its matrix instructions and its asynchronous copies, within its shared memory or less."""
     triton = importlib.import_module("triton")
@@ -116,7 +118,8 @@ def test_the_kernel_compiles_for_hopper_without_one(
     signature = {name: f"*{types.get(name, 'i32')}" for name in names} | dict.fromkeys(("blocks", "total"), "i32")
     signature |= {name: "constexpr" for name in kernel.arg_names if name.isupper()} | {"D": "i32"}
     depth = launch.depth // (1 if kind == "i8" else 2)
-    constants = dict(zip(kernel.arg_names[-6:], (launch.rows, depth, *shape), strict=True))
+    values = (launch.rows, depth, *shape, gpu_scan.paired(shape, launch))
+    constants = dict(zip(kernel.arg_names[-len(values) :], values, strict=True))
     aligned = {
         (place,): [["tt.divisibility", 16]]
         for place, name in enumerate(kernel.arg_names)
@@ -124,13 +127,12 @@ def test_the_kernel_compiles_for_hopper_without_one(
     }
     source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-    columns = shape[0] * shape[1] + shape[2] * shape[3]
-    options = gpu_scan.options(columns, launch, gpu_scan.HOPPER)
+    options = gpu_scan.options(shape, launch, gpu_scan.HOPPER)
     compiled = triton.compile(source, target=target, options=options)
     operands = "s32.s8.s8" if kind == "i8" else "f32.f16.f16"
     assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+\.{re.escape(operands)}", compiled.asm["ptx"])
     assert "cp.async" in compiled.asm["ptx"]
     assert options["num_stages"] == 4
     assert compiled.metadata.shared <= gpu_scan.HOPPER
-    fewer = gpu_scan.options(columns, launch, 99 << 10)
+    fewer = gpu_scan.options(shape, launch, 99 << 10)
     assert triton.compile(source, target=target, options=fewer).metadata.shared <= 99 << 10

@@ -28,10 +28,10 @@ def torch() -> Any:
     return module
 
 
-def launch(columns: int = 64) -> Any:
+def launch(columns: int = 64, narrow: int = 64) -> Any:
     from recipe.corpus.gpu_scan import Launch
 
-    return Launch(rows=ROWS, columns=columns)
+    return Launch(rows=ROWS, columns=columns, narrow=narrow)
 
 
 def place(torch: Any, array: NDArray[Any]) -> Any:
@@ -61,11 +61,12 @@ def check(
 
     offsets = np.cumsum([0, *lengths])
     queries = np.asarray(queries, np.int32)
-    here = segments(place(torch, codes), offsets, launch(columns))
-    found = scan(here, place(torch, steps), queries).cpu().numpy()
-    assert found.dtype == np.int32
     wide = expected(codes.astype(np.int64), offsets, steps.astype(np.int64), queries)
-    np.testing.assert_array_equal(found, wide)
+    for narrow in (columns, 0):  # segments one by one, and in pairs
+        here = segments(place(torch, codes), offsets, launch(columns, narrow))
+        found = scan(here, place(torch, steps), queries).cpu().numpy()
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, wide)
 
 
 def codes_of(generator: np.random.Generator, rows: int, D: int, low: int = -127) -> NDArray[np.int8]:

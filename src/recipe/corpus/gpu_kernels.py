@@ -65,6 +65,29 @@ def _align(before, W, best, active, ROWS: tl.constexpr, LEVELS: tl.constexpr, WI
 
 
 @_kernel
+def _segment(  # type: ignore[no-untyped-def]
+    head_W,
+    tail_W,
+    head_best,
+    tail_best,
+    parent,
+    active,
+    ROWS: tl.constexpr,
+    HEAD_LEVELS: tl.constexpr,
+    HEADS: tl.constexpr,
+    TAIL_LEVELS: tl.constexpr,
+    TAILS: tl.constexpr,
+):
+    """One more segment of each narration that has one: the maxima of heads and tails after it."""
+    before = tl.zeros((ROWS, TAILS), tail_W.dtype)
+    if HEADS:
+        none = tl.zeros((ROWS, HEADS), tail_W.dtype)
+        head_best = _align(none, head_W, head_best, active, ROWS, HEAD_LEVELS, HEADS)
+        before = tl.gather(head_best[HEAD_LEVELS - 1], parent, 1)
+    return head_best, _align(before, tail_W, tail_best, active, ROWS, TAIL_LEVELS, TAILS)
+
+
+@_kernel
 def coverage(  # type: ignore[no-untyped-def]
     vectors,
     offsets,
@@ -84,13 +107,15 @@ def coverage(  # type: ignore[no-untyped-def]
     HEADS: tl.constexpr,
     TAIL_LEVELS: tl.constexpr,
     TAILS: tl.constexpr,
+    PAIRED: tl.constexpr,
 ):
     """Write M A_mono of every query with every narration into sums [N, Q]; grid: groups x blocks of steps.
 
     vectors [S, D], int8 (sums int32) or 16-bit floats (sums float32); offsets int64 [N + 1]: the narrations' first
     rows; members int32 [groups, ROWS]: narrations, -1 for none; steps [U, D] of the vectors' kind; heads, tails int32
     [B, levels, width]: rows of `steps`, -1 for zeros; parents int32 [B, TAILS]: the head of each tail; queries int32
-    [B, TAILS]: its column in sums, -1 for none; blocks = B; total = Q; D a multiple of DEPTH.
+    [B, TAILS]: its column in sums, -1 for none; blocks = B; total = Q; D a multiple of DEPTH. PAIRED: steps that
+    were brought are multiplied with two segments of each narration, which takes as many registers more.
     """
     KIND: tl.constexpr = sums.dtype.element_ty
     HEAD_COLUMNS: tl.constexpr = HEAD_LEVELS * HEADS
@@ -102,34 +127,48 @@ def coverage(  # type: ignore[no-untyped-def]
     begin = tl.load(offsets + narration, mask=here, other=0)
     length = (tl.load(offsets + narration + 1, mask=here, other=0) - begin).to(tl.int32)
     depth = tl.arange(0, DEPTH)
+    SHAPE: tl.constexpr = (ROWS, TAIL_COLUMNS)
+    HEAD_SHAPE: tl.constexpr = (ROWS, HEAD_COLUMNS if HEADS else 1)
+    SPAN: tl.constexpr = 2 if PAIRED else 1
     tail_steps = tl.load(tails + block * TAIL_COLUMNS + tl.arange(0, TAIL_COLUMNS))
     tail_best = _lowest(ROWS, TAIL_LEVELS, TAILS, KIND)
-    tail_W = tl.zeros((ROWS, TAIL_COLUMNS), KIND)
+    tail_W, tail_next = tl.zeros(SHAPE, KIND), tl.zeros(SHAPE, KIND)
+    head_W, head_next = tl.zeros(HEAD_SHAPE, KIND), tl.zeros(HEAD_SHAPE, KIND)
+    head_best, parent = (), 0
     if HEADS:
         head_steps = tl.load(heads + block * HEAD_COLUMNS + tl.arange(0, HEAD_COLUMNS))
         parent = tl.load(parents + block * TAILS + tl.arange(0, TAILS))[None, :] + tl.zeros((ROWS, TAILS), tl.int32)
         head_best = _lowest(ROWS, HEAD_LEVELS, HEADS, KIND)
-        head_W = tl.zeros((ROWS, HEAD_COLUMNS), KIND)
     parts = D // DEPTH
-    for turn in range(tl.max(length, 0) * parts):  # one loop, so that loads never wait for a segment's end
-        k = turn // parts
-        j = (turn % parts) * DEPTH
-        active = (k < length)[:, None]
-        x = tl.load(vectors + (begin + k)[:, None] * D + (j + depth)[None, :], mask=active, other=0)
+    for turn in range(tl.cdiv(tl.max(length, 0), SPAN) * parts):  # one loop: loads never wait for a segment's end
+        k = turn // parts * SPAN
+        j = turn % parts * DEPTH
+        active, following = (k < length)[:, None], (k + 1 < length)[:, None]
+        place = vectors + (begin + k)[:, None] * D + (j + depth)[None, :]
+        x = tl.load(place, mask=active, other=0)
         q = tl.load(steps + tail_steps[None, :] * D + (j + depth)[:, None], mask=tail_steps[None, :] >= 0, other=0)
         tail_W = tl.dot(x, q, tail_W, out_dtype=KIND)
+        if PAIRED:
+            y = tl.load(place + D, mask=following, other=0)
+            tail_next = tl.dot(y, q, tail_next, out_dtype=KIND)
         if HEADS:
             h = tl.load(steps + head_steps[None, :] * D + (j + depth)[:, None], mask=head_steps[None, :] >= 0, other=0)
             head_W = tl.dot(x, h, head_W, out_dtype=KIND)
+            if PAIRED:
+                head_next = tl.dot(y, h, head_next, out_dtype=KIND)
         if j == D - DEPTH:
-            before = tl.zeros((ROWS, TAILS), KIND)
-            if HEADS:
-                none = tl.zeros((ROWS, HEADS), KIND)
-                head_best = _align(none, head_W, head_best, active, ROWS, HEAD_LEVELS, HEADS)
-                before = tl.gather(head_best[HEAD_LEVELS - 1], parent, 1)
-                head_W = tl.zeros((ROWS, HEAD_COLUMNS), KIND)
-            tail_best = _align(before, tail_W, tail_best, active, ROWS, TAIL_LEVELS, TAILS)
-            tail_W = tl.zeros((ROWS, TAIL_COLUMNS), KIND)
+            # fmt: off
+            head_best, tail_best = _segment(
+                head_W, tail_W, head_best, tail_best, parent, active, ROWS, HEAD_LEVELS, HEADS, TAIL_LEVELS, TAILS
+            )
+            head_W, tail_W = tl.zeros(HEAD_SHAPE, KIND), tl.zeros(SHAPE, KIND)
+            if PAIRED:
+                head_best, tail_best = _segment(
+                    head_next, tail_next, head_best, tail_best, parent, following,
+                    ROWS, HEAD_LEVELS, HEADS, TAIL_LEVELS, TAILS,
+                )
+                head_next, tail_next = tl.zeros(HEAD_SHAPE, KIND), tl.zeros(SHAPE, KIND)
+            # fmt: on
     query = tl.load(queries + block * TAILS + tl.arange(0, TAILS))
     where = sums + narration[:, None] * total + query[None, :]
     tl.store(where, tail_best[TAIL_LEVELS - 1], mask=here[:, None] & (query[None, :] >= 0))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from triton.runtime import driver
 
 from recipe.corpus.gpu_kernels import coverage
-from recipe.corpus.gpu_plan import plan
+from recipe.corpus.gpu_plan import Shape, plan
 from recipe.errors import InputError
 
 WINDOW = 1 << 15
@@ -19,7 +19,7 @@ LONGEST = 128
 HOPPER = 227 << 10
 """Bytes of shared memory that a program may have on an H100 or H200."""
 _EXCHANGED = 8 << 10
-"""Bytes of it through which threads hand each other what is not multiplied."""
+"""Bytes of it through which threads hand each other what is not multiplied, beside the heads' maxima."""
 _LARGEST = 127 * 127
 """Of the product of two codes."""
 
@@ -41,6 +41,10 @@ class Launch(NamedTuple):
     """Bytes of a vector that a stage brings: a cache line, and the widest swizzle of shared memory."""
     stages: int = 4
     """At most."""
+    narrow: int = 64
+    """Columns up to which four warps do, and segments are read no faster than memory brings them."""
+    paired: int = 128
+    """Columns up to which the registers hold two segments' sums."""
 
 
 class Segments(NamedTuple):
@@ -106,8 +110,8 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
         # fmt: off
         coverage[(len(here.members) * len(tails),)](
             vectors, here.offsets, here.members, steps, heads, tails, parents, columns, sums, len(tails), total, D,
-            launch.rows, depth, *blocks.shape,
-            **options(blocks.shape.columns, launch, _memory(vectors.device)),
+            launch.rows, depth, *blocks.shape, paired(blocks.shape, launch),
+            **options(blocks.shape, launch, _memory(vectors.device)),
         )
         # fmt: on
     return sums if (blocks.copies == np.arange(total)).all() else sums[:, copies]
@@ -118,11 +122,16 @@ def fits(steps: int, D: int, kind: torch.dtype) -> bool:
     return steps <= LONGEST and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
 
 
-def options(columns: int, launch: Launch, memory: int) -> dict[str, Any]:
-    """How the kernel is compiled for blocks of so many columns, with so many bytes of shared memory a program."""
-    stage = (launch.rows + columns) * launch.depth
-    stages = max(1, min(launch.stages, (memory - _EXCHANGED) // stage))
-    return {"num_warps": 4 if columns <= 64 else 8, "num_stages": stages, "enable_fp_fusion": False}
+def paired(shape: Shape, launch: Launch) -> bool:
+    """Whether a block's steps are multiplied with two segments at a time: where few columns wait for memory anyway."""
+    return launch.narrow < shape.columns <= launch.paired
+
+
+def options(shape: Shape, launch: Launch, memory: int) -> dict[str, Any]:
+    """How the kernel is compiled for blocks of this shape, with so many bytes of shared memory a program."""
+    stage = (launch.rows * (2 if paired(shape, launch) else 1) + shape.columns) * launch.depth
+    stages = max(1, min(launch.stages, (memory - _EXCHANGED - 4 * launch.rows * shape.heads) // stage))
+    return {"num_warps": 4 if shape.columns <= launch.narrow else 8, "num_stages": stages, "enable_fp_fusion": False}
 
 
 def _memory(device: torch.device) -> int:
