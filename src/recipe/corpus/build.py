@@ -90,17 +90,15 @@ def build_corpus(
             left = sum(staged.shards[index]["segments"] for index in missing)
             with progress.task("encoding segments", left) as advance:
                 encode_staged(Work(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
-        _conclude(output, plan, staged)
-        if origin is not None:
-            write_json(output / INPUTS, _noted(config, staged.inputs))
+        _conclude(output, plan, staged, None if origin is None else _noted(config, staged.inputs))
     return output
 
 
 def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     """True where the folder holds the finished corpus of these settings and files: nothing is loaded to tell."""
-    if not all((output / name).is_file() for name in (MANIFEST, INPUTS)) or (output / PLAN).exists():
+    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
         return False
-    manifest, inputs = read_manifest(output / MANIFEST), read_json(output / INPUTS)
+    manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
     asked = (config.shard_size, origin.reading, origin.exclusions)
     if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != asked:
         return False
@@ -148,8 +146,7 @@ def _stage(
     if origin is None:
         restage(narrations, output, config.shard_size, known.shards, progress)
         return known
-    noted = read_json(output / INPUTS)["files"] if (output / INPUTS).is_file() else []
-    files = unchanged(noted, origin.files)
+    files = unchanged(_recorded_inputs(output)["files"], origin.files)
     if files is None or not whole:
         before = stamps(origin.files)
         restage(narrations, output, config.shard_size, known.shards, progress)
@@ -197,21 +194,24 @@ def _finished(output: Path, index: int) -> Path:
     return output / SHARDS / shard_name(index)
 
 
-def _conclude(output: Path, plan: Plan, staged: _Staged) -> None:
-    """Write the manifest, if there is anything new, and remove what only a build under way needs."""
+def _conclude(output: Path, plan: Plan, staged: _Staged, inputs: JsonObject | None) -> None:
+    """Write what is new of the manifest and the notes on the input, and remove what only a build needs.
+
+    The plan goes last: as long as it is there, the next build looks at everything again.
+    """
     shards = [_whole(output, index, record) for index, record in enumerate(staged.shards)]
-    if not (output / PLAN).exists():
-        return
-    manifest = Manifest(
-        **plan,
-        read=staged.read,
-        **total_counts(shards),
-        shards=shards,
-        id=corpus_id({**plan, "shards": shards}),
-    )
-    write_json(output / MANIFEST, manifest)
+    if (output / PLAN).exists():
+        counts, identity = total_counts(shards), corpus_id({**plan, "shards": shards})
+        write_json(output / MANIFEST, Manifest(**plan, read=staged.read, **counts, shards=shards, id=identity))
+    if inputs is not None and inputs != _recorded_inputs(output):
+        write_json(output / INPUTS, inputs)
     for name in (STAGED, STAGING, PLAN):
         remove(output / name)
+
+
+def _recorded_inputs(output: Path) -> JsonObject:
+    recorded: JsonObject = read_json(output / INPUTS) if (output / INPUTS).is_file() else {"files": []}
+    return recorded
 
 
 def _whole(output: Path, index: int, record: ShardRecord) -> ShardRecord:
