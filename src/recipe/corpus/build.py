@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from recipe.artifacts import JsonObject, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
 from recipe.corpus.encoders import Encoder, differences, open_encoder
-from recipe.corpus.engines import Engine, Work, encode_staged
+from recipe.corpus.engines import Engine, Work, encode_staged, on_device
 from recipe.corpus.inputs import InputRecord, Origin, note_inputs, stamps, unchanged
 from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
@@ -72,7 +72,7 @@ def build_corpus(
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
     kernels("quantise")  # what is missing shows now and not after the first shard
-    encoder = encoder or open_encoder(config.encoder)
+    encoder = encoder or open_encoder(on_device(config.encoder, devices[0]) if devices else config.encoder)
     plan = Plan(
         format=FORMAT,
         encoder=encoder.identity,

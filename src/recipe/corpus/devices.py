@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
-from recipe.corpus.engines import Work
+from recipe.corpus.engines import Work, on_device
 from recipe.corpus.layout import shard_name
 from recipe.corpus.shards import encode_shards
 from recipe.errors import ComputeError, EncoderMismatch, RecipeError
@@ -54,16 +54,11 @@ def _start(work: Work, device: str) -> _Worker:
     context = get_context("spawn")  # a CUDA context does not survive a fork
     ours, theirs = context.Pipe()
     recorded = work.encoder.identity
-    process = context.Process(target=_serve, args=(work.output, _placed(work, device), recorded, theirs), daemon=True)
+    settings = on_device(recorded_settings(recorded, work.settings), device)
+    process = context.Process(target=_serve, args=(work.output, settings, recorded, theirs), daemon=True)
     process.start()
     theirs.close()
     return _Worker(device, process, ours)
-
-
-def _placed(work: Work, device: str) -> EncoderConfig:
-    """The build's encoder on that device; the hash encoder computes wherever its process does."""
-    settings = recorded_settings(work.encoder.identity, work.settings)
-    return settings if settings.name.startswith("hash:") else settings.model_copy(update={"device": device})
 
 
 def _listen(worker: _Worker, waiting: Iterator[int], advance: Advance) -> bool:

@@ -37,6 +37,11 @@ def encode_staged(work: Work, engine: Engine, advance: Advance) -> None:
     ENGINES[engine](work, advance)
 
 
+def on_device(settings: EncoderConfig, device: str) -> EncoderConfig:
+    """The settings on that device; the hash encoder computes wherever its process does."""
+    return settings if settings.name.startswith("hash:") else settings.model_copy(update={"device": device})
+
+
 def _local(work: Work, advance: Advance) -> None:
     if work.devices:
         importlib.import_module("recipe.corpus.devices").encode_on_devices(work, advance)
