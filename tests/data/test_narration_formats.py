@@ -233,6 +233,9 @@ HEADS: list[tuple[str, bytes, str | None]] = [
     ("x.pkl", b"(dp0\n", "howtocaption"),
     ("x.md", b"# Start at the end of the text\n", None),
     ("x.csv", b"video_id,category_1,category_2,rank,task_id\n", None),
+    ("x.json", b'{"vid": {"start" :', "howto100m"),
+    ("x.json", b'{"vid": {}, "w": 3}', "howto100m"),
+    ("x.json", b'{"encoder": {"name": "minilm"}}', "jsonl"),
 ]
 
 
@@ -246,6 +249,15 @@ def test_the_format_is_told_from_name_and_first_bytes(
     (tmp_path / name).write_bytes(head)
     (found,) = [detect(file, "utf-8") for file in opened_files(tmp_path / name)]
     assert found == expected
+
+
+def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "build.json").write_text('{"encoder": {"name": "minilm"}}')
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "more.json").write_text('{"title": "Tea", "video_id": "a", "sentences": ["x"]}')
+    report = ReadingReport()
+    assert [n.video_id for n in read(tmp_path, report)] == ["a"]
+    assert report.passed_over == 2
 
 
 def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:

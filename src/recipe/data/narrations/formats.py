@@ -68,20 +68,24 @@ def detect(file: Opened, encoding: str) -> FormatName | None:
         if suffix.endswith(SUFFIXES[name]):
             return name
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
-    if not text and not file.inside:
-        return "jsonl"
-    named = next((name for name, shape in _SHAPES.items() if shape.match(text)), None)
+    for name, shape in _SHAPES.items():
+        if shape.match(text):
+            return name
     header = {field.strip(" \"'\r").lower() for field in text.partition("\n")[0].split(",")}
-    return named or next((name for name, columns in _HEADERS.items() if columns <= header), None)
+    for name, columns in _HEADERS.items():
+        if columns <= header:
+            return name
+    # What is named as narrations and is JSON, or nothing, gets the sentence of the reader that knows most about it.
+    return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
 
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SHAPES: dict[FormatName, re.Pattern[str]] = {
     "subtitles": re.compile(r"WEBVTT|\d+\s*\n\d+:\d+:\d+[,.]\d+\s*-->"),
     "whisperx": re.compile(r'\{\s*("text"\s*:\s*"|"language"\s*:|"(segments|word_segments)"\s*:\s*\[\s*(\{|\]\s*,))'),
-    "howto100m": re.compile(rf"\{{\s*({_STRING}\s*:\s*\{{|\}}\s*\Z)"),
+    "howto100m": re.compile(rf'\{{\s*({_STRING}\s*:\s*\{{\s*("(text|start|end)"|\}})|\}}\s*\Z)'),
     "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
-    "jsonl": re.compile(r"[{\[]"),
+    "jsonl": re.compile(r'\{\s*"(video_id|segments|sentences|title|source)"\s*:'),
 }
 """How the text of a format begins; the first that fits."""
 
