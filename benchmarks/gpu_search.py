@@ -31,7 +31,7 @@ from triton.runtime.errors import OutOfResources
 from recipe.artifacts import write_json
 from recipe.corpus.gpu_plan import plan
 from recipe.corpus.gpu_rank import Asked, Known, Pairs, best, estimate, reaching
-from recipe.corpus.gpu_scan import Launch, Segments, scan, segments
+from recipe.corpus.gpu_scan import Launch, Segments, group, scan, segments
 
 K = 25
 MEAN, SHORTEST, LONGEST = 21, 2, 120
@@ -96,6 +96,13 @@ def fill(rows: int, d: int, kind: torch.dtype, device: str) -> torch.Tensor:
         normal = torch.randn(part.shape, device=device)
         part.copy_((normal * 32).round_().clamp_(-127, 127) if kind == torch.int8 else normal / d**0.5)
     return vectors
+
+
+def rows_used(offsets: NDArray[np.int64], rows: int) -> float:
+    """The share of the rows multiplied that are segments, the rest being of narrations shorter than their group's."""
+    members = group(offsets, rows)
+    lengths = np.where(members >= 0, np.diff(offsets)[members], 0)
+    return float(lengths.sum() / (rows * lengths.max(axis=1).sum()))
 
 
 def timed(work: Callable[[], object], repeats: int) -> Time:
@@ -214,9 +221,8 @@ def tune(here: Segments, repeats: int) -> None:
 def report(kind: str, found: dict[str, Any]) -> None:
     """The table of one kind of vectors."""
     limit, peak = found["read limit GB/s"], found["product T(FL)OP/s"]
-    print(
-        f"\n{kind}: {found['GB']:.1f} GB; a sum reads {limit:,.0f} GB/s, a matrix product makes {peak:,.0f} T(FL)OP/s"
-    )
+    print(f"\n{kind}: {found['GB']:.1f} GB, {found['rows used']:.0%} of the rows that are multiplied are segments")
+    print(f"a sum reads {limit:,.0f} GB/s, a matrix product makes {peak:,.0f} T(FL)OP/s")
     heads = ("batch", "steps", "columns", "scan ms", "ranked ms", "of bandwidth", "of product")
     print(f"{heads[0]:28}" + "".join(f"{head:>14}" for head in heads[1:]))
     for row in found["rows"]:
@@ -239,6 +245,7 @@ def measure_kind(kind: torch.dtype, options: argparse.Namespace) -> dict[str, An
         "GB": here.vectors.numel() * here.vectors.element_size() / 1e9,
         "segments": int(offsets[-1]),
         "narrations": here.narrations,
+        "rows used": rows_used(offsets, here.launch.rows),
         "product T(FL)OP/s": peak,
         "read limit GB/s": bandwidth(here.vectors, options.repeats),
         "rows": [measure(here, batch, options.repeats) for batch in batches()],

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recipe.corpus.gpu_plan import NARROWEST, Plan, Shape, plan
+from recipe.errors import MissingExtra
 
 CASES = Path(__file__).with_name("test_gpu_cases.py")
 
@@ -136,3 +137,14 @@ def test_the_kernel_compiles_for_hopper_without_one(
     assert compiled.metadata.shared <= gpu_scan.HOPPER
     fewer = gpu_scan.options(shape, launch, 99 << 10)
     assert triton.compile(source, target=target, options=fewer).metadata.shared <= 99 << 10
+
+
+@pytest.mark.parametrize(("absent", "extra"), [("triton", "gpu"), ("torch", "gpu"), ("numba", "cpu")])
+def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch, absent: str, extra: str) -> None:
+    for module in [name for name in sys.modules if name.startswith("recipe.corpus.gpu")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in ("recipe.corpus.quantise", "recipe.alignment.compilation"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(MissingExtra, match=rf"search on a GPU needs .*recipe-planner\[{extra}\]"):
+        importlib.import_module("recipe.corpus.gpu")
