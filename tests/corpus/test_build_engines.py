@@ -2,12 +2,14 @@
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.corpus.conftest import digest, narrations
+from tests.corpus.conftest import digest, narrations, write_narrations
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus import devices
@@ -79,3 +81,28 @@ def test_a_cluster_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[cluster\]'"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray")
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_first_one(tmp_path: Path) -> None:
+    """After kill -9 of the build no process of it goes on writing beside the next build."""
+    source = write_narrations(tmp_path / "narrations.jsonl", narrations(3000))
+    main = "from recipe.cli import main; main()"
+    words = ["corpus", "build", str(source), "--encoder", "hash:512", "--shard-size", "20", "--output"]
+    command = [sys.executable, "-c", main, *words]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    output = tmp_path / "killed"
+    process = subprocess.Popen([*command, str(output), "--devices", "cpu,cpu"], stderr=subprocess.PIPE)
+    while not (output / "shards" / "00003").is_dir():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 5
+    while any(Path(f"/proc/{child}/exe").exists() for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert len(children) >= 2
+    subprocess.run([*command, str(output), "--devices", "cpu,cpu"], check=True, capture_output=True)
+    assert digest(output) == digest(tmp_path / "whole")
