@@ -1,12 +1,16 @@
 """Wall time of several systems side by side, in turns, so that a busy machine slows all alike."""
 
+import os
+import platform
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 Task = TypeVar("Task", bound=Hashable)
 
+INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx2")
 SETTLE = 0.02
 """Seconds between two measurements, in which the threads of the last one go to sleep."""
 
@@ -18,7 +22,7 @@ class Timing(NamedTuple):
     best_ms: float
     cpu_ms: float
     """Median of processor time over threads: what an idle machine would need where the threads are all busy."""
-    repeats: int
+    rounds_ms: tuple[float, ...]
 
 
 def interleaved(
@@ -51,4 +55,15 @@ def once(task: Callable[[], object], threads: int) -> tuple[float, float]:
 
 def _timing(pairs: list[tuple[float, float]]) -> Timing:
     walls, cpus = zip(*pairs, strict=True)
-    return Timing(statistics.median(walls) * 1e3, min(walls) * 1e3, statistics.median(cpus) * 1e3, len(pairs))
+    rounds = tuple(wall * 1e3 for wall in walls)
+    return Timing(statistics.median(rounds), min(rounds), statistics.median(cpus) * 1e3, rounds)
+
+
+def processor() -> str:
+    """The processor's name and what int8 instructions it has."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return f"{model}, {os.cpu_count()} cores ({', '.join(flag for flag in INT8_FLAGS if flag in flags)})"

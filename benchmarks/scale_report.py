@@ -40,8 +40,8 @@ def _cost(result: Result, task: str) -> str:
     title, key = TASKS[task]
     found = result[key]
     return (
-        f"{title}: {found['ns_per_segment']:.2f} ns a segment, {found['ns_per_segment_and_dimension']:.4f} ns more for "
-        f"each of its dimensions (within {found['largest_deviation']:.0%}); 25 million segments of 1,024 dimensions: "
+        f"{title}: {found['ms_a_search']:.1f} ms, {found['ns_per_segment']:.2f} ns a segment and "
+        f"{found['ns_per_segment_and_dimension']:.4f} ns for each of its dimensions (within {found['largest_deviation']:.0%}); 25 million segments of 1,024 dimensions: "
         f"{found['goal_ms'] / 1e3:.2f} s here, {result['h200_at_its_limits'][task]:.1f} ms on one H200 at its limits"
     )
 
@@ -54,42 +54,46 @@ def _line(row: Result) -> str:
 
 
 def plot(result: Result, target: Path) -> None:
-    """Time of one query and of the batch over the size of the codes, and memory beside it."""
-    figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    groups = _by_dimension(result["rows"])
-    for colour, (task, (title, key)) in zip(COLOURS, TASKS.items(), strict=True):
-        for marker, (dimension, rows) in zip("os", groups.items(), strict=False):
-            sizes = [row["codes_gb"] for row in rows]
-            times.plot(sizes, [row[task] for row in rows], marker, color=colour, label=f"{title}, d = {dimension}")
-            _fitted(times, result[key], rows, colour)
-    times.set_ylabel("milliseconds, median")
-    times.set_title("Time grows linearly", loc="left", fontsize=11)
-    ordered = sorted(result["rows"], key=lambda row: row["codes_gb"])
-    sizes = [row["codes_gb"] for row in ordered]
-    memory.plot(
-        sizes, [row["peak_rss_gb"] for row in ordered], "o-", color="#555555", label="resident, mapped files included"
-    )
-    memory.plot(sizes, [row["peak_own_gb"] for row in ordered], "s-", color="#009e73", label="of the process's own")
-    memory.set_ylabel("GB at the peak")
-    memory.set_title("Memory: the codes are mapped, not loaded", loc="left", fontsize=11)
+    """Time of one query and of the batch over the number of segments, and memory beside it."""
+    figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    for marker, rows in zip("os^", _by_dimension(result["rows"]), strict=False):
+        size = [row["segments"] / 1e6 for row in rows]
+        dimension = f"d = {rows[0]['dimension']:,}"
+        for colour, (task, (title, key)) in zip(COLOURS, TASKS.items(), strict=True):
+            times.plot(size, [row[task] for row in rows], marker, color=colour, label=f"{title}, {dimension}")
+            _fitted(times, result[key], rows[0]["dimension"], colour)
+        for colour, kind, words in (
+            ("#555555", "peak_rss_gb", "with mapped files"),
+            ("#009e73", "peak_own_gb", "its own"),
+        ):
+            line = "-" if len(rows) > 1 else ""
+            memory.plot(size, [row[kind] for row in rows], line + marker, color=colour, label=f"{words}, {dimension}")
+    times.set(ylabel="milliseconds, best run")
+    times.set_title("Time is linear in segments and dimensions (lines: the fit)", loc="left", fontsize=11)
+    memory.set(ylabel="GB at the peak", ylim=(0.05, 20))
+    memory.set_title("Memory: vectors are mapped, not loaded", loc="left", fontsize=11)
     for axis in (times, memory):
-        axis.set(xscale="log", yscale="log", xlabel="GB of codes")
+        axis.set(xscale="log", yscale="log", xlabel="million segments")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_major_formatter("{x:,g}")
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.legend(frameon=False, fontsize=8)
+        axis.legend(frameon=False, fontsize=8, ncols=2)
+    times.set_ylim(top=times.get_ylim()[1] * 10)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=160)
     plt.close(figure)
 
 
-def _by_dimension(rows: list[Result]) -> dict[int, list[Result]]:
-    return {d: [row for row in rows if row["dimension"] == d] for d in sorted({row["dimension"] for row in rows})[::-1]}
-
-
-def _fitted(axis: Axes, found: Result, rows: list[Result], colour: str) -> None:
-    """The fitted cost as a line through the sizes of one dimension."""
-    nanoseconds = [
-        row["segments"] * found["ns_per_segment"] + row["codes_gb"] * 1e9 * found["ns_per_segment_and_dimension"]
-        for row in rows
+def _by_dimension(rows: list[Result]) -> list[list[Result]]:
+    return [
+        [row for row in rows if row["dimension"] == dimension]
+        for dimension in sorted({row["dimension"] for row in rows})
     ]
-    axis.plot([row["codes_gb"] for row in rows], [value / 1e6 for value in nanoseconds], color=colour, linewidth=1)
+
+
+def _fitted(axis: Axes, found: Result, dimension: int, colour: str) -> None:
+    """The fitted cost of one dimension as a line."""
+    ends = [0.2, 30.0]
+    cost = found["ns_per_segment"] + dimension * found["ns_per_segment_and_dimension"]
+    axis.plot(ends, [found["ms_a_search"] + cost * million for million in ends], color=colour, linewidth=0.8, alpha=0.6)

@@ -55,7 +55,7 @@ def plot(result: Result, target: Path) -> None:
         floor = result["floors"][task]
         axis.axvline(floor, color=LIMIT, linestyle="--", linewidth=1.2)
         axis.text(
-            floor, -0.75, f"{result['floors'][task + '_is']} {floor:,.3g} ms", color=LIMIT, fontsize=8, ha="center"
+            floor, -0.75, f"{result['floors'][task + '_is']} {duration(floor)}", color=LIMIT, fontsize=8, ha="center"
         )
         axis.set_title(TASKS[task], loc="left", fontsize=11, pad=18)
     axes[0].set_yticks(range(len(rows)), list(rows))
@@ -80,9 +80,17 @@ def _bars(axis: Axes, rows: dict[str, Result], task: str, ratio: str) -> None:
     colours = [OURS if name.startswith("recipe") else THEIRS for name in rows]
     axis.barh(range(len(rows)), times, color=colours, height=0.62)
     axis.set_xscale("log")
-    axis.set_xlim(min(times) / 4, max(times) * 30)
+    axis.set_xlim(min(times) / 4, max(times) * 40)
     axis.set_xlabel("milliseconds, median")
     axis.spines[["top", "right"]].set_visible(False)
     for place, row in enumerate(rows.values()):
-        label = f"{row[task]:,.3g} ms, {row[ratio]:.2g} x, recall {row['recall']:.3f}"
-        axis.text(row[task] * 1.15, place, label, va="center", fontsize=8)
+        slower = "" if place == 0 else f"{row[ratio]:.2g} times, " if row[ratio] < 99.5 else f"{row[ratio]:.0f} times, "
+        label = f"{duration(row[task])}, {slower}recall {row['recall']:.3f}"
+        axis.text(
+            row[task] * 1.15, place, label, va="center", fontsize=8, bbox={"fc": "white", "ec": "none", "pad": 0.8}
+        )
+
+
+def duration(milliseconds: float) -> str:
+    """In words, three digits."""
+    return f"{milliseconds:.3g} ms" if milliseconds < 999.5 else f"{milliseconds / 1e3:.3g} s"

@@ -101,15 +101,19 @@ def test_equal_scores_count_alike(peers: ModuleType) -> None:
 
 
 def test_the_slope_is_found(synthetic: ModuleType) -> None:
+    for package in ("scipy", "matplotlib"):
+        pytest.importorskip(package)
     scale = importlib.import_module("scale")
     rows = [
-        {"segments": s, "dimension": d, "one_ms": s * (3 + 0.02 * d) / 1e6}
+        {"segments": s, "dimension": d, "one_ms": 2 + s * (3 + 0.02 * d) / 1e6}
         for s, d in ((10**5, 256), (10**6, 256), (10**7, 64))
     ]
     found = scale.fit(rows, "one_ms")
+    assert found["ms_a_search"] == pytest.approx(2)
     assert found["ns_per_segment"] == pytest.approx(3)
     assert found["ns_per_segment_and_dimension"] == pytest.approx(0.02)
-    assert found["goal_ms"] == pytest.approx(25 * (3 + 0.02 * 1024))
+    assert found["goal_ms"] == pytest.approx(2 + 25 * (3 + 0.02 * 1024))
+    assert found["largest_deviation"] < 1e-9
 
 
 def quick(script: str, target: Path) -> dict[str, dict[str, float]]:
@@ -137,4 +141,5 @@ def test_search_runs(peers: ModuleType, tmp_path: Path) -> None:
 def test_scale_runs(synthetic: ModuleType, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     result = quick("scale.py", tmp_path)
-    assert result["limited"]["streamed"] and result["limited"]["same_answers"]
+    assert result["limited"]["streamed"]
+    assert result["limited"]["same_answers"]
