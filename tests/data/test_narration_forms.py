@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import write_jsonl
 from recipe.data.narrations import DEFAULTS, ReadingOptions, ReadingReport, read_narrations, to_row
+from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
 Narrations = Sequence[Narration]
@@ -242,6 +243,56 @@ def as_htm_aa(folder: Path, narrations: Narrations) -> Path:
 @given(narrations=corpora(texts, st.integers(0, 86_400).map(lambda time: [time, time])))
 def test_moments_are_read_back(narrations: list[Narration]) -> None:
     assert read_back(as_htm_aa, narrations) == [replace(narration, source="htm-aa") for narration in narrations]
+
+
+SPOKEN = [
+    Narration(f"abcdefghij{k}", tuple(Segment(f"caption é {j}", j * 1.5, j * 1.5 + 2) for j in range(4)))
+    for k in range(3)
+]
+WRITERS = {**{form: write for form, (write, _) in FORMS.items()}, **SUBTITLES, "htm-aa": as_htm_aa}
+PIECES = [
+    b"{",
+    b"}",
+    b"[",
+    b'"',
+    b",",
+    b"\\",
+    b"\n",
+    b"\r",
+    b"\0",
+    b"\xff",
+    b"NaN",
+    b"1e999",
+    b"-->",
+    b"9" * 5000,
+    b"R",
+    b"c",
+]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_a_damaged_file_is_read_or_refused_in_one_sentence(form: str, data: st.DataObject) -> None:
+    """Bytes are changed, put in and cut out at any place; nothing but an InputError may come of it."""
+    refusals: list[str] = []
+    with TemporaryDirectory() as folder:
+        path = WRITERS[form](Path(folder), SPOKEN)
+        file = data.draw(st.sampled_from(sorted(path.rglob("*")) if path.is_dir() else [path]))
+        content = bytearray(file.read_bytes())
+        for _ in range(data.draw(st.integers(1, 3))):
+            # An archive's length changes with the time of day, and what is drawn must not.
+            at, length = data.draw(st.integers(0, 5000)) % (len(content) + 1), data.draw(st.sampled_from([0, 0, 1, 40]))
+            content[at : at + length] = data.draw(st.binary(max_size=2) | st.sampled_from(PIECES))
+        file.write_bytes(content)
+        for bad in ("error", "skip"):
+            try:
+                for narration in read_narrations(path, options=ReadingOptions.model_validate({"bad": bad})):
+                    starts = [segment.start or 0 for segment in narration.segments]
+                    assert starts == sorted(starts)
+            except InputError as error:
+                refusals.append(str(error))
+    assert all("; " in refusal and "\n" not in refusal for refusal in refusals)
 
 
 @settings(max_examples=10, deadline=None)

@@ -23,7 +23,19 @@ HEAD = 1 << 16
 """Bytes that a file's format is told from."""
 
 _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
-_DAMAGE = (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, tarfile.TarError, NotImplementedError)
+_DAMAGE = (
+    EOFError,
+    zlib.error,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+)
+"""What the libraries raise for archives that are damaged or, RuntimeError, locked."""
 
 
 class Opened(NamedTuple):
@@ -118,10 +130,10 @@ def _hidden(name: str) -> bool:
 
 @contextmanager
 def _readable(label: str) -> Iterator[None]:
-    """Turn what goes wrong with an archive into one sentence; a locked member raises RuntimeError."""
+    """Turn what goes wrong with an archive into one sentence."""
     try:
         yield
-    except (*_DAMAGE, RuntimeError) as error:
+    except _DAMAGE as error:
         raise _damaged(label, error) from None
 
 
@@ -146,7 +158,7 @@ class _Guarded(io.RawIOBase):
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         try:
             block = self._stream.read(len(buffer))
-        except (*_DAMAGE, RuntimeError) as error:
+        except _DAMAGE as error:
             raise _damaged(self._label, error) from None
         buffer[: len(block)] = block
         return len(block)

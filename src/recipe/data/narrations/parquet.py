@@ -41,7 +41,7 @@ def read(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterat
                 yield from _videos(file.label, _rows(table, VIDEOS_AT_ONCE), options, report)
             else:
                 yield from _segments(file.label, _rows(table, SEGMENTS_AT_ONCE), options)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise InputError.at(file.label, f"the Parquet file is damaged ({reason})", "fetch or write it again") from None
 
