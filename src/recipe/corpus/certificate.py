@@ -11,6 +11,9 @@ from recipe.types import Hit
 Exact = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 """A_mono in float64 of pairs given as narrations [P] and queries [P]."""
 
+METHODS = ("int8", "float16", "exact")
+"""What was scanned for approximate scores: codes; vectors by a GPU; vectors in float32 by the processor."""
+
 SLACK = 1e-9
 """Far above the rounding of float64 in a score or in its bound, far below any difference that matters."""
 
@@ -19,7 +22,7 @@ class Certificate(NamedTuple):
     """Why the hits are the best: each narration outside `survivors` has score + bound below `threshold`."""
 
     method: str
-    """`int8`, `bf16`, or `exact` for the scan of the float16 vectors themselves."""
+    """One of `METHODS`, or several of them for the parts of a corpus, joined by `+`."""
     threshold: float
     """The exact score of the last hit."""
     bound: float
@@ -108,7 +111,7 @@ def merge(parts: Sequence[Found], k: int) -> Found:
     """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
     hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
     certificates = [part.certificate for part in parts]
-    methods = sorted({certificate.method for certificate in certificates}, key="int8 bf16 exact".find)
+    methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)
     bound = max(certificate.bound for certificate in certificates)
     survivors = sum(certificate.survivors for certificate in certificates)
     return Found(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors))

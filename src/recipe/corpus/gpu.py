@@ -1,15 +1,10 @@
 """The index of a corpus on one or several GPUs: the same certified search, the scan and the ranking done there."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from recipe.corpus.certificate import Found, certify
+from recipe.corpus.certificate import Scores
 from recipe.corpus.index import Index
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import Manifest
 from recipe.corpus.opened import Shard
 from recipe.errors import ConfigError, MissingExtra
@@ -21,6 +16,7 @@ try:
 
     from recipe.corpus.gpu_parts import KINDS, GpuScores, Precision, coded, divide, halved, place
     from recipe.corpus.gpu_scan import fits
+    from recipe.corpus.queries import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
         raise
@@ -69,14 +65,10 @@ class GpuIndex(Index):
         opened = Index.open(folder, shards, streamed=streamed)
         return cls(opened.folder, opened.manifest, opened.shards, devices, precision, threads, progress)
 
-    def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
-        search, quantised = kernels("search"), kernels("queries").quantise_queries(queries)
-        found: list[Found | None] = [None] * len(queries)
-        if fits(quantised.steps.shape[1], quantised.codes.shape[1], KINDS[self.precision]):
-            scores = GpuScores(self._parts, (coded if self.precision == "int8" else halved)(quantised))
-            exact = partial(search.exact_scores, self.shards, quantised, threads=self._threads)
-            found = certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
-        return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
+    def _scores(self, queries: Queries) -> Scores | None:
+        if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
+            return None
+        return GpuScores(self._parts, (coded if self.precision == "int8" else halved)(queries))
 
 
 def _device(name: str) -> torch.device:

@@ -3,16 +3,20 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.certificate import Certificate, Found, certify
+from recipe.corpus.certificate import Certificate, Found, Scores, certify
 from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import Manifest, open_manifest
 from recipe.corpus.opened import Shard, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
+
+if TYPE_CHECKING:
+    from recipe.corpus.queries import Queries
 
 __all__ = ["Certificate", "Found", "Index"]
 
@@ -95,15 +99,19 @@ class Index:
         return scores
 
     def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
-        search, quantised = kernels("search"), kernels("queries").quantise_queries(queries)
-        path = kernels("paths").choose(self._path)
-        exact = partial(search.exact_scores, self.shards, quantised, threads=self._threads)
-        longest, dimension = quantised.steps.shape[1], quantised.codes.shape[1]
-        found: list[Found | None] = [None] * len(queries)
-        if longest * dimension * 127**2 < _LARGEST_SUM:
-            scores = search.integer_scores(self.shards, quantised, path, self._threads)
-            found = certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
+        quantised = kernels("queries").quantise_queries(queries)
+        exact = partial(kernels("search").exact_scores, self.shards, quantised, threads=self._threads)
+        scores = self._scores(quantised)
+        found = [None] * len(queries) if scores is None else certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
+
+    def _scores(self, queries: "Queries") -> Scores | None:
+        """Approximate scores of all narrations; None where the queries are too long for the sums."""
+        if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
+            return None
+        path = kernels("paths").choose(self._path)
+        scores: Scores = kernels("search").integer_scores(self.shards, queries, path, self._threads)
+        return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> Found:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""

@@ -1,9 +1,9 @@
 """A_mono in one pass over the stored float16 vectors: dot products and the dynamic programme, by Numba.
 
 The vectors are widened in registers to the type of the steps, float32 for a scan of everything or float64 for a few
-narrations, so that half the bytes of a float32 copy are read and none is needed. Dot products are written as explicit vectors of eight lanes, two segments by four steps at a
-time, which LLVM maps to whatever the machine has. Each is the same chain of fused multiply-adds wherever
-its row lies: equal rows score equally.
+narrations, so that half the bytes of a float32 copy are read and none is needed. Dot products are explicit vectors of
+eight lanes, two segments by four steps at a time. Each is the same chain of fused multiply-adds wherever its row lies:
+equal rows score equally.
 """
 
 from typing import Any
@@ -99,9 +99,9 @@ def coverage(
 ) -> None:
     """Write A_mono of the steps with the narrations first:last into scores [N].
 
-    bits: the float16 vectors of these narrations as uint16 [S, d]; offsets [N + 1]: the narrations' rows, none empty, of
-    which bits begins at offsets[first]; queries [>= steps, d]: the steps, padded with zero rows to a multiple of `STEPS`,
-    float32 or float64 as the scores; all contiguous.
+    bits: the float16 vectors of these narrations as uint16 [S, d]; offsets [N + 1]: the narrations' rows, none empty,
+    of which bits begins at offsets[first]; queries [>= steps, d]: the steps, padded with zero rows to a multiple of
+    `STEPS`, float32 or float64 as the scores; all contiguous.
     """
     padded, d = queries.shape
     zero, size = queries.dtype.type(0), queries.itemsize

@@ -13,14 +13,13 @@ from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.index import Index
+from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
     SHARDS,
-    Manifest,
     damaged,
     open_manifest,
     read_narrations,
 )
-from recipe.corpus.opened import open_shards
 from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration
@@ -35,28 +34,28 @@ class Corpus:
     Open one with `Corpus.open`.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, encoder: EncoderConfig) -> None:
-        self.folder = folder
-        self.manifest = manifest
+    def __init__(self, index: Index, encoder: EncoderConfig) -> None:
+        self.folder = index.folder
+        self.manifest = index.manifest
+        self.index = index
         self._encoder_config = encoder
-        self.index = Index(folder, manifest, open_shards(folder, manifest))
-        self._first = np.array([shard.first for shard in self.index.shards])
+        self._first = np.array([shard.first for shard in index.shards])
         self._texts: dict[int, list[Narration]] = {}
         self._texts_lock = Lock()
 
     @classmethod
-    def open(cls, path: Path | str, encoder: EncoderConfig | None = None) -> "Corpus":
-        """The corpus in the folder `path`, with the encoder that it was built with.
+    def open(cls, path: Path | str, encoder: EncoderConfig | None = None, *, devices: Sequence[str] = ()) -> "Corpus":
+        """The corpus in the folder `path`, with the encoder that it was built with; `devices`: GPUs to search on.
 
-        Raises CorpusError for a folder without a finished corpus or with a damaged shard, and EncoderMismatch
-        where `encoder` asks for another one than the corpus was built with.
+        Raises CorpusError for a folder without a finished corpus or with a damaged shard, EncoderMismatch where
+        `encoder` asks for another one than the corpus was built with, ConfigError for devices that are not there.
         """
         folder = Path(path)
-        manifest = open_manifest(folder)
-        recorded = manifest["encoder"]
+        recorded = open_manifest(folder)["encoder"]
         if encoder is not None:
             _check_encoder(folder, recorded, encoder)
-        return cls(folder, manifest, recorded_settings(recorded, encoder))
+        index = kernels("gpu").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
+        return cls(index, recorded_settings(recorded, encoder))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -128,7 +127,7 @@ class Corpus:
         return self.search_batch([queries], k)[0]
 
     def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
-        """The same for many queries, in one scan: steps that recur among them are multiplied once. Raises InputError."""
+        """The same for many queries, in one scan; steps that recur are multiplied once. Raises InputError."""
         return [found.hits for found in self.index.search(queries, k)]
 
     def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
