@@ -56,7 +56,12 @@ def _start(work: Work, device: str) -> _Worker:
     recorded = work.encoder.identity
     settings = on_device(recorded_settings(recorded, work.settings), device)
     process = context.Process(target=_serve, args=(work.output, settings, recorded, theirs), daemon=True)
-    process.start()
+    # Ctrl-C reaches all processes of a terminal; this one ends the others, which inherit what is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()
     return _Worker(device, process, ours)
 
@@ -91,7 +96,6 @@ def _died(worker: _Worker) -> ComputeError:
 
 def _serve(output: Path, settings: EncoderConfig, recorded: EncoderIdentity, connection: Connection) -> None:
     """The life of a process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         encoder = open_encoder(settings)
