@@ -77,7 +77,7 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_by_signal_9_at_random_moments(tmp_path: Path, kills: int) -> None:
-    source = write_narrations(tmp_path / "narrations.jsonl", narrations(1500))
+    source = write_narrations(tmp_path / "narrations.jsonl", narrations(800))
     main = "from recipe.cli import main; main()"
     options = ("--encoder", "hash:256", "--shard-size", "50", "--output")
     command = [sys.executable, "-c", main, "corpus", "build", str(source), *options]

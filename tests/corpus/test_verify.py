@@ -120,6 +120,7 @@ def test_an_edit_of_the_manifest_is_found(folder: Path, key: str, value: object)
         verify_corpus(Corpus.open(folder))
 
 
+@pytest.mark.slow
 def test_the_tolerance_tells_rounding_from_other_texts(tmp_path: Path) -> None:
     """Sentences that share most words are still far beyond what any number format loses."""
     pytest.importorskip("sentence_transformers")

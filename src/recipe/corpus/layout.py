@@ -19,6 +19,7 @@ While a build is under way there are also
 Row numbers count from 0 within a shard, so that each shard can be read alone.
 """
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -144,8 +145,15 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
         "text": [segment.text for segment in segments],
     }
     write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
-    pq.write_table(pa.table(table, schema=_NARRATION_COLUMNS), folder / NARRATIONS, compression="zstd")
-    pq.write_table(pa.table(rows, schema=_SEGMENT_COLUMNS), folder / SEGMENTS, compression="zstd")
+    _write_table(folder / NARRATIONS, pa.table(table, schema=_NARRATION_COLUMNS))
+    _write_table(folder / SEGMENTS, pa.table(rows, schema=_SEGMENT_COLUMNS))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    """By way of memory, so that it is Python that tells of a full disk, in the words of the system."""
+    written = io.BytesIO()
+    pq.write_table(table, written, compression="zstd")
+    path.write_bytes(written.getbuffer())
 
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
