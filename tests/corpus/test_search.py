@@ -183,7 +183,7 @@ def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
     index = Index.open(write_corpus(tmp_path / "c", clustered(generator, 40)))
     query = unit(generator, 5, 40)
     queries = quantise_queries([query])
-    true = search.exact_scores(index.shards, queries, np.arange(300), np.zeros(300, np.int64))
+    true = search.exact_scorer(index.shards, queries)(np.arange(300), np.zeros(300, np.int64))
     for scores in (search.integer_scores(index.shards, queries, "portable"), search.float_scores(index.shards, query)):
         error = np.abs(scores.sums[:, 0] * scores.scales * scores.factors[0] - true)
         assert (error <= scores.errors @ scores.weights[0]).all()

@@ -2,13 +2,21 @@
 
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from recipe.errors import CorpusError
+
+
+class Spans(NamedTuple):
+    """Rows in spans: the p-th of those asked for is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
+
+    rows: NDArray[Any]
+    offsets: NDArray[np.int64]
+    numbers: NDArray[np.int64]
 
 
 class Rows(Protocol):
@@ -28,6 +36,10 @@ class Rows(Protocol):
         """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
         ...
 
+    def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
+        """An array that holds the rows offsets[n]:offsets[n + 1] of each n in numbers [P]. Raises CorpusError."""
+        ...
+
 
 class Mapped:
     """An array whose pages the system reads when they are touched, and keeps while there is room."""
@@ -39,6 +51,10 @@ class Mapped:
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """Rows first:last, contiguous."""
         return self._array[first:last]
+
+    def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
+        """The array itself, with the spans as they are."""
+        return Spans(self._array, offsets, numbers)
 
 
 class Streamed:
@@ -66,3 +82,9 @@ class Streamed:
         finally:
             os.close(descriptor)
         return array
+
+    def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
+        """The spans asked for and no others, each once. Raises CorpusError where they cannot be read."""
+        found, places = np.unique(numbers, return_inverse=True)
+        parts = [self.rows(int(offsets[n]), int(offsets[n + 1])) for n in found]
+        return Spans(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), places)

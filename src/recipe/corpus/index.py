@@ -1,7 +1,6 @@
 """The index of a corpus: exact search over all of it or some of its shards, certified."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,7 +99,7 @@ class Index:
 
     def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
         quantised = kernels("queries").quantise_queries(queries)
-        exact = partial(kernels("search").exact_scores, self.shards, quantised, threads=self._threads)
+        exact = kernels("search").exact_scorer(self.shards, quantised, self._threads)
         scores = self._scores(quantised)
         found = [None] * len(queries) if scores is None else certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
@@ -117,7 +116,7 @@ class Index:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
         search, quantised = kernels("search"), kernels("queries").quantise_queries([query])
         scores = search.float_scores(self.shards, query, self._threads)
-        exact = partial(search.exact_scores, self.shards, quantised, threads=self._threads)
+        exact = search.exact_scorer(self.shards, quantised, self._threads)
         found: Found
         (found,) = certify(scores, exact, k, limit=len(self))  # type: ignore[assignment]  # none exceeds this limit
         return found

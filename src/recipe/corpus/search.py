@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.corpus import int8_scan, scan, select
+from recipe.corpus.certificate import Exact
 from recipe.corpus.dots import LANES
 from recipe.corpus.opened import Shard
 from recipe.corpus.paths import prepare
@@ -109,36 +110,32 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     return Approximate("exact", scores[:, None], one, one[:1], errors, np.array([[slack, 0.0]]))
 
 
-def exact_scores(
-    shards: Sequence[Shard],
-    queries: Queries,
-    narrations: NDArray[np.int64],
-    asked: NDArray[np.int64],
-    threads: int | None = None,
-) -> NDArray[np.float64]:
-    """A_mono in float64 of pairs: narrations [P], counted over the shards in turn, and queries [P]."""
-    order = np.argsort(narrations, kind="stable")
-    scores = np.empty(len(order))
+def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None = None) -> Exact:
+    """A_mono in float64 of pairs, narrations [P], counted over the shards in turn, and queries [P], as a function."""
     steps = _padded(queries)
     starts = np.cumsum([0, *map(len, shards)])
 
-    def work(shard: Shard, pairs: NDArray[np.int64], start: int) -> None:
-        found, rows = np.unique(narrations[pairs] - start, return_inverse=True)
-        spans = [shard.embeddings.rows(shard.offsets[n], shard.offsets[n + 1]) for n in found]
-        vectors = spans[0] if len(spans) == 1 else np.concatenate(spans)
-        offsets = np.cumsum([0, *map(len, spans)])
-        part = np.empty(len(pairs))
-        scan.coverage_of_pairs(vectors.view(np.uint16), offsets, steps, queries.lengths, rows, asked[pairs], part)
-        scores[pairs] = part
+    def exact(narrations: NDArray[np.int64], asked: NDArray[np.int64]) -> NDArray[np.float64]:
+        scores = np.empty(len(narrations))
 
-    def pieces() -> Iterator[tuple[Shard, NDArray[np.int64], int]]:
+        def work(shard: Shard, start: int, pairs: NDArray[np.int64]) -> None:
+            vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[pairs] - start)
+            part = np.empty(len(pairs))
+            bits = vectors.view(np.uint16)
+            scan.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, asked[pairs], part)
+            scores[pairs] = part
+
+        order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand
         bounds = np.searchsorted(narrations[order], starts)
-        for shard, start, (first, last) in zip(shards, starts, pairwise(bounds), strict=False):
-            for at in range(first, last, _PAIRS):
-                yield shard, order[at : min(at + _PAIRS, last)], int(start)
+        pieces = (
+            (shards[n], int(starts[n]), order[at : min(at + _PAIRS, last)])
+            for n, (first, last) in enumerate(pairwise(bounds))
+            for at in range(first, last, _PAIRS)
+        )
+        in_parallel(work, pieces, threads if len(order) > _PAIRS else 1)
+        return scores
 
-    in_parallel(work, pieces(), threads)
-    return scores
+    return exact
 
 
 def _padded(queries: Queries) -> NDArray[np.float64]:
@@ -150,13 +147,9 @@ def _padded(queries: Queries) -> NDArray[np.float64]:
 
 
 def in_parallel(work: Callable[..., None], tasks: Iterator[tuple[Any, ...]], threads: int | None = None) -> None:
-    """Call `work` with each of the tasks, on a thread a core; a single task stays on this one."""
-    listed = list(tasks)
-    if len(listed) < 2:
-        for task in listed:
-            work(*task)
-        return
-    for _ in _pool(os.getpid(), threads or _cores()).map(lambda task: work(*task), listed):
+    """Call `work` with each of the tasks, on a thread a core; one thread is this one."""
+    threads = threads or _cores()
+    for _ in (map if threads == 1 else _pool(os.getpid(), threads).map)(lambda task: work(*task), tasks):
         pass
 
 
