@@ -164,6 +164,8 @@ class GRPOConfig(TrainingSettings):
 
     corpus: Path
     """The verification corpus."""
+    corpus_devices: tuple[str, ...] = ()
+    """GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor searches."""
     reward: RewardConfig = RewardConfig()
     steps: Positive = 500
     """Optimiser steps."""

@@ -19,7 +19,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 def build(
     narrations: options.Narrations,
     output: options.Output,
-    encoder: options.Encoder,
+    encoder: options.Encoder = "jinaai/jina-embeddings-v3-hf",
     shard_size: options.ShardSize = 4096,
     revision: options.Revision = None,
     task: options.Task = None,
@@ -78,8 +78,8 @@ def build(
     exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
     stream, origin = narration_source(narrations, reading, duplicates, exclusions)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)
-    shared = tuple(filter(None, devices.split(",")))
-    build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=shared)
+    named = options.names(devices)
+    build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=named)
     show_summary(Corpus.open(output), as_json)
 
 
@@ -110,7 +110,7 @@ def info(
 @app.command()
 def verify(
     folder: Folder,
-    sample: Annotated[int, typer.Option(min=0, help="Random segments to encode again and compare.")] = 0,
+    sample: Annotated[int, typer.Option(min=0, help="Random segments to encode again and compare.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Which segments these are.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -140,6 +140,8 @@ def search(
     folder: Folder,
     steps: Annotated[list[str], typer.Argument(metavar="STEP...", help="Steps in order, each in quotes.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Narrations to show.")] = 5,
+    devices: options.SearchDevices = "",
+    actors: options.Actors = 0,
     as_json: AsJson = False,
 ) -> None:
     """Find the narrations that cover the steps best, in order, and the segments that do.
@@ -147,21 +149,21 @@ def search(
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
     """
     from recipe.corpus.matches import best_matches
-    from recipe.corpus.store import Corpus
     from recipe.errors import InputError
 
     if any(not step.strip() for step in steps):
         raise InputError("a step is empty; give every step some text.")
-    corpus = Corpus.open(folder)
-    queries = corpus.encoder.encode(steps)
-    (result,) = corpus.index.search([queries], k)
-    found = [
-        Found(hit, corpus.narration(hit.narration), best_matches(queries @ corpus.embeddings(hit.narration).T))
-        for hit in result.hits
-    ]
+    with options.searched(folder, devices, actors) as corpus:
+        queries = corpus.encoder.encode(steps)
+        (result,) = corpus.index.search([queries], k)
+        found = [
+            Found(hit, corpus.narration(hit.narration), best_matches(queries @ corpus.embeddings(hit.narration).T))
+            for hit in result.hits
+        ]
+        total = len(corpus)
     if as_json:
         print_json({"certificate": result.certificate._asdict(), "hits": [as_row(item, steps) for item in found]})
         return
     for rank, item in enumerate(found, start=1):
         show_found(rank, item, steps)
-    show_certificate(result.certificate, len(corpus))
+    show_certificate(result.certificate, total)

@@ -1,9 +1,15 @@
-"""The options of `recipe corpus build`: how narrations are read, and how they are encoded."""
+"""The options of `recipe corpus build` and `search`: how narrations are read and encoded, where they are searched."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from recipe.corpus.cluster_corpus import ClusterCorpus
+    from recipe.corpus.store import Corpus
 
 _READING = "How narrations are read (docs/readers.md)"
 _ENCODING = "How they are encoded (docs/corpus.md)"
@@ -63,3 +69,28 @@ TrustRemoteCode = Annotated[
 ]
 Engine = Annotated[Literal["local", "ray"], _encoding("Who encodes: this machine, or a Ray cluster.")]
 Devices = Annotated[str, _encoding("Devices of this machine that share the work: cuda:0,cuda:1.")]
+
+SearchDevices = Annotated[str, typer.Option("--devices", help="GPUs to search on in place of the processor: cuda:0.")]
+Actors = Annotated[int, typer.Option(min=0, help="Ray actors that each search a part; docs/cluster.md.")]
+
+
+def names(devices: str) -> tuple[str, ...]:
+    """The devices named in one option."""
+    return tuple(name for name in map(str.strip, devices.split(",")) if name)
+
+
+@contextmanager
+def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus | ClusterCorpus]":
+    """The corpus in `folder`, opened where it is to be searched. Raises InputError for devices with actors."""
+    from recipe.corpus.store import Corpus
+    from recipe.errors import InputError
+
+    if actors and devices:
+        raise InputError("--devices and --actors exclude each other; a Ray cluster chooses its devices itself.")
+    if not actors:
+        yield Corpus.open(folder, devices=names(devices))
+        return
+    from recipe.corpus.cluster_corpus import ClusterCorpus
+
+    with ClusterCorpus.open(folder, actors) as corpus:
+        yield corpus

@@ -82,12 +82,14 @@ def show_summary(corpus: "Corpus", as_json: bool) -> None:
     table.add_row("segments", f"{summary['segments']:,} ({summary['mean_length']:.1f} a narration)")
     table.add_row("timed / untimed", f"{summary['timed']:,} / {summary['untimed']:,} narrations")
     table.add_row("encoder", _settings(summary["encoder"]))
+    if summary["licence"]:
+        table.add_row("licence", summary["licence"])
     table.add_row("read with", _settings(summary["reading"] or {"": "narrations handed over in Python"}))
     for sentence in (summary["read"] or {}).get("left_out", []):
         table.add_row("left out", sentence)
     table.add_row("on disk", f"{size(summary['disk_bytes'])} in {summary['shards']:,} shards")
     table.add_row("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations")
-    table.add_row("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_bfloat16']} as bfloat16")
+    table.add_row("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16")
     table.add_row("corpus id", summary["id"][:16])
     out.print(table, highlight=False, markup=False)
     longest = max(summary["lengths"].values())

@@ -75,7 +75,7 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
     from recipe.reward.verifier import Verifier
     from recipe.training.grpo import train_grpo
 
-    verifier = Verifier(Corpus.open(settings.corpus), settings.reward)
+    verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
     with locked(settings.output):
         show(settings, train_grpo(settings, verifier, progress()), as_json)
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from recipe.corpus.jina import licence_note
 from recipe.corpus.layout import BOUNDS, CODES, EMBEDDINGS, OFFSETS
 from recipe.corpus.store import Corpus
 
@@ -20,6 +21,7 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "mean_length": manifest["segments"] / manifest["narrations"],
         "lengths": histogram(corpus),
         "encoder": manifest["encoder"],
+        "licence": licence_note(manifest["encoder"]),
         "reading": manifest["reading"],
         "read": manifest["read"],
         "exclusions": manifest["exclusions"],
@@ -38,7 +40,7 @@ def search_bytes(corpus: Corpus) -> dict[str, int]:
         "cpu_int8": _bytes(corpus, CODES) + index,
         "longest_survivor": 2 * longest * corpus.dimension,
         "gpu_int8": _bytes(corpus, CODES) + index,
-        "gpu_bfloat16": _bytes(corpus, EMBEDDINGS) + index,
+        "gpu_float16": _bytes(corpus, EMBEDDINGS) + index,
     }
 
 

@@ -143,7 +143,8 @@ def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
     from recipe.training.grpo import train_grpo
 
     config = _placed(settings, run_dir)
-    train_grpo(config, Verifier(Corpus.open(config.corpus), config.reward), progress)
+    corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
+    train_grpo(config, Verifier(corpus, config.reward), progress)
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
