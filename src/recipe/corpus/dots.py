@@ -20,6 +20,9 @@ _LINE = 64
 _AHEAD = 16 << 10
 """Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed."""
 
+_LOWEST = -(1 << 30)
+"""Below every sum; with any similarity added still within 32 bits."""
+
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)
 _BYTES = ir.VectorType(_I8, 4 * LANES)
@@ -173,17 +176,19 @@ def _splat(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, none, ir.Constant(_SUMS, [0] * LANES))
 
 
-def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, out: Any) -> Any:
+def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, fresh: Any, out: Any) -> Any:
     """Take one segment into the programme of A_mono of 16 queries, in integers.
 
     w: address of its similarities, int32; columns: of int32 [steps, 16], where in w each query's steps are; best:
-    of int32 [steps, 16], the maximum of D[i, k] over the segments so far, updated; out: of int32 [16], its last row.
+    of int32 [steps, 16], the maximum of D[i, k] over the segments so far, updated; fresh: not 0 at a narration's first
+    segment, where best holds nothing yet; out: of int32 [16], the last row of best.
     Steps whose columns are 16 in a row from a multiple of 16 are loaded as one vector.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        w, columns, steps, best, out = arguments
+        w, columns, steps, best, fresh, out = arguments
         zero = ir.Constant(_SUMS, None)
+        begins = builder.icmp_signed("!=", fresh, _I64(0))
         reached = cgutils.alloca_once_value(builder, zero)
         similarities = cgutils.alloca_once_value(builder, zero)
         with cgutils.for_range(builder, steps, intp=_I64) as loop:
@@ -199,34 +204,40 @@ def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, o
                     builder.store(_gathered(builder, w, places), similarities)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
             reach = builder.add(builder.load(reached), builder.load(similarities))
-            highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [builder.load(slot, align=64), reach])
+            before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
+            highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [before, reach])
             builder.store(highest, slot, align=64)
             builder.store(highest, reached)
         builder.store(builder.load(reached), builder.inttoptr(out, _SUMS.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 5), generate
+    return types.void(*[types.int64] * 6), generate
 
 
-def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any) -> Any:
-    """The same for one query, its last row returned; columns: address of int32 [steps]; best: of int32 [steps]."""
+def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, fresh: Any) -> Any:
+    """The same for one query, its last row returned; columns: address of int32 [steps]; best: of int32 [steps, 4].
+
+    Only the first of four lanes counts, and three numbers after a column are read, too: the maximum of vectors is one
+    instruction, where that of numbers would become a branch, which the processor mispredicts.
+    """
+    lanes = ir.VectorType(_I32, 4)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        w, columns, best = (
-            builder.inttoptr(address, _I32.as_pointer()) for address in (arguments[0], arguments[1], arguments[3])
-        )
-        reached = cgutils.alloca_once_value(builder, _I32(0))
-        with cgutils.for_range(builder, arguments[2], intp=_I64) as loop:
-            column = builder.load(builder.gep(columns, [loop.index]))
-            similarity = builder.load(builder.gep(w, [column]))
-            slot = builder.gep(best, [loop.index])
-            reach = builder.add(builder.load(reached), similarity)
-            highest = _call(builder, "llvm.smax.i32", _I32, [builder.load(slot), reach])
-            builder.store(highest, slot)
+        w, columns, steps, best, fresh = arguments
+        begins = builder.icmp_signed("!=", fresh, _I64(0))
+        reached = cgutils.alloca_once_value(builder, ir.Constant(lanes, None))
+        with cgutils.for_range(builder, steps, intp=_I64) as loop:
+            column = _vector(builder, builder.add(columns, builder.mul(loop.index, _I64(4))), _I32, 4)
+            place = builder.add(w, builder.shl(builder.zext(column, _I64), _I64(2)))
+            slot = builder.inttoptr(builder.add(best, builder.mul(loop.index, _I64(16))), lanes.as_pointer())
+            reach = builder.add(builder.load(reached), _vector(builder, place, lanes, 4))
+            before = builder.select(begins, ir.Constant(lanes, [_LOWEST] * 4), builder.load(slot, align=4))
+            highest = _call(builder, "llvm.smax.v4i32", lanes, [before, reach])
+            builder.store(highest, slot, align=4)
             builder.store(highest, reached)
-        return builder.load(reached)
+        return builder.extract_element(builder.load(reached), _I32(0))
 
-    return types.int32(*[types.int64] * 4), generate
+    return types.int32(*[types.int64] * 5), generate
 
 
 def _gathered(builder: Any, w: Any, places: Any) -> Any:

@@ -26,7 +26,6 @@ Packed = NDArray[Any]
 
 TILE = 32
 """Segments whose similarities are held until the dynamic programme takes them."""
-_LOWEST = -(1 << 30)
 
 
 @compiled
@@ -46,18 +45,19 @@ def scan_single(
     steps (`pack_rows`); columns int32 [Q, M]: the row of each query's steps.
     """
     queries, steps = columns.shape
-    W = np.empty((TILE, len(packed)), np.int32)
-    best = np.full((queries, steps), _LOWEST, np.int32)
-    w, c, b, width, size = W.ctypes.data, columns.ctypes.data, best.ctypes.data, W.strides[0], columns.strides[0]
+    W = np.empty((TILE + 1, len(packed)), np.int32)  # a row more, for what is read beyond the last column
+    best = np.empty((queries, steps, 4), np.int32)
+    w, c, b = W.ctypes.data, columns.ctypes.data, best.ctypes.data
+    width, size, state = W.strides[0], columns.strides[0], best.strides[0]
     n, origin, end = first, offsets[first], offsets[last]
     for start in range(origin, end, TILE):
         stop = min(start + TILE, end)
         _dot_rows(codes, packed, starts, start - origin, stop - origin, W)
         for k in range(start, stop):
             for q in range(queries):
-                sums[n, q] = advance_single(w + (k - start) * width, c + q * size, steps, b + q * size)
+                row = w + (k - start) * width
+                sums[n, q] = advance_single(row, c + q * size, steps, b + q * state, k == offsets[n])
             if k + 1 == offsets[n + 1]:
-                best[:] = _LOWEST
                 n += 1
 
 
@@ -81,7 +81,6 @@ def scan_batch(
     """
     groups, steps = columns.shape[:2]
     places, state, width = columns.ctypes.data, best.ctypes.data, steps * LANES * 4
-    best[:] = _LOWEST
     n, origin, end = first, offsets[first], offsets[last]
     for start in range(origin, end, TILE):
         stop = min(start + TILE, end)
@@ -92,9 +91,8 @@ def scan_batch(
         for k in range(start, stop):
             w, out = W[k - start :].ctypes.data, sums[n:].ctypes.data
             for group in range(groups):
-                advance(w, places + group * width, steps, state + group * width, out + group * LANES * 4)
+                advance(w, places + group * width, steps, state + group * width, k == offsets[n], out + group * LANES * 4)
             if k + 1 == offsets[n + 1]:
-                best[:] = _LOWEST
                 n += 1
 
 
