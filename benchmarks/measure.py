@@ -11,6 +11,8 @@ from typing import NamedTuple, TypeVar
 Task = TypeVar("Task", bound=Hashable)
 
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni", "avx2")
+LEAST = 3
+"""Rounds that even the slowest takes part in."""
 SETTLE = 0.02
 """Seconds between two measurements, in which the threads of the last one go to sleep."""
 
@@ -36,7 +38,7 @@ def interleaved(
 
     `first` says how many seconds a first run of each, which is not counted, has taken.
     """
-    rounds = {task: max(1, min(most, int(seconds / first[task]))) for task in tasks}
+    rounds = {task: max(min(LEAST, most), min(most, int(seconds / first[task]))) for task in tasks}
     taken: dict[Task, list[tuple[float, float]]] = {task: [] for task in tasks}
     for turn in range(most):
         for task, run in tasks.items():

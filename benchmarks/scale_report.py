@@ -41,7 +41,8 @@ def _cost(result: Result, task: str) -> str:
     found = result[key]
     return (
         f"{title}: {found['ms_a_search']:.1f} ms, {found['ns_per_segment']:.2f} ns a segment and "
-        f"{found['ns_per_segment_and_dimension']:.4f} ns for each of its dimensions (within {found['largest_deviation']:.0%}); 25 million segments of 1,024 dimensions: "
+        f"{found['ns_per_segment_and_dimension']:.4f} ns for each of its dimensions (within "
+        f"{found['largest_deviation']:.0%}); 25 million segments of 1,024 dimensions: "
         f"{found['goal_ms'] / 1e3:.2f} s here, {result['h200_at_its_limits'][task]:.1f} ms on one H200 at its limits"
     )
 

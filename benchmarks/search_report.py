@@ -11,12 +11,19 @@ from matplotlib.axes import Axes
 
 Result = dict[str, Any]
 TASKS = {"one_ms": "one query", "batch64_ms": "64 queries", "shared64_ms": "16 histories x 4"}
+CERTIFIED = "recipe int8, certified"
 OURS, THEIRS, LIMIT = "#0072b2", "#b9bec4", "#d55e00"
 
 
 def systems(result: Result) -> dict[str, Result]:
-    """The entries of a result that are systems."""
-    return {name: row for name, row in result.items() if isinstance(row, dict) and "recall" in row}
+    """The entries of a result that are systems: the certified search, the rest of ours, the peers, each by its time."""
+    rows = [(name, row) for name, row in result.items() if isinstance(row, dict) and "recall" in row]
+    return dict(sorted(rows, key=lambda pair: (pair[0] != CERTIFIED, not ours(pair[0]), pair[1]["batch64_ms"])))
+
+
+def ours(name: str) -> bool:
+    """True for the systems of this project."""
+    return name.startswith("recipe")
 
 
 def table(result: Result) -> str:
@@ -47,29 +54,21 @@ def limits(result: Result) -> str:
 
 
 def plot(result: Result, target: Path) -> None:
-    """Bars of time on a logarithmic axis, one query and the batch, with recall and ratio beside them."""
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True, layout="constrained")
-    rows = systems(result)
-    for axis, task, ratio in zip(axes, ("one_ms", "batch64_ms"), ("ratio_one", "ratio_64"), strict=True):
-        _bars(axis, rows, task, ratio)
-        floor = result["floors"][task]
-        axis.axvline(floor, color=LIMIT, linestyle="--", linewidth=1.2)
-        axis.text(
-            floor, -0.75, f"{result['floors'][task + '_is']} {duration(floor)}", color=LIMIT, fontsize=8, ha="center"
-        )
-        axis.set_title(TASKS[task], loc="left", fontsize=11, pad=18)
-    axes[0].set_yticks(range(len(rows)), list(rows))
-    axes[0].invert_yaxis()
-    corpus = result["corpus"]
-    figure.suptitle(
-        "Top 25 of {narrations:,} narrations ({segments:,} segments, d = {dimension}) by A_mono, 8 steps; ".format(
-            **corpus
-        )
-        + f"{result['setting']['threads']} threads",
-        x=0.01,
-        ha="left",
-        fontsize=11,
-    )
+    """Bars of time on a logarithmic axis, one query and the batch, with ratio and recall; a row of them a corpus."""
+    parts = [part for part in (result, result.get("real")) if part]
+    figure = plt.figure(figsize=(11, 3.6 * len(parts)), layout="constrained")
+    for rows, part in zip(figure.subfigures(len(parts), 1, squeeze=False)[:, 0], parts, strict=True):
+        axes = rows.subplots(1, 2, sharey=True)
+        for axis, task, ratio in zip(axes, ("one_ms", "batch64_ms"), ("ratio_one", "ratio_64"), strict=True):
+            _bars(axis, systems(part), task, ratio)
+            axis.set_title(TASKS[task], loc="left", fontsize=10, pad=16)
+            if floor := part.get("floors", {}).get(task):
+                axis.axvline(floor, color=LIMIT, linestyle="--", linewidth=1.2, zorder=0.5)
+                axis.text(floor, -0.7, f"{part['floors'][task + '_is']}: {duration(floor)}", color=LIMIT, fontsize=8)
+        axes[0].set_yticks(range(len(systems(part))), list(systems(part)))
+        axes[0].invert_yaxis()
+        words = "{narrations:,} narrations, {segments:,} segments, d = {dimension:,}, encoder {encoder}"
+        rows.suptitle(words.format(**part["corpus"]), x=0.01, ha="left", fontsize=11, fontweight="bold")
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=160)
     plt.close(figure)
@@ -77,17 +76,17 @@ def plot(result: Result, target: Path) -> None:
 
 def _bars(axis: Axes, rows: dict[str, Result], task: str, ratio: str) -> None:
     times = [row[task] for row in rows.values()]
-    colours = [OURS if name.startswith("recipe") else THEIRS for name in rows]
+    colours = [OURS if ours(name) else THEIRS for name in rows]
     axis.barh(range(len(rows)), times, color=colours, height=0.62)
     axis.set_xscale("log")
-    axis.set_xlim(min(times) / 4, max(times) * 40)
+    axis.set_xlim(min(times) / 4, max(times) * 80)
     axis.set_xlabel("milliseconds, median")
     axis.spines[["top", "right"]].set_visible(False)
     for place, row in enumerate(rows.values()):
-        slower = "" if place == 0 else f"{row[ratio]:.2g} times, " if row[ratio] < 99.5 else f"{row[ratio]:.0f} times, "
+        slower = "" if place == 0 else f"{row[ratio]:{'.0f' if row[ratio] > 99 else '.2g'}} times, "
         label = f"{duration(row[task])}, {slower}recall {row['recall']:.3f}"
         axis.text(
-            row[task] * 1.15, place, label, va="center", fontsize=8, bbox={"fc": "white", "ec": "none", "pad": 0.8}
+            row[task] * 1.25, place, label, va="center", fontsize=8, bbox={"fc": "white", "ec": "none", "pad": 0.8}
         )
 
 
