@@ -42,6 +42,7 @@ from synthetic import Vectors, build, questions
 
 from recipe.artifacts import write_json
 from recipe.corpus.index import Found, Index
+from recipe.corpus.opened import joined_bounds
 from recipe.corpus.paths import choose
 from recipe.corpus.quantise import padded
 from recipe.corpus.queries import quantise_queries
@@ -79,10 +80,11 @@ class CodesOnly:
 
     def __init__(self, folder: Path) -> None:
         self._index = Index.open(folder)
+        self._bounds = joined_bounds(self._index.shards)
         self.bytes = size(folder, "codes.npy", "bounds.npy")
 
     def run(self, queries: Sequence[Vectors]) -> Approximate:
-        return integer_scores(self._index.shards, quantise_queries(queries), choose(None))
+        return integer_scores(self._index.shards, self._bounds, quantise_queries(queries), choose(None))
 
     def found(self, answers: Approximate) -> list[Ids]:
         scores = answers.sums[:, : len(answers.factors)] * answers.scales[:, None]

@@ -21,6 +21,7 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.certificate import merge
 from recipe.corpus.index import Index
 from recipe.corpus.matches import best_matches
+from recipe.corpus.opened import joined_bounds
 from recipe.corpus.paths import PATHS, available, choose, prepare
 from recipe.corpus.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
@@ -110,17 +111,17 @@ def test_integer_sums_are_the_same_on_every_path(lengths: list[int], steps: list
 
 def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: paths.Prepared) -> NDArray[np.int32]:
     """By the kernel of `prepared`, in two pieces."""
-    narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.single else 16)
+    narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.kinds is None else 16)
     result = np.empty((narrations, width), np.int32)
     for first, last in {(0, narrations // 2), (narrations // 2, narrations)}:
         if first == last:
             continue
         arguments = (codes[offsets[first] : offsets[last]], offsets, *prepared[:3])
-        if prepared.single:
+        if prepared.kinds is None:
             int8_scan.scan_single(*arguments, first, last, result)
         else:
             W, best = scratch((32, prepared.starts.size), np.int32), scratch(prepared.columns.shape, np.int32)
-            int8_scan.scan_batch(*arguments, W, best, first, last, result)
+            int8_scan.scan_batch(*arguments, prepared.kinds, W, best, first, last, result)
     return result
 
 
@@ -184,7 +185,10 @@ def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
     query = unit(generator, 5, 40)
     queries = quantise_queries([query])
     true = search.exact_scorer(index.shards, queries)(np.arange(300), np.zeros(300, np.int64))
-    for scores in (search.integer_scores(index.shards, queries, "portable"), search.float_scores(index.shards, query)):
+    for scores in (
+        search.integer_scores(index.shards, index._bounds, queries, "portable"),
+        search.float_scores(index.shards, query),
+    ):
         error = np.abs(scores.sums[:, 0] * scores.scales * scores.factors[0] - true)
         assert (error <= scores.errors @ scores.weights[0]).all()
         assert error.max() > 0.001 * scores.bounds[0]  # a bound that is never approached at all would prove little

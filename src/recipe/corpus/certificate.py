@@ -70,6 +70,7 @@ def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[Found | No
     asked = np.repeat(np.arange(len(first)), k)
     known = exact(first.ravel(), asked).reshape(first.shape)
     thresholds = known.min(axis=1)
+    bounds = scores.bounds
     narrations, queries = scores.reaching(thresholds - SLACK)
     counts = np.bincount(queries, minlength=len(first))
     fits = counts <= limit
@@ -82,7 +83,7 @@ def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[Found | No
     for query, fitting in enumerate(fits):
         best = order[starts[query] : starts[query + 1]][:k]
         hits = [Hit(int(narrations[at]), float(values[at])) for at in best]
-        bound, survivors = float(scores.bounds[query]), int(counts[query])
+        bound, survivors = float(bounds[query]), int(counts[query])
         found.append(Found(hits, Certificate(scores.method, hits[-1].score, bound, survivors)) if fitting else None)
     return found
 

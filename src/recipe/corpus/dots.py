@@ -20,6 +20,9 @@ _LINE = 64
 _AHEAD = 16 << 10
 """Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed."""
 
+IN_ORDER, IN_BLOCK, SCATTERED = 0, 1, 2
+"""How 16 columns lie: one block of 16 from its first to its last, within one block, or anywhere."""
+
 _LOWEST = -(1 << 30)
 """Below every sum; with any similarity added still within 32 bits."""
 
@@ -176,34 +179,41 @@ def _splat(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(one, none, ir.Constant(_SUMS, [0] * LANES))
 
 
-def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, fresh: Any, out: Any) -> Any:
+def _advance(
+    typing_context: Any, steps: Any, w: Any, columns: Any, kinds: Any, count: Any, best: Any, fresh: Any, out: Any
+) -> Any:
     """Take one segment into the programme of A_mono of 16 queries, in integers.
 
-    w: address of its similarities, int32; columns: of int32 [steps, 16], where in w each query's steps are; best:
-    of int32 [steps, 16], the maximum of D[i, k] over the segments so far, updated; fresh: not 0 at a narration's first
-    segment, where best holds nothing yet; out: of int32 [16], the last row of best.
-    Steps whose columns are 16 in a row from a multiple of 16 are loaded as one vector.
+    steps: the array of packed steps, whose type chooses the instructions; w: address of the segment's similarities,
+    int32; columns: of int32 [count, 16], where in w each query's steps are; kinds: of int32 [count], how the 16 lie;
+    best: of int32 [count, 16], the maximum of D[i, k] over the segments so far, updated; fresh: not 0 at a narration's
+    first segment, where best holds nothing yet; out: of int32 [16], the last row of best.
     """
+    permutes = steps.dtype == types.uint8
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        w, columns, steps, best, fresh, out = arguments
+        _, w, columns, kinds, count, best, fresh, out = arguments
         zero = ir.Constant(_SUMS, None)
         begins = builder.icmp_signed("!=", fresh, _I64(0))
         reached = cgutils.alloca_once_value(builder, zero)
-        similarities = cgutils.alloca_once_value(builder, zero)
-        with cgutils.for_range(builder, steps, intp=_I64) as loop:
+        found = cgutils.alloca_once_value(builder, zero)
+        with cgutils.for_range(builder, count, intp=_I64) as loop:
             at = builder.mul(loop.index, _I64(4 * LANES))
-            indices = _vector(builder, builder.add(columns, at), _SUMS, 64)
-            first = builder.extract_element(indices, _I32(0))
-            with builder.if_else(builder.icmp_signed(">=", first, _I32(0)), likely=True) as (adjacent, scattered):
-                with adjacent:
+            places = _vector(builder, builder.add(columns, at), _SUMS, 64)
+            kind = _vector(builder, builder.add(kinds, builder.mul(loop.index, _I64(4))), _I32, 4)
+            whole = builder.icmp_signed("<", kind, _I32(SCATTERED if permutes else IN_BLOCK))
+            with builder.if_else(whole, likely=True) as (together, apart):
+                with together:
+                    first = builder.and_(builder.extract_element(places, _I32(0)), _I32(-LANES))
                     here = builder.add(w, builder.shl(builder.zext(first, _I64), _I64(2)))
-                    builder.store(_vector(builder, here, _SUMS, 64), similarities)
-                with scattered:
-                    places = builder.zext(builder.not_(indices), ir.VectorType(_I64, LANES))
-                    builder.store(_gathered(builder, w, places), similarities)
+                    block = _vector(builder, here, _SUMS, 64)
+                    if permutes:
+                        block = _call(builder, "llvm.x86.avx512.permvar.si.512", _SUMS, [block, places])
+                    builder.store(block, found)
+                with apart:
+                    builder.store(_gathered(builder, w, places), found)
             slot = builder.inttoptr(builder.add(best, at), _SUMS.as_pointer())
-            reach = builder.add(builder.load(reached), builder.load(similarities))
+            reach = builder.add(builder.load(reached), builder.load(found))
             before = builder.select(begins, ir.Constant(_SUMS, [_LOWEST] * LANES), builder.load(slot, align=64))
             highest = _call(builder, f"llvm.smax.v{LANES}i32", _SUMS, [before, reach])
             builder.store(highest, slot, align=64)
@@ -211,7 +221,7 @@ def _advance(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, f
         builder.store(builder.load(reached), builder.inttoptr(out, _SUMS.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 6), generate
+    return types.void(steps, *[types.int64] * 7), generate
 
 
 def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best: Any, fresh: Any) -> Any:
@@ -243,7 +253,7 @@ def _advance_single(typing_context: Any, w: Any, columns: Any, steps: Any, best:
 def _gathered(builder: Any, w: Any, places: Any) -> Any:
     values = ir.Constant(_SUMS, ir.Undefined)
     for lane in range(LANES):
-        place = builder.shl(builder.extract_element(places, _I32(lane)), _I64(2))
+        place = builder.shl(builder.zext(builder.extract_element(places, _I32(lane)), _I64), _I64(2))
         values = builder.insert_element(values, _vector(builder, builder.add(w, place), _I32, 4), _I32(lane))
     return values
 

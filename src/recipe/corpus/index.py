@@ -1,6 +1,7 @@
 """The index of a corpus: exact search over all of it or some of its shards, certified."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from recipe.corpus.certificate import Certificate, Found, Scores, certify
 from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import Manifest, open_manifest
-from recipe.corpus.opened import Shard, open_shards
+from recipe.corpus.opened import Bounds, Shard, joined_bounds, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
 
@@ -70,6 +71,10 @@ class Index:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
+    @cached_property
+    def _bounds(self) -> Bounds:
+        return joined_bounds(self.shards)
+
     @property
     def dimension(self) -> int:
         """d, the length of the vectors."""
@@ -109,7 +114,7 @@ class Index:
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
         path = kernels("paths").choose(self._path)
-        scores: Scores = kernels("search").integer_scores(self.shards, queries, path, self._threads)
+        scores: Scores = kernels("search").integer_scores(self.shards, self._bounds, queries, path, self._threads)
         return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> Found:

@@ -68,19 +68,20 @@ def scan_batch(
     packed: Packed,
     starts: NDArray[np.int32],
     columns: NDArray[np.int32],
+    kinds: NDArray[np.int32],
     W: NDArray[np.int32],
     best: NDArray[np.int32],
     first: int,
     last: int,
     sums: NDArray[np.int32],
 ) -> None:
-    """The same for many queries: sums [N, 16 B], columns int32 [B, M, 16] as `advance` takes them.
+    """The same for many queries: sums [N, 16 B], columns int32 [B, M, 16] and kinds int32 [B, M] as of `advance`.
 
     packed: rows or panels of steps (`pack_panels`); W int32 [TILE, columns] and best int32 [B, M, 16] are scratch on
     cache lines.
     """
     groups, steps = columns.shape[:2]
-    places, state, width = columns.ctypes.data, best.ctypes.data, steps * LANES * 4
+    width = steps * LANES * 4
     n, origin, end = first, offsets[first], offsets[last]
     for start in range(origin, end, TILE):
         stop = min(start + TILE, end)
@@ -90,8 +91,10 @@ def scan_batch(
             _dot_rows(codes, packed, starts, start - origin, stop - origin, W)
         for k in range(start, stop):
             w, out = W[k - start :].ctypes.data, sums[n:].ctypes.data
-            for group in range(groups):
-                advance(w, places + group * width, steps, state + group * width, k == offsets[n], out + group * LANES * 4)
+            c, f, b, fresh = columns.ctypes.data, kinds.ctypes.data, best.ctypes.data, k == offsets[n]
+            for _ in range(groups):
+                advance(packed, w, c, f, steps, b, fresh, out)
+                c, f, b, out = c + width, f + steps * 4, b + width, out + LANES * 4
             if k + 1 == offsets[n + 1]:
                 n += 1
 

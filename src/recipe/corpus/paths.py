@@ -30,7 +30,8 @@ class Prepared(NamedTuple):
     starts: NDArray[np.int32]
     """What the sums begin at: less 128 times a step's codes, where the codes of segments count as that much more."""
     columns: NDArray[np.int32]
-    single: bool
+    kinds: NDArray[np.int32] | None
+    """How the columns lie; None where queries are taken one by one."""
 
 
 def available() -> tuple[str, ...]:
@@ -52,16 +53,17 @@ def prepare(queries: Queries, path: str) -> Prepared:
     pack = _PACK[path]
     unique = len(queries.codes)
     if unique <= SINGLE_COLUMNS and len(queries.steps) <= SINGLE_QUERIES:
-        rows = np.zeros((-(-(unique + 1) // STEPS) * STEPS, queries.codes.shape[1]), np.int16)
+        zeros = int((queries.steps < 0).any())  # a row of them, for what follows a query's last step
+        rows = np.zeros((-(-(unique + zeros) // STEPS) * STEPS, queries.codes.shape[1]), np.int16)
         rows[:unique] = queries.codes
         packed = _rows_of_four(rows) if path == "vnni" else pack(rows)
         columns = np.where(queries.steps < 0, unique, queries.steps)
-        return Prepared(packed, _starts(rows, packed), np.ascontiguousarray(columns, np.int32), True)
+        return Prepared(packed, _starts(rows, packed), np.ascontiguousarray(columns, np.int32), None)
     layout = lay_out(queries)
     rows = np.zeros((layout.width, queries.codes.shape[1]), np.int16)
     rows[layout.positions] = queries.codes
     packed = pack(rows)
-    return Prepared(packed, _starts(rows, packed), layout.columns, False)
+    return Prepared(packed, _starts(rows, packed), layout.columns, layout.kinds)
 
 
 def _starts(rows: NDArray[np.int16], packed: NDArray[Any]) -> NDArray[np.int32]:

@@ -6,8 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.dots import LANES, PANEL_GROUPS
+from recipe.corpus.dots import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 from recipe.corpus.quantise import LARGEST, rotate
+
+_SPARE = 3
+"""Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
 
 
 class Queries(NamedTuple):
@@ -54,34 +57,75 @@ class Layout(NamedTuple):
     positions: NDArray[np.int64]
     """[U]: column of each unique step."""
     columns: NDArray[np.int32]
-    """[B, M, 16]: column of each step of 16 queries; its complement where the 16 are not one block."""
+    """[B, M, 16]: column of each step of 16 queries."""
+    kinds: NDArray[np.int32]
+    """[B, M]: how these 16 lie, `IN_ORDER`, `IN_BLOCK` or `SCATTERED`."""
     width: int
     """Columns, a multiple of what a panel takes; those of no step are zero."""
 
 
 def lay_out(queries: Queries) -> Layout:
-    """Columns such that the i-th steps of 16 queries lie side by side wherever no other query shares one of them.
+    """Columns such that the i-th steps of 16 queries lie in one block of 16 wherever that leaves few columns empty.
 
     A query's steps after its last, and the queries that fill up the last 16, read a column of zeros: a similarity of
     zero at the end of a query, or at all of it, leaves the sum of A_mono as it is.
     """
     steps = _filled(queries.steps)
-    positions = np.full(len(queries.codes), -1, np.int64)
-    blocks = 0
-    adjacent = np.zeros(steps.shape[:2], bool)
-    for at in np.ndindex(adjacent.shape):
-        wanted = steps[at]
-        adjacent[at] = (wanted >= 0).all() and (positions[wanted] < 0).all() and len(set(wanted.tolist())) == LANES
-        if adjacent[at]:
-            positions[wanted] = blocks * LANES + np.arange(LANES)
-            blocks += 1
-    loose = np.flatnonzero(positions < 0)
-    positions[loose] = blocks * LANES + np.arange(len(loose))
-    used = blocks * LANES + len(loose)
-    zero = used
-    columns = np.where(steps >= 0, positions[steps], zero).astype(np.int32)
-    columns[~adjacent] = ~columns[~adjacent]
-    return Layout(positions, cache_lines(columns), _multiple(used + int(not adjacent.all()), LANES * PANEL_GROUPS))
+    kinds, zeros = np.empty((2, *steps.shape[:2]), np.int32)
+    plan = _Plan(len(queries.codes))
+    for at in np.ndindex(kinds.shape):
+        kinds[at], zeros[at] = plan.place(list(dict.fromkeys(steps[at].tolist())))
+    columns = np.where(steps >= 0, plan.positions[steps], zeros[:, :, None]).astype(np.int32)
+    width = _multiple(plan.width, LANES * PANEL_GROUPS)
+    return Layout(plan.positions, cache_lines(columns), cache_lines(kinds), width)
+
+
+class _Plan:
+    """Columns given to unique steps, block by block; the step -1 is the column of zeros of a block that needs one."""
+
+    def __init__(self, unique: int) -> None:
+        self.positions = np.full(unique, -1, np.int64)
+        self.width = 0
+        self._free: list[int] = []
+        """Columns left in the block that is being filled."""
+        self._zeros: dict[int, int] = {}
+
+    def place(self, steps: list[int]) -> tuple[int, int]:
+        """Give columns to those of 16 queries' distinct steps that have none; how all lie, and which column is zero."""
+        new = [step for step in steps if step >= 0 and self.positions[step] < 0]
+        if len(new) == LANES:
+            self.positions[new] = self._block()
+            return IN_ORDER, 0
+        blocks = {int(self.positions[step]) // LANES for step in steps if step >= 0 and step not in new}
+        if not blocks:
+            if len(self._free) <= _SPARE < len(steps):
+                self._free = self._block()
+            if len(steps) <= len(self._free):
+                blocks = {self._free[0] // LANES}
+        elif new or (-1 in steps and not blocks <= self._zeros.keys()):
+            blocks = set()
+        for step in new:
+            self.positions[step] = self._column()
+        zero = self._zero(next(iter(blocks), None)) if -1 in steps else 0
+        return (IN_BLOCK if len(blocks) == 1 else SCATTERED), zero
+
+    def _zero(self, block: int | None) -> int:
+        """The column of zeros of the block, or of any."""
+        block = next(iter(self._zeros), None) if block is None else block
+        if block not in self._zeros:
+            column = self._column()
+            self._zeros[column // LANES] = column
+            return column
+        return self._zeros[block]
+
+    def _column(self) -> int:
+        if not self._free:
+            self._free = self._block()
+        return self._free.pop(0)
+
+    def _block(self) -> list[int]:
+        self.width += LANES
+        return list(range(self.width - LANES, self.width))
 
 
 def _filled(steps: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,10 +1,11 @@
 """The two scans of stage 1 over opened shards: integers over codes, float32 over the vectors; and float64 for a few."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from itertools import pairwise
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 from recipe.corpus import int8_scan, scan, select
 from recipe.corpus.certificate import Exact
 from recipe.corpus.dots import LANES
-from recipe.corpus.opened import Shard
+from recipe.corpus.opened import Bounds, Shard
 from recipe.corpus.paths import prepare
 from recipe.corpus.queries import Queries, scratch
 
-_CHUNK_BYTES = 4 << 20
-"""Vectors handed to a thread at a time: small enough that threads end together."""
+_CHUNK_BYTES = 16 << 20
+"""Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
+_CHUNKS = 4
+"""Pieces for each thread, at least: short enough that threads end together."""
 _PAIRS = 128
 """Pairs handed to a thread at a time in exact scoring."""
 _EPSILON = 2.0**-24
@@ -36,12 +39,8 @@ class Approximate(NamedTuple):
     factors: NDArray[np.float64]
     errors: NDArray[np.float64]
     weights: NDArray[np.float64]
-
-    @property
-    def bounds(self) -> NDArray[np.float64]:
-        """[Q]: no narration's error bound is larger."""
-        largest: NDArray[np.float64] = self.weights @ self.errors.max(axis=0)
-        return largest
+    bounds: NDArray[np.float64]
+    """[Q]: no narration's error bound is larger."""
 
     def best(self, k: int) -> NDArray[np.int64]:
         """[Q, k]: the narrations of the k highest scores."""
@@ -54,35 +53,36 @@ class Approximate(NamedTuple):
         room = 1 << 16
         while True:
             narrations, queries = np.empty(room, np.int64), np.empty(room, np.int64)
-            count = select.reaching(*self[1:], thresholds, narrations, queries)
+            count = select.reaching(*self[1:6], thresholds, narrations, queries)
             if count <= room:
                 return narrations[:count], queries[:count]
             room = count
 
 
-def integer_scores(shards: Sequence[Shard], queries: Queries, path: str, threads: int | None = None) -> Approximate:
-    """Scores from the codes, with the instructions of `path`."""
+def integer_scores(
+    shards: Sequence[Shard], bounds: Bounds, queries: Queries, path: str, threads: int | None = None
+) -> Approximate:
+    """Scores from the codes, with the instructions of `path`; bounds: those of the shards."""
     prepared = prepare(queries, path)
-    narrations = sum(map(len, shards))
-    width = len(queries.steps) if prepared.single else len(prepared.columns) * LANES
+    narrations = len(bounds.scales)
+    width = len(queries.steps) if prepared.kinds is None else len(prepared.columns) * LANES
     sums = np.empty((narrations, width), np.int32)
 
     def work(shard: Shard, first: int, last: int, start: int) -> None:
         codes = shard.codes.rows(shard.offsets[first], shard.offsets[last])
         arguments = (codes, shard.offsets, prepared.packed, prepared.starts, prepared.columns)
         part = sums[start : start + len(shard)]
-        if prepared.single:
+        if prepared.kinds is None:
             int8_scan.scan_single(*arguments, first, last, part)
             return
         W = scratch((int8_scan.TILE, LANES * (prepared.starts.size // LANES)), np.int32)
         best = scratch(prepared.columns.shape, np.int32)
-        int8_scan.scan_batch(*arguments, W, best, first, last, part)
+        int8_scan.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
 
-    in_parallel(work, _chunks(shards, lambda shard: shard.codes.shape[1]), threads)
-    bounds = np.concatenate([shard.bounds for shard in shards]).astype(np.float64)
+    in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
     factors = queries.scale / queries.lengths
     weights = np.stack([queries.norms, queries.residuals], axis=1)
-    return Approximate("int8", sums, bounds[:, 0], factors, bounds[:, 1:], weights)
+    return Approximate("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
 
 
 def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: int | None = None) -> Approximate:
@@ -100,14 +100,15 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
         part = scores[start : start + len(shard)]
         scan.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
 
-    in_parallel(work, _chunks(shards, lambda shard: shard.embeddings.shape[1] * 2), threads)
+    in_parallel(work, _chunks(shards, 2 * d, threads), threads)
     # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
     operations = d / scan.LANES + 2 * scan.LANES + 2 * (d % scan.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
     slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
     one = np.ones(len(scores))
     errors = np.stack([one, 0 * one], axis=1)
-    return Approximate("exact", scores[:, None], one, one[:1], errors, np.array([[slack, 0.0]]))
+    weights = np.array([[slack, 0.0]])
+    return Approximate("exact", scores[:, None], one, one[:1], errors, weights, weights[:, 0])
 
 
 def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None = None) -> Exact:
@@ -132,7 +133,7 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
             for n, (first, last) in enumerate(pairwise(bounds))
             for at in range(first, last, _PAIRS)
         )
-        in_parallel(work, pieces, threads if len(order) > _PAIRS else 1)
+        in_parallel(work, pieces, threads)
         return scores
 
     return exact
@@ -146,11 +147,29 @@ def _padded(queries: Queries) -> NDArray[np.float64]:
     return steps
 
 
-def in_parallel(work: Callable[..., None], tasks: Iterator[tuple[Any, ...]], threads: int | None = None) -> None:
-    """Call `work` with each of the tasks, on a thread a core; one thread is this one."""
-    threads = threads or _cores()
-    for _ in (map if threads == 1 else _pool(os.getpid(), threads).map)(lambda task: work(*task), tasks):
-        pass
+def in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int | None = None) -> None:
+    """Call `work` with each of the tasks, on this thread and as many more as make a thread a core."""
+    remaining, lock = iter(tasks), Lock()
+
+    def run() -> None:
+        while True:
+            with lock:
+                task = next(remaining, None)
+            if task is None:
+                return
+            work(*task)
+
+    others = (threads or _cores()) - 1
+    helpers = [_pool(os.getpid(), others).submit(run) for _ in range(others)]
+    try:
+        run()
+    finally:
+        with lock:
+            for _ in remaining:  # after an error nothing new is begun; else there is nothing left
+                pass
+        wait(helpers)
+    for helper in helpers:
+        helper.result()
 
 
 @cache
@@ -159,11 +178,13 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix=f"search-{process}")
 
 
-def _chunks(shards: Sequence[Shard], row_bytes: Callable[[Shard], int]) -> Iterator[tuple[Shard, int, int, int]]:
+def _chunks(shards: Sequence[Shard], row_bytes: int, threads: int | None) -> Iterator[tuple[Shard, int, int, int]]:
     """Shard, first and last narration of each piece, and how many narrations precede the shard."""
+    total = row_bytes * sum(int(shard.offsets[-1]) for shard in shards)
+    size = min(_CHUNK_BYTES, total // (_CHUNKS * (threads or _cores())))
+    rows = max(1, size // row_bytes)
     start = 0
     for shard in shards:
-        rows = max(1, _CHUNK_BYTES // max(1, row_bytes(shard)))
         first = 0
         while first < len(shard):
             end = int(np.searchsorted(shard.offsets, shard.offsets[first] + rows, side="right")) - 1
