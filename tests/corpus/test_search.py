@@ -21,7 +21,6 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.certificate import merge
 from recipe.corpus.index import Index
 from recipe.corpus.matches import best_matches
-from recipe.corpus.opened import joined_bounds
 from recipe.corpus.paths import PATHS, available, choose, prepare
 from recipe.corpus.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
