@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from recipe.artifacts import write_json
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
+from recipe.corpus.building.shards import encode_shards
+from recipe.corpus.building.staging import stage
 from recipe.corpus.encoders import EncoderIdentity, open_encoder
 from recipe.corpus.layout import ShardRecord
-from recipe.corpus.shards import encode_shards
-from recipe.corpus.staging import stage
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration, Segment
 

@@ -42,9 +42,9 @@ from scipy.optimize import nnls
 from synthetic import build, questions
 
 from recipe.artifacts import read_json, write_json
-from recipe.corpus.arrays import Streamed
 from recipe.corpus.index import Index
-from recipe.corpus.quantise import padded
+from recipe.corpus.scan.arrays import Streamed
+from recipe.corpus.scan.quantise import padded
 from recipe.corpus.store import Corpus
 
 K, STEPS, BATCH = 25, 8, 64

@@ -27,10 +27,10 @@ from recipe.types import Narration, Segment
 
 ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
 
-from recipe.corpus.cluster import cluster  # noqa: E402
-from recipe.corpus.cluster_build import Workers, encode_shards  # noqa: E402
-from recipe.corpus.cluster_corpus import ClusterCorpus  # noqa: E402
-from recipe.corpus.cluster_search import Opener, Placement, Searcher, ShardedIndex, balanced  # noqa: E402
+from recipe.corpus.cluster.build import Workers, encode_shards  # noqa: E402
+from recipe.corpus.cluster.connection import cluster  # noqa: E402
+from recipe.corpus.cluster.corpus import ClusterCorpus  # noqa: E402
+from recipe.corpus.cluster.search import Opener, Placement, Searcher, ShardedIndex, balanced  # noqa: E402
 
 # Ray Data warns of the old names of its own settings as it sets their defaults.
 pytestmark = pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:DeprecationWarning:ray\.data\.context")

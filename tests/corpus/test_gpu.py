@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recipe.corpus.gpu_plan import NARROWEST, Plan, Shape, plan
+from recipe.corpus.gpu.plan import NARROWEST, Plan, Shape, plan
 from recipe.errors import MissingExtra
 
 CASES = Path(__file__).with_name("test_gpu_cases.py")
@@ -25,7 +25,7 @@ CASES = Path(__file__).with_name("test_gpu_cases.py")
 def gpu_scan() -> Any:
     for needed in ("torch", "triton"):
         pytest.importorskip(needed)
-    return importlib.import_module("recipe.corpus.gpu_scan")
+    return importlib.import_module("recipe.corpus.gpu.scan")
 
 
 def test_all_cases_through_the_interpreter(gpu_scan: Any) -> None:
@@ -91,7 +91,7 @@ def test_shared_beginnings_are_multiplied_once(queries: tuple[int, int, int, int
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 8), st.integers(1, 16))
 def test_groups_hold_every_narration_once(lengths: list[int], rows: int, window: int) -> None:
-    scan = pytest.importorskip("recipe.corpus.gpu_scan")
+    scan = pytest.importorskip("recipe.corpus.gpu.scan")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "WINDOW", window)
         members = scan.group(np.cumsum([0, *lengths]), rows).ravel()
@@ -111,7 +111,7 @@ def test_the_kernel_compiles_for_hopper_without_one(
     """To its matrix instructions and its asynchronous copies, within its shared memory or less."""
     triton = importlib.import_module("triton")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    kernel = importlib.import_module("recipe.corpus.gpu_kernels").coverage
+    kernel = importlib.import_module("recipe.corpus.gpu.kernels").coverage
     launch = gpu_scan.Launch()
     sums = "i32" if kind == "i8" else "fp32"
     types = {"vectors": kind, "steps": kind, "sums": sums, "offsets": "i64"}
@@ -144,8 +144,8 @@ def test_the_kernel_compiles_for_hopper_without_one(
 def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch, absent: str, extra: str) -> None:
     for module in [name for name in sys.modules if name.startswith("recipe.corpus.gpu")]:
         monkeypatch.delitem(sys.modules, module)
-    for module in ("recipe.corpus.quantise", "recipe.alignment.compilation"):
+    for module in ("recipe.corpus.scan.quantise", "recipe.alignment.compilation"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, absent, None)
     with pytest.raises(MissingExtra, match=rf"search on a GPU needs .*recipe-planner\[{extra}\]"):
-        importlib.import_module("recipe.corpus.gpu")
+        importlib.import_module("recipe.corpus.gpu.index")

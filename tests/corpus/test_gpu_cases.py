@@ -29,7 +29,7 @@ def torch() -> Any:
 
 
 def launch(columns: int = 64, narrow: int = 64) -> Any:
-    from recipe.corpus.gpu_scan import Launch
+    from recipe.corpus.gpu.scan import Launch
 
     return Launch(rows=ROWS, columns=columns, narrow=narrow)
 
@@ -57,7 +57,7 @@ def check(
     torch: Any, codes: NDArray[np.int8], lengths: Sequence[int], steps: Any, queries: Any, columns: int = 64
 ) -> None:
     """The kernel's sums are the recursion's, to the last bit."""
-    from recipe.corpus.gpu_scan import scan, segments
+    from recipe.corpus.gpu.scan import scan, segments
 
     offsets = np.cumsum([0, *lengths])
     queries = np.asarray(queries, np.int32)
@@ -161,7 +161,7 @@ def test_a_query_that_another_begins_with(torch: Any) -> None:
 
 
 def test_queries_that_are_too_long_are_refused(torch: Any) -> None:
-    from recipe.corpus.gpu_scan import fits, scan, segments
+    from recipe.corpus.gpu.scan import fits, scan, segments
     from recipe.errors import InputError
 
     assert fits(128, 1024, torch.int8)
@@ -174,7 +174,7 @@ def test_queries_that_are_too_long_are_refused(torch: Any) -> None:
 
 
 def test_float16_sums_are_within_their_bound(torch: Any) -> None:
-    from recipe.corpus.gpu_scan import scan, segments
+    from recipe.corpus.gpu.scan import scan, segments
 
     generator = np.random.default_rng(10)
     offsets = np.cumsum([0, 4, 1, 30, 7])
@@ -191,26 +191,24 @@ def test_float16_sums_are_within_their_bound(torch: Any) -> None:
 @pytest.mark.parametrize("block", [256, 8, 1])
 @pytest.mark.parametrize("chunk", [1 << 18, 16])
 def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPatch, block: int, chunk: int) -> None:
-    from recipe.corpus import gpu_rank
+    from recipe.corpus.gpu import rank
 
-    monkeypatch.setattr(gpu_rank, "BLOCK", block)
-    monkeypatch.setattr(gpu_rank, "_CHUNK", max(block, chunk))
-    monkeypatch.setattr(gpu_rank, "_PAIRS", 5)
+    monkeypatch.setattr(rank, "BLOCK", block)
+    monkeypatch.setattr(rank, "_CHUNK", max(block, chunk))
+    monkeypatch.setattr(rank, "_PAIRS", 5)
     generator = np.random.default_rng(11)
     sums = generator.integers(-9, 10, (50, 3)).astype(np.int32)
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    these = gpu_rank.estimate(
-        place(torch, sums), gpu_rank.Known(*place(torch, known)), gpu_rank.Asked(*place(torch, asked))
-    )
-    best = gpu_rank.best(these, 7)
+    these = rank.estimate(place(torch, sums), rank.Known(*place(torch, known)), rank.Asked(*place(torch, asked)))
+    best = rank.best(these, 7)
     np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-scores, axis=0)[:7])
     np.testing.assert_allclose(np.take_along_axis(scores, best.narrations.cpu().numpy(), 0), best.estimates.cpu())
     assert all(len(set(column)) == 7 for column in best.narrations.T.tolist())
-    assert len(gpu_rank.best(these, 99).estimates) == 50
+    assert len(rank.best(these, 99).estimates) == 50
     for thresholds in (np.sort(scores, axis=0)[-7], np.full(3, -99.0), np.full(3, 99.0)):
-        pairs = gpu_rank.reaching(these, place(torch, thresholds))
+        pairs = rank.reaching(these, place(torch, thresholds))
         found = sorted(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
         assert found == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
 
@@ -256,7 +254,7 @@ def asked(generator: np.random.Generator, lengths: Sequence[int]) -> list[NDArra
 def test_the_search_is_the_certified_one(corpus: Any, precision: Any, devices: tuple[str, ...]) -> None:
     """Scores, order, ties and thresholds are those of the search on the processor, and of float64 in NumPy."""
     from recipe.alignment.reference import monotone_coverage
-    from recipe.corpus.gpu import GpuIndex
+    from recipe.corpus.gpu.index import GpuIndex
     from recipe.corpus.index import Index
     from recipe.corpus.store import Corpus
 
@@ -280,7 +278,7 @@ def test_the_search_is_the_certified_one(corpus: Any, precision: Any, devices: t
 
 
 def test_numbers_of_some_shards_are_those_of_the_corpus(corpus: Any) -> None:
-    from recipe.corpus.gpu import GpuIndex
+    from recipe.corpus.gpu.index import GpuIndex
 
     queries = asked(np.random.default_rng(14), [3])
     (some,) = GpuIndex.open(corpus, [1, 2], devices=DEVICES).search(queries, 99)
@@ -290,7 +288,7 @@ def test_numbers_of_some_shards_are_those_of_the_corpus(corpus: Any) -> None:
 
 
 def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -> None:
-    from recipe.corpus.gpu import GpuIndex
+    from recipe.corpus.gpu.index import GpuIndex
 
     pytest.importorskip("numba")
     folder = build(tmp_path / "same", [["stir the pot"]] * 300, shard_size=400)
@@ -300,7 +298,7 @@ def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -
 
 
 def test_a_device_that_is_not_there(corpus: Any) -> None:
-    from recipe.corpus.gpu import GpuIndex
+    from recipe.corpus.gpu.index import GpuIndex
     from recipe.errors import ConfigError
 
     with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
@@ -308,7 +306,7 @@ def test_a_device_that_is_not_there(corpus: Any) -> None:
 
 
 def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.corpus.gpu_parts import place
+    from recipe.corpus.gpu.parts import place
     from recipe.corpus.index import Index
     from recipe.errors import ConfigError
 

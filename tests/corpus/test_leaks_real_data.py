@@ -7,9 +7,9 @@ import pytest
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import Exclusions, leakage
-from recipe.corpus.leaks_report import ExclusionReport
-from recipe.corpus.leaks_text import is_comparable
+from recipe.corpus.leaks.guard import Exclusions, leakage
+from recipe.corpus.leaks.report import ExclusionReport
+from recipe.corpus.leaks.text import is_comparable
 from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.narrations import read_narrations

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 pytest.importorskip("numba", reason="the corpus index needs numba")
 
-from recipe.corpus.quantise import padded, quantise, rotate
+from recipe.corpus.scan.quantise import padded, quantise, rotate
 
 
 def vectors(seed: int, rows: int, dimension: int) -> NDArray[np.float16]:
@@ -47,7 +47,7 @@ def test_a_narrations_codes_depend_on_it_alone(monkeypatch: pytest.MonkeyPatch) 
     offsets = np.cumsum([0, *lengths], dtype=np.int64)
     x = vectors(5, offsets[-1], 70)
     whole = quantise(x, offsets)
-    monkeypatch.setattr("recipe.corpus.quantise._ROWS", 4)
+    monkeypatch.setattr("recipe.corpus.scan.quantise._ROWS", 4)
     cut = quantise(x, offsets)
     np.testing.assert_array_equal(whole.codes, cut.codes)
     np.testing.assert_array_equal(whole.bounds, cut.bounds)

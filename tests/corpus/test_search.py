@@ -16,13 +16,13 @@ pytest.importorskip("numba", reason="the corpus index needs numba")
 
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus import int8_scan, paths
 from recipe.corpus.build import build_corpus
-from recipe.corpus.certificate import merge
 from recipe.corpus.index import Index
 from recipe.corpus.matches import best_matches
-from recipe.corpus.paths import PATHS, available, choose, prepare
-from recipe.corpus.queries import quantise_queries, scratch
+from recipe.corpus.scan import integers, paths
+from recipe.corpus.scan.certificate import merge
+from recipe.corpus.scan.paths import PATHS, available, choose, prepare
+from recipe.corpus.scan.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
 from recipe.types import Narration, Segment
@@ -117,10 +117,10 @@ def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: paths.Pr
             continue
         arguments = (codes[offsets[first] : offsets[last]], offsets, *prepared[:3])
         if prepared.kinds is None:
-            int8_scan.scan_single(*arguments, first, last, result)
+            integers.scan_single(*arguments, first, last, result)
         else:
             W, best = scratch((32, prepared.starts.size), np.int32), scratch(prepared.columns.shape, np.int32)
-            int8_scan.scan_batch(*arguments, prepared.kinds, W, best, first, last, result)
+            integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, result)
     return result
 
 
@@ -159,8 +159,8 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
     merged = [merge(found, 25) for found in zip(*(part.search(queries) for part in parts), strict=True)]
     assert [found.hits for found in merged] == [found.hits for found in wanted]
     assert [found.certificate.threshold for found in merged] == [found.certificate.threshold for found in wanted]
-    monkeypatch.setattr("recipe.corpus.search._CHUNK_BYTES", 100)
-    monkeypatch.setattr("recipe.corpus.search._PAIRS", 1)
+    monkeypatch.setattr("recipe.corpus.scan.scores._CHUNK_BYTES", 100)
+    monkeypatch.setattr("recipe.corpus.scan.scores._PAIRS", 1)
     assert whole.search(queries) == wanted
 
 
@@ -178,7 +178,7 @@ def test_what_8_bits_cannot_tell_apart_is_scanned_in_full(tmp_path: Path) -> Non
 
 
 def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
-    search = importlib.import_module("recipe.corpus.search")
+    search = importlib.import_module("recipe.corpus.scan.scores")
     generator = np.random.default_rng(4)
     index = Index.open(write_corpus(tmp_path / "c", clustered(generator, 40)))
     query = unit(generator, 5, 40)

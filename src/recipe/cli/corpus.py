@@ -50,8 +50,8 @@ def build(
     """
     from recipe.config import CorpusConfig, EncoderConfig, parse_config
     from recipe.corpus.build import build_corpus
-    from recipe.corpus.leaks import Exclusions
-    from recipe.corpus.sources import narration_source
+    from recipe.corpus.building.sources import narration_source
+    from recipe.corpus.leaks.guard import Exclusions
     from recipe.corpus.store import Corpus
     from recipe.data.narrations import ReadingOptions
 
@@ -97,7 +97,7 @@ def info(
 
     Example: recipe corpus info corpora/mine --against data/test.jsonl
     """
-    from recipe.corpus.leaks import leakage
+    from recipe.corpus.leaks.guard import leakage
     from recipe.corpus.store import Corpus
 
     corpus = Corpus.open(folder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from recipe.corpus.cluster_corpus import ClusterCorpus
+    from recipe.corpus.cluster.corpus import ClusterCorpus
     from recipe.corpus.store import Corpus
 
 _READING = "How narrations are read (docs/readers.md)"
@@ -90,7 +90,7 @@ def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus | Clus
     if not actors:
         yield Corpus.open(folder, devices=names(devices))
         return
-    from recipe.corpus.cluster_corpus import ClusterCorpus
+    from recipe.corpus.cluster.corpus import ClusterCorpus
 
     with ClusterCorpus.open(folder, actors) as corpus:
         yield corpus

@@ -8,9 +8,9 @@ from rich.table import Table
 from recipe.cli.console import out, print_json
 
 if TYPE_CHECKING:
-    from recipe.corpus.certificate import Certificate
-    from recipe.corpus.leaks_report import LeakReport
+    from recipe.corpus.leaks.report import LeakReport
     from recipe.corpus.matches import Match
+    from recipe.corpus.scan.certificate import Certificate
     from recipe.corpus.store import Corpus
     from recipe.types import Hit, Narration
 

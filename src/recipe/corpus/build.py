@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
+from recipe.corpus.building.engines import Engine, Work, encode_staged, on_device
+from recipe.corpus.building.inputs import InputRecord, Origin, note_inputs, stamps, unchanged
+from recipe.corpus.building.shards import recorded_files
+from recipe.corpus.building.staging import present, restage, stage
 from recipe.corpus.encoders import Encoder, differences, open_encoder
-from recipe.corpus.engines import Engine, Work, encode_staged, on_device
-from recipe.corpus.inputs import InputRecord, Origin, note_inputs, stamps, unchanged
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
     EMBEDDINGS,
     FORMAT,
@@ -33,8 +34,7 @@ from recipe.corpus.layout import (
     shard_name,
     total_counts,
 )
-from recipe.corpus.shards import recorded_files
-from recipe.corpus.staging import present, restage, stage
+from recipe.corpus.scan.kernels import kernels
 from recipe.errors import CorpusError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
@@ -71,7 +71,7 @@ def build_corpus(
     """
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
-    kernels("quantise")  # what is missing shows now and not after the first shard
+    kernels("scan.quantise")  # what is missing shows now and not after the first shard
     encoder = encoder or open_encoder(on_device(config.encoder, devices[0]) if devices else config.encoder)
     plan = Plan(
         format=FORMAT,

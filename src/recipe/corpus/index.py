@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.certificate import Certificate, Found, Scores, certify
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import Manifest, open_manifest
-from recipe.corpus.opened import Bounds, Shard, joined_bounds, open_shards
+from recipe.corpus.scan.certificate import Certificate, Found, Scores, certify
+from recipe.corpus.scan.kernels import kernels
+from recipe.corpus.scan.opened import Bounds, Shard, joined_bounds, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
 
 if TYPE_CHECKING:
-    from recipe.corpus.queries import Queries
+    from recipe.corpus.scan.queries import Queries
 
 __all__ = ["Certificate", "Found", "Index"]
 
@@ -99,12 +99,12 @@ class Index:
     def coverage(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of one query, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         self._check(query)
-        scores: NDArray[np.float32] = kernels("search").float_scores(self.shards, query, self._threads).sums[:, 0]
+        scores: NDArray[np.float32] = kernels("scan.scores").float_scores(self.shards, query, self._threads).sums[:, 0]
         return scores
 
     def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
-        quantised = kernels("queries").quantise_queries(queries)
-        exact = kernels("search").exact_scorer(self.shards, quantised, self._threads)
+        quantised = kernels("scan.queries").quantise_queries(queries)
+        exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
         scores = self._scores(quantised)
         found = [None] * len(queries) if scores is None else certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
@@ -113,13 +113,13 @@ class Index:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
-        path = kernels("paths").choose(self._path)
-        scores: Scores = kernels("search").integer_scores(self.shards, self._bounds, queries, path, self._threads)
+        path = kernels("scan.paths").choose(self._path)
+        scores: Scores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, path, self._threads)
         return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> Found:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
-        search, quantised = kernels("search"), kernels("queries").quantise_queries([query])
+        search, quantised = kernels("scan.scores"), kernels("scan.queries").quantise_queries([query])
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
         found: Found

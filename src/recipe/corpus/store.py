@@ -13,13 +13,13 @@ from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.index import Index
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
     SHARDS,
     damaged,
     open_manifest,
     read_narrations,
 )
+from recipe.corpus.scan.kernels import kernels
 from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration
@@ -54,7 +54,7 @@ class Corpus:
         recorded = open_manifest(folder)["encoder"]
         if encoder is not None:
             _check_encoder(folder, recorded, encoder)
-        index = kernels("gpu").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
+        index = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
         return cls(index, recorded_settings(recorded, encoder))
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from recipe.corpus.jina import licence_note
+from recipe.corpus.encoding.jina import licence_note
 from recipe.corpus.layout import BOUNDS, CODES, EMBEDDINGS, OFFSETS
 from recipe.corpus.store import Corpus
 

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -25,6 +24,7 @@ from recipe.corpus.layout import (
     damaged,
     total_counts,
 )
+from recipe.corpus.scan.kernels import kernels
 from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError, InputError
 from recipe.progress import SILENT, Progress
@@ -133,7 +133,7 @@ def _check_codes(rows: _Rows) -> None:
     bounds = np.load(rows.folder / BOUNDS).astype(np.float64)
     bounds = bounds[np.searchsorted(offsets, rows.rows, side="right") - 1]
     decoded = np.load(rows.folder / CODES, mmap_mode="r")[rows.rows].astype(np.float64) * bounds[:, :1]
-    residuals = np.linalg.norm(kernels("quantise").rotate(rows.embeddings) - decoded, axis=1)
+    residuals = np.linalg.norm(kernels("scan.quantise").rotate(rows.embeddings) - decoded, axis=1)
     for name, found, bound in (
         ("residual", residuals, bounds[:, 1]),
         ("norm", np.linalg.norm(decoded, axis=1), bounds[:, 2]),

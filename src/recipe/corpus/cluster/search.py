@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.certificate import Found, merge
-from recipe.corpus.cluster import cluster
+from recipe.corpus.cluster.connection import cluster
 from recipe.corpus.index import Index
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import open_manifest, shard_name
+from recipe.corpus.scan.certificate import Found, merge
+from recipe.corpus.scan.kernels import kernels
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
 
 try:
@@ -66,7 +66,7 @@ def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> Se
     if not placement.gpus:
         return Index.open(folder, shards, threads=threads)
     devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
-    index: Searcher = kernels("gpu").GpuIndex.open(folder, shards, devices=devices, threads=threads)
+    index: Searcher = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
     return index
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipe.artifacts import JsonObject
-from recipe.corpus.inputs import Origin
-from recipe.corpus.leaks import Exclusions
-from recipe.corpus.leaks_report import ExclusionReport
+from recipe.corpus.building.inputs import Origin
+from recipe.corpus.leaks.guard import Exclusions
+from recipe.corpus.leaks.report import ExclusionReport
 from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
 from recipe.types import Narration
 

@@ -19,8 +19,8 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from recipe.artifacts import file_sha256
 from recipe.checkpoints import quiet_loading
 from recipe.config import EncoderConfig
-from recipe.corpus import jina
 from recipe.corpus.encoders import EncoderIdentity
+from recipe.corpus.encoding import jina
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 from recipe.progress import SILENT, Progress
 

@@ -11,10 +11,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from recipe.config import EncoderConfig
+from recipe.corpus.building.engines import Work, on_device
+from recipe.corpus.building.shards import encode_shards
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
-from recipe.corpus.engines import Work, on_device
 from recipe.corpus.layout import shard_name
-from recipe.corpus.shards import encode_shards
 from recipe.errors import ComputeError, EncoderMismatch, RecipeError
 from recipe.progress import Advance
 

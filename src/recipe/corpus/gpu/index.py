@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipe.corpus.certificate import Scores
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest
-from recipe.corpus.opened import Shard
+from recipe.corpus.scan.certificate import Scores
+from recipe.corpus.scan.opened import Shard
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 
@@ -14,9 +14,9 @@ try:
     import torch
     import triton
 
-    from recipe.corpus.gpu_parts import KINDS, GpuScores, Precision, coded, divide, halved, place
-    from recipe.corpus.gpu_scan import fits
-    from recipe.corpus.queries import Queries
+    from recipe.corpus.gpu.parts import KINDS, GpuScores, Precision, coded, divide, halved, place
+    from recipe.corpus.gpu.scan import fits
+    from recipe.corpus.scan.queries import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
         raise

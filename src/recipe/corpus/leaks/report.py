@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from recipe.artifacts import JsonObject
-from recipe.corpus.leaks_text import NearCopy
+from recipe.corpus.leaks.text import NearCopy
 from recipe.types import Narration
 
 _QUOTED = 20

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from recipe.config import EncoderConfig
-from recipe.corpus.cluster_search import Placement, ShardedIndex, Vectors
+from recipe.corpus.cluster.search import Placement, ShardedIndex, Vectors
 from recipe.corpus.encoders import Encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recipe.config import EncoderConfig
+from recipe.corpus.building.shards import encode_shards
 from recipe.corpus.encoders import Encoder
-from recipe.corpus.shards import encode_shards
 from recipe.errors import ConfigError
 from recipe.progress import Advance
 
@@ -44,13 +44,13 @@ def on_device(settings: EncoderConfig, device: str) -> EncoderConfig:
 
 def _local(work: Work, advance: Advance) -> None:
     if work.devices:
-        importlib.import_module("recipe.corpus.devices").encode_on_devices(work, advance)
+        importlib.import_module("recipe.corpus.building.devices").encode_on_devices(work, advance)
     else:
         encode_shards(work.output, work.shards, work.encoder, advance)
 
 
 def _ray(work: Work, advance: Advance) -> None:
-    cluster = importlib.import_module("recipe.corpus.cluster_build")
+    cluster = importlib.import_module("recipe.corpus.cluster.build")
     cluster.encode_shards(work.output, work.shards, work.settings, advance)
 
 

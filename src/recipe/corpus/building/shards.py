@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, read_json, write_json
 from recipe.corpus.encoders import Encoder
-from recipe.corpus.kernels import kernels
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -32,6 +31,7 @@ from recipe.corpus.layout import (
     shard_name,
     write_array,
 )
+from recipe.corpus.scan.kernels import kernels
 from recipe.errors import ComputeError
 from recipe.progress import Advance
 
@@ -126,7 +126,7 @@ def _embed(staged: Staged, encoder: Encoder, progress: _Within) -> NDArray[np.fl
 
 def _finish(output: Path, name: str, embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> None:
     staged = output / STAGING / name
-    codes, bounds = kernels("quantise").quantise(embeddings, offsets)
+    codes, bounds = kernels("scan.quantise").quantise(embeddings, offsets)
     with atomic_path(output / SHARDS / name) as partial:
         partial.mkdir()
         for table in TABLES:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus.layout import SHARDS, damaged, read_narrations
-from recipe.corpus.leaks_inputs import read_excluded
-from recipe.corpus.leaks_report import CopiedVideo, ExclusionReport, Judgement, LeakReport
-from recipe.corpus.leaks_text import NEAR, WORDS, NearCopies, is_comparable
+from recipe.corpus.leaks.inputs import read_excluded
+from recipe.corpus.leaks.report import CopiedVideo, ExclusionReport, Judgement, LeakReport
+from recipe.corpus.leaks.text import NEAR, WORDS, NearCopies, is_comparable
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
 

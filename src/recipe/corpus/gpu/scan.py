@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from triton.runtime import driver
 
-from recipe.corpus.gpu_kernels import coverage
-from recipe.corpus.gpu_plan import Shape, plan
+from recipe.corpus.gpu.kernels import coverage
+from recipe.corpus.gpu.plan import Shape, plan
 from recipe.errors import InputError
 
 WINDOW = 1 << 15

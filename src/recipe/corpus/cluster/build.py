@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from recipe.config import EncoderConfig
-from recipe.corpus.cluster import cluster, first_line
+from recipe.corpus.building.shards import encode_shard
+from recipe.corpus.cluster.connection import cluster, first_line
 from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import MANIFEST, OFFSETS, PLAN, SHARDS, STAGING, read_manifest, shard_name
-from recipe.corpus.shards import encode_shard
 from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError
 from recipe.progress import Advance
 

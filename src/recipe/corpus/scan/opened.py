@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.arrays import Mapped, Rows, Streamed
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -20,6 +19,7 @@ from recipe.corpus.layout import (
     damaged,
     require_files,
 )
+from recipe.corpus.scan.arrays import Mapped, Rows, Streamed
 from recipe.data.narrations.memory import available
 
 
@@ -31,7 +31,7 @@ class Shard(NamedTuple):
     offsets: NDArray[np.int64]
     """[N + 1]: first segment of each narration."""
     bounds: NDArray[np.float32]
-    """[N, 3]: scale, residual and norm (`recipe.corpus.quantise.Codes`)."""
+    """[N, 3]: scale, residual and norm (`recipe.corpus.scan.quantise.Codes`)."""
     codes: Rows
     """int8 [S, D]."""
     embeddings: Rows

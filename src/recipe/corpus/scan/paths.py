@@ -7,8 +7,8 @@ import numpy as np
 from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
-from recipe.corpus.dots import LANES, STEPS
-from recipe.corpus.queries import Queries, cache_lines, lay_out
+from recipe.corpus.scan.integers import LANES, STEPS
+from recipe.corpus.scan.queries import Queries, cache_lines, lay_out
 from recipe.errors import ConfigError
 
 _FEATURES = {
@@ -24,7 +24,7 @@ SINGLE_QUERIES = 3
 
 
 class Prepared(NamedTuple):
-    """Queries as a kernel of `int8_scan` takes them."""
+    """Queries as a kernel of `integers` takes them."""
 
     packed: NDArray[Any]
     starts: NDArray[np.int32]

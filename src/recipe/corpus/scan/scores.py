@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus import int8_scan, scan, select
-from recipe.corpus.certificate import Exact
-from recipe.corpus.dots import LANES
-from recipe.corpus.opened import Bounds, Shard
-from recipe.corpus.paths import prepare
-from recipe.corpus.queries import Queries, scratch
+from recipe.corpus.scan import floats, integers, select
+from recipe.corpus.scan.certificate import Exact
+from recipe.corpus.scan.integers import LANES
+from recipe.corpus.scan.opened import Bounds, Shard
+from recipe.corpus.scan.paths import prepare
+from recipe.corpus.scan.queries import Queries, scratch
 
 _CHUNK_BYTES = 16 << 20
 """Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
@@ -28,7 +28,7 @@ _EPSILON = 2.0**-24
 
 
 class Approximate(NamedTuple):
-    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.certificate.Scores`.
+    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.Scores`.
 
     A score is sums [N, >= Q] * scales [N] * factors [Q]; its bound is errors [N, 2] . weights [Q, 2].
     """
@@ -73,11 +73,11 @@ def integer_scores(
         arguments = (codes, shard.offsets, prepared.packed, prepared.starts, prepared.columns)
         part = sums[start : start + len(shard)]
         if prepared.kinds is None:
-            int8_scan.scan_single(*arguments, first, last, part)
+            integers.scan_single(*arguments, first, last, part)
             return
-        W = scratch((int8_scan.TILE, LANES * (prepared.starts.size // LANES)), np.int32)
+        W = scratch((integers.TILE, LANES * (prepared.starts.size // LANES)), np.int32)
         best = scratch(prepared.columns.shape, np.int32)
-        int8_scan.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
+        integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
 
     in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
     factors = queries.scale / queries.lengths
@@ -91,18 +91,18 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     A narration's score depends on its own rows only, whatever the threads and shards.
     """
     steps, d = query.shape
-    padded = np.zeros((-(-steps // scan.STEPS) * scan.STEPS, d), np.float32)
+    padded = np.zeros((-(-steps // floats.STEPS) * floats.STEPS, d), np.float32)
     padded[:steps] = query
     scores = np.empty(sum(map(len, shards)), np.float32)
 
     def work(shard: Shard, first: int, last: int, start: int) -> None:
         vectors = shard.embeddings.rows(shard.offsets[first], shard.offsets[last])
         part = scores[start : start + len(shard)]
-        scan.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
+        floats.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
 
     in_parallel(work, _chunks(shards, 2 * d, threads), threads)
     # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
-    operations = d / scan.LANES + 2 * scan.LANES + 2 * (d % scan.LANES) + steps
+    operations = d / floats.LANES + 2 * floats.LANES + 2 * (d % floats.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
     slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
     one = np.ones(len(scores))
@@ -123,7 +123,7 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
             vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[pairs] - start)
             part = np.empty(len(pairs))
             bits = vectors.view(np.uint16)
-            scan.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, asked[pairs], part)
+            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, asked[pairs], part)
             scores[pairs] = part
 
         order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand
@@ -140,9 +140,9 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
 
 
 def _padded(queries: Queries) -> NDArray[np.float64]:
-    """The queries' vectors [Q, M, d], with rows of zeros up to a multiple of `scan.STEPS`."""
+    """The queries' vectors [Q, M, d], with rows of zeros up to a multiple of `floats.STEPS`."""
     count, longest = queries.steps.shape
-    steps = np.zeros((count, -(-longest // scan.STEPS) * scan.STEPS, queries.vectors.shape[1]))
+    steps = np.zeros((count, -(-longest // floats.STEPS) * floats.STEPS, queries.vectors.shape[1]))
     steps[:, :longest][queries.steps >= 0] = queries.vectors[queries.steps[queries.steps >= 0]]
     return steps
 

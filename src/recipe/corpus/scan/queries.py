@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.dots import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
-from recipe.corpus.quantise import LARGEST, rotate
+from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
+from recipe.corpus.scan.quantise import LARGEST, rotate
 
 _SPARE = 3
 """Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""

@@ -1,0 +1,1 @@
+"""From narrations to shards on disk: read once, staged, encoded by whoever is there."""

@@ -1,0 +1,1 @@
+"""Building and searching on a Ray cluster."""

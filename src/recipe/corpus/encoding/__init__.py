@@ -1,0 +1,1 @@
+"""Sentence encoders that wrap models."""

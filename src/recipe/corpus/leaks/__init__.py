@@ -1,0 +1,1 @@
+"""What of a test set a corpus holds, and keeping it out."""
