@@ -46,7 +46,9 @@ check: test lint types contracts docs
 bench: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/alignment.py
+	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/scale.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
