@@ -1,5 +1,6 @@
 """Stage 1: the float64 oracle's answer on every path, for any shapes and the hardest corpora, with its certificate."""
 
+import errno
 import importlib
 from itertools import pairwise
 from pathlib import Path
@@ -20,10 +21,12 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.index import Index
 from recipe.corpus.matches import best_matches
 from recipe.corpus.scan import integers, paths
+from recipe.corpus.scan.arrays import Mapped, Streamed
 from recipe.corpus.scan.certificate import merge
 from recipe.corpus.scan.paths import PATHS, available, choose, prepare
 from recipe.corpus.scan.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
+from recipe.data.narrations import read_narrations
 from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
 from recipe.types import Narration, Segment
 
@@ -162,6 +165,45 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
     monkeypatch.setattr("recipe.corpus.scan.scores._CHUNK_BYTES", 100)
     monkeypatch.setattr("recipe.corpus.scan.scores._PAIRS", 1)
     assert whole.search(queries) == wanted
+    np.testing.assert_array_equal(whole.coverage(queries[0]), Index.open(folder, streamed=True).coverage(queries[0]))
+
+
+def test_codes_beyond_the_free_memory_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(8)
+    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
+    assert all(isinstance(shard.codes, Mapped) for shard in Index.open(folder).shards)
+    monkeypatch.setattr("recipe.corpus.scan.opened.available", lambda: 1000)
+    assert all(isinstance(shard.codes, Streamed) for shard in Index.open(folder).shards)
+
+
+def test_files_that_cannot_be_mapped_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOMEM, "no address space")
+
+    generator = np.random.default_rng(9)
+    folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
+    wanted = Index.open(folder).search([unit(generator, 3, 16)])
+    generator = np.random.default_rng(9)
+    monkeypatch.setattr("recipe.corpus.scan.opened.Mapped", full)
+    streamed = Index.open(folder)
+    assert all(isinstance(shard.embeddings, Streamed) for shard in streamed.shards)
+    random_corpus(generator, 16)
+    assert streamed.search([unit(generator, 3, 16)]) == wanted
+
+
+@pytest.mark.real_data
+def test_the_hits_are_the_oracles_on_real_narrations(shared_data: Path, tmp_path: Path) -> None:
+    narrations = list(read_narrations(shared_data / "narrations" / "narrations_timed.jsonl"))
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:256"), shard_size=200)
+    corpus = Corpus.open(build_corpus(narrations, tmp_path / "c", config))
+    generator = np.random.default_rng(10)
+    for narration in generator.choice(len(narrations), 25, replace=False):
+        said = [segment.text for segment in narrations[narration].segments]
+        steps = [said[k] for k in np.sort(generator.integers(0, len(said), int(generator.integers(1, 9))))]
+        query = corpus.encoder.encode(steps)
+        (found,) = corpus.index.search([query])
+        assert found.certificate.method == "int8"
+        assert same(found.hits, oracle(corpus.index, query, 25))
 
 
 def test_what_8_bits_cannot_tell_apart_is_scanned_in_full(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
             for n, (first, last) in enumerate(pairwise(bounds))
             for at in range(first, last, _PAIRS)
         )
-        in_parallel(work, pieces, threads)
+        in_parallel(work, pieces, threads if len(order) > _PAIRS else 1)
         return scores
 
     return exact
