@@ -72,6 +72,21 @@ def test_build_info_verify_and_search_as_json(narrations: Path, tmp_path: Path) 
     assert {match["start"] for match in other["matches"]} == {None}
 
 
+def test_where_a_search_runs_is_chosen(narrations: Path, tmp_path: Path) -> None:
+    for package in ("numba", "ray", "torch", "triton"):
+        pytest.importorskip(package)
+    folder = tmp_path / "c"
+    build(narrations, folder)
+    with pytest.raises(InputError, match="--devices and --actors exclude each other"):
+        run("search", folder, "stir", "--devices", "cuda:0", "--actors", "2")
+    with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
+        run("search", folder, "stir", "--devices", "cuda:99")
+    with corpus_options.searched(folder, "", 0) as corpus:
+        wanted = corpus.search(["stir"])
+    with corpus_options.searched(folder, "", 1) as corpus:
+        assert corpus.search(["stir"]) == wanted
+
+
 def test_search_shows_titles_times_and_segments(narrations: Path, tmp_path: Path) -> None:
     pytest.importorskip("numba", reason="corpus search needs numba")
     build(narrations, tmp_path / "c")

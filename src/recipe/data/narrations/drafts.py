@@ -32,7 +32,8 @@ class Fault(NamedTuple):
 
     def at(self, place: Place) -> InputError:
         """The error that tells it."""
-        return InputError.at(place.file, self.problem, self.remedy, line=place.line, field=place.field)
+        remedy = f"{self.remedy}, or have it left out (--bad skip)"
+        return InputError.at(place.file, self.problem, remedy, line=place.line, field=place.field)
 
 
 class Caption(NamedTuple):
