@@ -44,7 +44,6 @@ docs: $(INSTALLED)
 check: test lint types contracts docs
 
 bench: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
 	$(BIN)/python benchmarks/alignment.py
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/search.py
