@@ -23,7 +23,9 @@ from recipe.corpus.matches import best_matches
 from recipe.corpus.scan import integers, paths
 from recipe.corpus.scan.arrays import Mapped, Streamed
 from recipe.corpus.scan.certificate import merge
+from recipe.corpus.scan.opened import joined_bounds
 from recipe.corpus.scan.paths import PATHS, available, choose, prepare
+from recipe.corpus.scan.quantise import rotate
 from recipe.corpus.scan.queries import quantise_queries, scratch
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import read_narrations
@@ -227,12 +229,33 @@ def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
     queries = quantise_queries([query])
     true = search.exact_scorer(index.shards, queries)(np.arange(300), np.zeros(300, np.int64))
     for scores in (
-        search.integer_scores(index.shards, index._bounds, queries, "portable"),
+        search.integer_scores(index.shards, joined_bounds(index.shards), queries, "portable"),
         search.float_scores(index.shards, query),
     ):
         error = np.abs(scores.sums[:, 0] * scores.scales * scores.factors[0] - true)
         assert (error <= scores.errors @ scores.weights[0]).all()
         assert error.max() > 0.001 * scores.bounds[0]  # a bound that is never approached at all would prove little
+
+
+@pytest.mark.parametrize("loser", ["segment", "step"])
+def test_the_worst_errors_reach_the_bounds_and_do_not_pass_them(loser: str, tmp_path: Path) -> None:
+    """A step along what a segment's code loses, or a segment along what a step's code loses, itself coded exactly."""
+    search = importlib.import_module("recipe.corpus.scan.scores")
+    basis = rotate(np.eye(64))
+    one = unit(np.random.default_rng(11), 1, 64).astype(np.float16 if loser == "segment" else np.float32)
+    turned = rotate(one)
+    scale = np.abs(turned).max() / 127
+    lost = turned - scale * np.rint(turned / scale)
+    along = np.rint(lost / np.abs(lost).max() * 127) @ basis.T
+    other = (along / np.linalg.norm(along)).astype(np.float32)
+    segment, step = (one.astype(np.float32), other) if loser == "segment" else (other, one)
+    index = Index.open(write_corpus(tmp_path / "c", [segment]))
+    stored = index.shards[0].embeddings.rows(0, 1).astype(np.float64)
+    queries = quantise_queries([step])
+    scores = search.integer_scores(index.shards, joined_bounds(index.shards), queries, "portable")
+    true = float((stored @ step.T.astype(np.float64))[0, 0])
+    error = abs(scores.sums[0, 0] * scores.scales[0] * scores.factors[0] - true)
+    assert 0.9 * scores.bounds[0] < error <= scores.bounds[0]
 
 
 def test_scores_of_the_whole_corpus_are_the_references(tmp_path: Path) -> None:
