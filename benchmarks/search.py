@@ -42,9 +42,9 @@ from synthetic import Vectors, build, questions
 
 from recipe.artifacts import write_json
 from recipe.corpus.index import Found, Index
+from recipe.corpus.layout import padded
 from recipe.corpus.scan.opened import joined_bounds
 from recipe.corpus.scan.paths import choose
-from recipe.corpus.scan.quantise import padded
 from recipe.corpus.scan.queries import quantise_queries
 from recipe.corpus.scan.scores import Approximate, integer_scores
 from recipe.corpus.store import Corpus

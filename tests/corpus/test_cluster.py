@@ -30,7 +30,7 @@ ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
 from recipe.corpus.cluster.build import Workers, encode_shards  # noqa: E402
 from recipe.corpus.cluster.connection import cluster  # noqa: E402
 from recipe.corpus.cluster.corpus import ClusterCorpus  # noqa: E402
-from recipe.corpus.cluster.search import Opener, Placement, Searcher, ShardedIndex, balanced  # noqa: E402
+from recipe.corpus.cluster.search import Opener, PartIndex, Placement, ShardedIndex, balanced  # noqa: E402
 
 # Ray Data warns of the old names of its own settings as it sets their defaults.
 pytestmark = pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:DeprecationWarning:ray\.data\.context")
@@ -189,7 +189,7 @@ def test_actors_find_what_one_index_finds(folder: Path, actors: int) -> None:
 class Killing:
     """An index whose first search kills its process; every search where there is no mark to leave."""
 
-    def __init__(self, index: Searcher, mark: Path | None) -> None:
+    def __init__(self, index: PartIndex, mark: Path | None) -> None:
         self.index, self.mark = index, mark
 
     def __len__(self) -> int:

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 pytest.importorskip("numba", reason="the corpus index needs numba")
 
-from recipe.corpus.scan.quantise import padded, quantise, rotate
+from recipe.corpus.layout import padded
+from recipe.corpus.scan.quantise import quantise, rotate
 
 
 def vectors(seed: int, rows: int, dimension: int) -> NDArray[np.float16]:

@@ -121,6 +121,11 @@ def corpus_id(manifest: Mapping[str, Any]) -> str:
     return fingerprint([{key: manifest[key] for key in get_type_hints(Plan)}, manifest["shards"]])
 
 
+def padded(dimension: int) -> int:
+    """D, the length of the codes of vectors of this dimension: whole cache lines, the unit of every kernel."""
+    return -(-dimension // 64) * 64
+
+
 def shard_name(index: int) -> str:
     """Folder name of the shard with this index."""
     return f"{index:05d}"

@@ -20,15 +20,16 @@ from recipe.corpus.layout import (
     read_narrations,
 )
 from recipe.corpus.scan.kernels import kernels
-from recipe.errors import EncoderMismatch, InputError
+from recipe.corpus.searched import Searched
+from recipe.errors import EncoderMismatch
 from recipe.progress import SILENT, Progress
-from recipe.types import Hit, Narration
+from recipe.types import Narration
 
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups that jump about."""
 
 
-class Corpus:
+class Corpus(Searched):
     """Narrations, their embeddings and the encoder that made them; safe to share between threads.
 
     Open one with `Corpus.open`.
@@ -37,7 +38,7 @@ class Corpus:
     def __init__(self, index: Index, encoder: EncoderConfig) -> None:
         self.folder = index.folder
         self.manifest = index.manifest
-        self.index = index
+        self.index: Index = index
         self._encoder_config = encoder
         self._first = np.array([shard.first for shard in index.shards])
         self._texts: dict[int, list[Narration]] = {}
@@ -103,32 +104,6 @@ class Corpus:
         number, row = self._locate(index)
         shard = self.index.shards[number]
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
-
-    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
-        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
-
-        This is stage 1 (paper, section 3.2). Raises InputError where there are no steps.
-        """
-        if not steps:
-            raise InputError("there are no steps to search with; give at least one.")
-        return self.search_vectors(self.encoder.encode(steps), k)
-
-    def search_many(self, queries: Sequence[Sequence[str]], k: int = 25) -> list[list[Hit]]:
-        """The same for many lists of steps, each distinct step encoded and multiplied once. Raises InputError."""
-        if not all(queries):
-            raise InputError("a query has no steps; give each at least one.")
-        texts = {step: None for query in queries for step in query}
-        vectors = dict(zip(texts, self.encoder.encode(list(texts)), strict=True)) if texts else {}
-        stacked = [np.stack([vectors[step] for step in query]) for query in queries]
-        return self.search_batch(stacked, k)
-
-    def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
-        """The same for one query given as unit-norm vectors, float32 [M, d]. Raises InputError."""
-        return self.search_batch([queries], k)[0]
-
-    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
-        """The same for many queries, in one scan; steps that recur are multiplied once. Raises InputError."""
-        return [found.hits for found in self.index.search(queries, k)]
 
     def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""

@@ -1,21 +1,18 @@
 """A corpus whose searches run on a Ray cluster, for whatever takes a `Corpus`."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import numpy as np
-
 from recipe.config import EncoderConfig
 from recipe.corpus.cluster.search import Placement, ShardedIndex, Vectors
 from recipe.corpus.encoders import Encoder
+from recipe.corpus.searched import Searched
 from recipe.corpus.store import Corpus
-from recipe.errors import InputError
-from recipe.types import Hit, Narration
+from recipe.types import Narration
 
 
-class ClusterCorpus:
+class ClusterCorpus(Searched):
     """A corpus read here, for its encoder, texts and single vectors, and searched by actors; a context manager.
 
     Open one with `ClusterCorpus.open`.
@@ -23,7 +20,7 @@ class ClusterCorpus:
 
     def __init__(self, corpus: Corpus, index: ShardedIndex) -> None:
         self.corpus = corpus
-        self.index = index
+        self.index: ShardedIndex = index
 
     @classmethod
     def open(
@@ -60,25 +57,3 @@ class ClusterCorpus:
     def embeddings(self, index: int) -> Vectors:
         """Unit-norm float32 [L, d] of a narration's segments, as `Corpus.embeddings`."""
         return self.corpus.embeddings(index)
-
-    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
-        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order. Raises InputError."""
-        return self.search_many([steps], k)[0]
-
-    def search_many(self, queries: Sequence[Sequence[str]], k: int = 25) -> list[list[Hit]]:
-        """The same for several lists of steps, in one scan. Raises InputError where one has no steps."""
-        if not all(queries):
-            raise InputError("there are no steps to search with; give at least one.")
-        if not queries:
-            return []
-        vectors = self.encoder.encode([step for steps in queries for step in steps])
-        ends = np.cumsum([len(steps) for steps in queries])
-        return [found.hits for found in self.index.search(np.split(vectors, ends[:-1]), k)]
-
-    def search_vectors(self, queries: Vectors, k: int = 25) -> list[Hit]:
-        """The same for steps given as unit-norm vectors, float32 [M, d]. Raises as `ShardedIndex.search`."""
-        return self.search_batch([queries], k)[0]
-
-    def search_batch(self, queries: Sequence[Vectors], k: int = 25) -> list[list[Hit]]:
-        """The same for many queries, in one scan. Raises as `ShardedIndex.search`."""
-        return [found.hits for found in self.index.search(queries, k)]

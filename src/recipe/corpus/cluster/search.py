@@ -22,6 +22,7 @@ from recipe.corpus.index import Index
 from recipe.corpus.layout import open_manifest, shard_name
 from recipe.corpus.scan.certificate import Found, merge
 from recipe.corpus.scan.kernels import kernels
+from recipe.corpus.searched import Searcher
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
 
 try:
@@ -33,15 +34,13 @@ except ModuleNotFoundError as error:
 Vectors = NDArray[np.float32]
 
 
-class Searcher(Protocol):
+class PartIndex(Searcher, Protocol):
     """What an actor needs of the index over its shards."""
 
     def __len__(self) -> int: ...
 
-    def search(self, queries: Sequence[Vectors], k: int = 25) -> list[Found]: ...
 
-
-Opener = Callable[[Path, Sequence[int]], Searcher]
+Opener = Callable[[Path, Sequence[int]], PartIndex]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +60,12 @@ class Placement:
 _PLAIN = Placement()
 
 
-def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> Searcher:
+def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> PartIndex:
     threads = max(1, int(placement.cpus))
     if not placement.gpus:
         return Index.open(folder, shards, threads=threads)
     devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
-    index: Searcher = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
+    index: PartIndex = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
     return index
 
 
@@ -84,7 +83,7 @@ class _Actor:
         self._folder, self._shards, self._corpus, self._opener = folder, shards, corpus, opener
 
     @cached_property
-    def _index(self) -> Searcher:
+    def _index(self) -> PartIndex:
         found = open_manifest(self._folder)["id"]
         if found != self._corpus:
             raise CorpusError(

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from recipe.corpus.gpu.rank import Asked, Estimates, Known, best, estimate, reaching
 from recipe.corpus.gpu.scan import Segments, scan, segments
+from recipe.corpus.layout import padded
 from recipe.corpus.scan.arrays import Rows
 from recipe.corpus.scan.opened import Shard
-from recipe.corpus.scan.quantise import padded
 from recipe.corpus.scan.queries import Queries
 from recipe.errors import ConfigError
 from recipe.progress import SILENT, Progress

@@ -17,6 +17,7 @@ from recipe.corpus.layout import (
     Manifest,
     ShardRecord,
     damaged,
+    padded,
     require_files,
 )
 from recipe.corpus.scan.arrays import Mapped, Rows, Streamed
@@ -101,7 +102,7 @@ def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streame
         raise damaged(here, error) from None
     for name, array, shape, dtype in (
         (EMBEDDINGS, embeddings, (offsets[-1], dimension), np.float16),
-        (CODES, codes, (offsets[-1], -(-dimension // 64) * 64), np.int8),
+        (CODES, codes, (offsets[-1], padded(dimension)), np.int8),
         (BOUNDS, bounds, (len(offsets) - 1, 3), np.float32),
     ):
         if array.shape != shape or array.dtype != dtype:

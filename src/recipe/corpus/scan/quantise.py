@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment.compilation import compiled
+from recipe.corpus.layout import padded
 
-GROUP = 64
-"""Codes are padded with zeros to a multiple of this: a cache line, and the unit of every kernel."""
 LARGEST = 127
 _ROWS = 4096
 """Vectors widened to float64 at a time."""
@@ -31,11 +30,6 @@ class Codes(NamedTuple):
 
     codes: NDArray[np.int8]
     bounds: NDArray[np.float32]
-
-
-def padded(dimension: int) -> int:
-    """D, the length of the codes of vectors of this dimension."""
-    return -(-dimension // GROUP) * GROUP
 
 
 def rotate(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
