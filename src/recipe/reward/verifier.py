@@ -13,9 +13,8 @@ from recipe.reward.cache import LruCache
 from recipe.reward.embeddings import StepEmbeddings, TextEncoder, Vectors
 from recipe.reward.explain import Explanation, ground_steps
 from recipe.reward.paper import paper_reward
+from recipe.reward.prompts import PromptGroup, Steps
 from recipe.types import Hit, Narration, Reward
-
-Steps = tuple[str, ...]
 
 _STEPS_KEPT = 32_768
 """Step embeddings in memory: 128 MiB at 1024 dimensions."""
@@ -77,12 +76,12 @@ class Verifier:
         """
         return np.stack(self._embeddings(texts))
 
-    def prepare(self, prompts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> None:
-        """Encode all steps of these histories and continuations, and find all their pools, each in one call.
+    def prepare(self, groups: Sequence[PromptGroup]) -> None:
+        """Encode all steps of these histories and plans, and find all their pools, each in one call.
 
         Scoring the prompts one by one then finds both remembered. Raises as `score`.
         """
-        batch = [(_steps(history), [_steps(plan) for plan in plans]) for history, plans in prompts]
+        batch = [(_steps(group.history), [_steps(plan) for plan in group.plans]) for group in groups]
         if texts := [step for h, plans in batch for steps in (h, *plans) for step in steps]:
             self._embeddings(texts)
         self._find_pools([steps for h, plans in batch for steps in self._pooled(h, plans)])
@@ -94,7 +93,7 @@ class Verifier:
         that cannot be computed.
         """
         h, plans = _steps(history), [_steps(continuation) for continuation in continuations]
-        self.prepare([(h, plans)])
+        self.prepare([PromptGroup(goal, h, plans)])
         if self._config.pool == "history" and h:
             panel = self._panel(self._pool(h), h, plans)
             return [self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)]

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from recipe.errors import ComputeError, CorpusError
-from recipe.reward.verifier import Steps
+from recipe.reward.prompts import PromptGroup, Steps
 from recipe.text import parse_plan
 from recipe.types import Plan, Reward
 
@@ -21,8 +21,8 @@ class Scorer(Protocol):
         ...
 
 
-Prefetch = Callable[[Sequence[tuple[Steps, list[Steps]]]], object]
-"""Given the history and the plans of each group that will be scored."""
+Prefetch = Callable[[Sequence[PromptGroup]], object]
+"""Given all groups of a batch before they are scored one by one."""
 
 TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], list[Reward | None]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
@@ -45,7 +45,7 @@ def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerR
         plans = [_steps(text) for text in completions]
         if prefetch is not None:
             with suppress(ComputeError, CorpusError):  # the group that is concerned meets the failure again
-                prefetch([(history, [plans[row] for row in rows]) for (_, history), rows in groups.items()])
+                prefetch([PromptGroup(*prompt, [plans[row] for row in rows]) for prompt, rows in groups.items()])
         result: list[Reward | None] = [None] * len(plans)
         for (goal, history), rows in groups.items():
             for row, reward in zip(rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True):
