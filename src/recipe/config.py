@@ -49,10 +49,23 @@ class CorpusConfig(Settings):
     """Narrations in a shard."""
 
 
+class GroundedConfig(Settings):
+    """The grounded verifier (docs/verifier.md)."""
+
+    pool_size: Positive = 50
+    """P, narrations that judge: near the goal, or near the goal and the history."""
+    background_size: Positive = 40
+    """Q, narrations far from the prompt that say what any text earns."""
+    abstain_below: float | None = None
+    """Coverage below which the corpus is not asked: the reward is then its part that reads no corpus."""
+
+
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
-    verifier: Literal["paper"] = "paper"
+    verifier: Literal["paper", "grounded"] = "paper"
+    """The paper's reward, to which all settings below belong, or the grounded one with its own."""
+    grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
     pool_size: Positive = 25

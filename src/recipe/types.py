@@ -4,7 +4,7 @@ A *procedure* is what was done and labelled; a *narration* is what was said. The
 history to a *plan*; the verifier maps a plan to a *reward* by aligning it with narrations.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Supervision = Literal["annotated", "weak"]
@@ -101,7 +101,10 @@ class Alignment:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The reward of one completion and every part that made it (paper, equations 6 to 8)."""
+    """The reward of one completion and every part that made it (paper, equations 6 to 8).
+
+    The grounded verifier fills the same fields with its own alignment, and adds what it knows in `parts`.
+    """
 
     total: float
     """R: what the trainer sees."""
@@ -119,3 +122,9 @@ class Reward:
     """Narrations that A(h + c) was taken over, best first by A_mono."""
     best_narration: int | None
     """The narration of the pool that attains A(h + c); None when nothing was aligned."""
+    coverage: float | None = None
+    """How far the corpus covers the prompt, whatever is completed; None where the verifier does not say."""
+    abstained: bool = False
+    """True where the verifier would not judge by its corpus, since it covers the prompt too little."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Further named parts of the total."""

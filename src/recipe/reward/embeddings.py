@@ -39,6 +39,10 @@ class StepEmbeddings:
                 self._known.put(text, vector)
         return [vectors[text] for text in texts]
 
+    def stacked(self, texts: Sequence[str]) -> Vectors:
+        """The same as one float32 [n, d], n >= 1."""
+        return np.stack(self(texts))
+
     def _encode(self, texts: Sequence[str]) -> Vectors:
         try:
             vectors = np.asarray(self._encoder.encode(texts), dtype=np.float32)
