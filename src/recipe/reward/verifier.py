@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from recipe.alignment import backends
 from recipe.config import RewardConfig
 from recipe.reward.embeddings import StepEmbeddings, Vectors
 from recipe.reward.explain import Explanation, ground_steps
 from recipe.reward.method import Method, NarrationIndex, PooledAlignment
 from recipe.reward.paper_method import PaperMethod
-from recipe.reward.prompts import PromptGroup, Steps, as_steps
+from recipe.reward.prompts import PromptGroup, as_steps
 from recipe.types import Reward
 
 _STEPS_KEPT = 32_768
