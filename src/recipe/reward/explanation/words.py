@@ -1,0 +1,124 @@
+"""A reward in plain words: what was paid, on what evidence, and what was not."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from recipe.reward.explanation.records import Explanation, StepEvidence
+
+_SMALL = 0.0005
+"""Contributions below it read 0.000 and are told as none."""
+
+_MEANINGS = {
+    "gain": "what the plan adds to the pool's narrations beyond the history",
+    "background": "what the same plan adds to random narrations",
+    "contrast": "gain over background, for the plan's length",
+    "relevance": "how close the steps are to the goal and the history, without the corpus",
+}
+"""Parts of the grounded reward, in words."""
+
+
+class Part(NamedTuple):
+    """One named part of a reward and what it says."""
+
+    name: str
+    value: float
+    meaning: str
+
+
+def parts(explanation: Explanation) -> list[Part]:
+    """Every part of the reward, the total first."""
+    reward, pool = explanation.reward, f"the pool of {_count(len(explanation.narrations), 'narration')}"
+    named = [
+        Part("R", reward.total, "the reward"),
+        Part("A(h)", reward.aligned_history, f"how well the history alone aligns with {pool}"),
+        Part("A(h + c)", reward.aligned_full, f"how well history and plan align with {pool}"),
+        Part("rho", reward.rho, "the plan's progress over the history alone"),
+    ]
+    if reward.coverage is not None:
+        named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, whatever is planned"))
+    return named + [Part(name, value, _MEANINGS.get(name, "")) for name, value in reward.parts.items()]
+
+
+def in_words(explanation: Explanation) -> list[str]:
+    """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
+    return [_verdict(explanation), *_coverage(explanation), *_evidence(explanation), *_contributions(explanation)]
+
+
+def _verdict(explanation: Explanation) -> str:
+    reward, config = explanation.reward, explanation.config
+    if reward.abstained:
+        return f"Reward {reward.total:.3f}, without the corpus: it covers this prompt too little to judge by."
+    if not explanation.continuation:
+        return f"Reward {reward.total:.3f}: the plan holds no steps."
+    if config.verifier != "paper":
+        return f"Reward {reward.total:.3f}{_contrast(reward.parts)}."
+    if reward.gated:
+        return (
+            f"Penalty {reward.total:.3f}: the plan's progress over the history, rho = {reward.rho:.3f}, "
+            f"stays below the threshold of {config.tau:g}."
+        )
+    threshold = f", above the threshold of {config.tau:g}" if config.gate else ""
+    return (
+        f"Reward {reward.total:.3f}, the alignment of history and plan with the best narration of the pool; "
+        f"progress over the history is rho = {reward.rho:.3f}{threshold}."
+    )
+
+
+def _contrast(found: dict[str, float]) -> str:
+    if not {"gain", "background"} <= found.keys():
+        return ""
+    return (
+        f": the plan adds {found['gain']:.3f} to what narrations of this activity say, "
+        f"and {found['background']:.3f} to random ones"
+    )
+
+
+def _coverage(explanation: Explanation) -> Iterator[str]:
+    if explanation.reward.coverage is not None:
+        yield f"The corpus covers this prompt at {explanation.reward.coverage:.2f} (coverage, whatever is planned)."
+
+
+def _evidence(explanation: Explanation) -> Iterator[str]:
+    if not explanation.narrations:
+        yield "Nothing was aligned: there is no narration or no step to align."
+        return
+    steps, pool = explanation.plan_evidence, len(explanation.narrations)
+    if not steps:
+        return
+    best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
+    share = sum(step.matched_in for step in steps) / (pool * len(steps))
+    yield (
+        f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
+        f"{_count(pool, 'narration')}, a plan step is matched in {100 * share:.0f}%."
+    )
+    if nowhere := [step for step in steps if not step.matched_in]:
+        yield f"Matched in no narration: {_quoted(nowhere)}."
+
+
+def _contributions(explanation: Explanation) -> Iterator[str]:
+    steps = explanation.plan_evidence
+    earned = sorted((step for step in steps if _contribution(step) >= _SMALL), key=lambda step: -_contribution(step))
+    costs = sorted((step for step in steps if _contribution(step) <= -_SMALL), key=_contribution)
+    if earned:
+        yield f"Leaving one step out, the reward falls most without {_quoted(earned[:1])} ({_signed(earned[0])})."
+    if costs:
+        yield (
+            f"The plan would earn more without {len(costs)} of its {_count(len(steps), 'step')}, "
+            f"most without {_quoted(costs[:1])} ({_signed(costs[0])})."
+        )
+
+
+def _contribution(step: StepEvidence) -> float:
+    return step.contribution or 0.0
+
+
+def _signed(step: StepEvidence) -> str:
+    return f"it adds {_contribution(step):+.3f}"
+
+
+def _quoted(steps: Sequence[StepEvidence]) -> str:
+    return ", ".join(f"“{text}”" for text in dict.fromkeys(step.text for step in steps))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
