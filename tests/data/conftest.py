@@ -66,3 +66,67 @@ def crosstask(tmp_path: Path) -> Path:
     for name, videos in (("train", "_x-_y\nshort\n"), ("validation", ""), ("test", "-kite\n")):
         (splits / f"{name}.txt").write_text(videos)
     return folder
+
+
+def cook_step(step_id: int, description: str, start: float, end: float) -> dict[str, Any]:
+    times = {"start_time": start, "end_time": end}
+    return {"step_id": step_id, **times, "description": description, "has_errors": start < 0}
+
+
+@pytest.fixture
+def captaincook4d(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "captaincook4d"
+    (folder / "annotation_json").mkdir(parents=True)
+    (folder / "data_splits").mkdir()
+    recordings: dict[str, list[dict[str, Any]]] = {
+        "9_2": [
+            cook_step(4, "Pour-Pour the tea", 50.5, 61.0),
+            cook_step(1, "Boil -Boil 1 cup of water", 3.25, 20.0),
+            cook_step(2, "add-2 leaves of mint", -1.0, -1.0),
+            cook_step(3, "stir-then stir well", 20.0, 20.0),
+            cook_step(3, "stir-then stir well", 20.0, 20.0),
+        ],
+        "9_11": [cook_step(1, "Boil -Boil 1 cup of water", 0, 5), cook_step(2, "add-2 leaves of mint", 5, 9)],
+        "9_3": [cook_step(1, "Boil -Boil 1 cup of water", -1, -1)],
+    }
+    complete = {
+        name: {
+            "recording_id": name,
+            "activity_id": 9,
+            "activity_name": "Mint Tea",
+            "person_id": 2,
+            "environment": 4,
+            "steps": steps,
+        }
+        for name, steps in recordings.items()
+    }
+    (folder / "annotation_json" / "complete_step_annotations.json").write_text(json.dumps(complete))
+    for name, lists in (
+        ("recordings_data_split_combined", (["9_2"], [], ["9_11"])),
+        ("person_data_split_combined", (["9_11"], ["9_2"], ["9_3"])),
+        ("recipes_data_split_combined", ([], [], [])),
+    ):
+        text = json.dumps(dict(zip(("train", "val", "test"), lists, strict=True)))
+        (folder / "data_splits" / f"{name}.json").write_text(text)
+    return folder
+
+
+def niv_video(task: str, *steps: tuple[str, float, float]) -> dict[str, Any]:
+    rows = [{"action": action, "action_id": 7, "start": start, "end": end} for action, start, end in steps]
+    return {"task": task, "task_id": 1, "steps": rows}
+
+
+@pytest.fixture
+def niv(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "niv"
+    folder.mkdir(parents=True)
+    train = {
+        "coffee_0102": niv_video(
+            "making cofee", ("pour cofee", 9.5, 12.0), ("grind coffe", 1.25, 4.0), ("tamp", 9.5, 11)
+        ),
+        "coffee_0007": niv_video("making cofee", ("grind coffe", 0.0, 0.0)),
+    }
+    valid = {"kite_0001": niv_video("Patching a kite", ("cut tape", 1, 2), ("cut tape", 2, 3))}
+    (folder / "niv_train.json").write_text(json.dumps(train))
+    (folder / "niv_valid.json").write_text(json.dumps(valid))
+    return folder

@@ -1,5 +1,6 @@
 """The table of benchmarks: found where they lie, absent with a reason."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from recipe.data.benchmarks import (
     find_benchmark,
     read_benchmarks,
     require_benchmarks,
+    select_procedures,
     summarise,
     trained_and_tested,
 )
@@ -33,10 +35,23 @@ def test_what_is_absent_is_named_with_what_was_looked_for(tmp_path: Path, coin: 
         require_benchmarks(tmp_path / "nowhere")
 
 
-def test_benchmarks_are_read_one_after_the_other(coin: Path, crosstask: Path) -> None:
-    procedures = read_benchmarks(require_benchmarks(coin.parent))
-    assert [procedure.source for procedure in procedures] == ["coin"] * 3 + ["crosstask"] * 4
-    assert {procedure.source for procedure in procedures} == set(BENCHMARKS)
+def test_benchmarks_are_read_one_after_the_other(coin: Path, crosstask: Path, captaincook4d: Path, niv: Path) -> None:
+    folders = require_benchmarks(coin.parent)
+    assert folders == {"coin": coin, "crosstask": crosstask, "captaincook4d": captaincook4d, "niv": niv}
+    found = Counter(procedure.source for procedure in read_benchmarks(folders))
+    assert list(found.items()) == [("coin", 3), ("crosstask", 4), ("captaincook4d", 3), ("niv", 3)]
+    assert found.keys() == BENCHMARKS.keys()
+
+
+def test_the_procedures_selected_have_steps_and_what_is_left_out_is_counted(coin: Path, captaincook4d: Path) -> None:
+    folders = require_benchmarks(coin.parent)
+    selected = select_procedures(folders)
+    assert [p.video_id for p in selected.procedures] == ["-a_b", "solo", "zeta", "9_11", "9_2"]
+    assert (selected.no_steps, selected.not_performed) == ({"captaincook4d": 1}, {"captaincook4d": 2})
+    trained = select_procedures(folders, "train")
+    assert [p.video_id for p in trained.procedures] == ["-a_b", "solo", "9_2"]
+    assert (trained.no_steps, trained.not_performed) == ({}, {"captaincook4d": 1})
+    assert select_procedures(folders, "val") == ([], {}, {})
 
 
 def test_summary_counts() -> None:

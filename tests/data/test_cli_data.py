@@ -1,15 +1,17 @@
-"""The commands `recipe data list` and `recipe data prepare`, as a user runs them."""
+"""The commands of `recipe data`, as a user runs them."""
 
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from recipe.cli import data
 from recipe.cli.console import run
+from recipe.data.benchmarks import require_benchmarks, select_procedures
 from recipe.data.examples import read_examples
+from recipe.data.procedures import SPLITS, read_procedures
 
 
 class Recipe:
@@ -50,10 +52,119 @@ def test_list_counts_what_is_there(recipe: Recipe, coin: Path) -> None:
     assert "research use" in out
 
 
+def test_list_tells_of_every_benchmark_there_is(
+    recipe: Recipe, coin: Path, crosstask: Path, captaincook4d: Path, niv: Path
+) -> None:
+    rows = recipe.json("list", "--root", coin.parent)
+    counts = ("name", "videos", "segments", "tasks", "unique_steps", "splits", "not_performed")
+    assert [tuple(row[key] for key in counts) for row in rows] == [
+        ("coin", 3, 8, 2, 6, {"train": 2, "test": 1}, 0),
+        ("crosstask", 4, 9, 2, 5, {"train": 2, "test": 1, "": 1}, 0),
+        ("captaincook4d", 3, 6, 1, 4, {"train": 1, "test": 1, "": 1}, 2),
+        ("niv", 3, 6, 2, 4, {"train": 2, "test": 1}, 0),
+    ]
+    assert [row["folder"] for row in rows] == [str(coin), str(crosstask), str(captaincook4d), str(niv)]
+    code, out, _ = recipe("list", "--root", coin.parent)
+    assert code == 0
+    assert "absent" not in out
+    assert out.count("left out") == 1
+    lines = out.splitlines()
+    place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {captaincook4d}")
+    assert lines[place + 1 : place + 4 : 2] == ["  licence: MIT", "  left out: 2 steps that were not performed"]
+
+
+def test_one_benchmarks_own_folder_is_listed(recipe: Recipe, captaincook4d: Path) -> None:
+    rows = {row["name"]: row["folder"] for row in recipe.json("list", "--root", captaincook4d)}
+    assert rows == {"coin": None, "crosstask": None, "captaincook4d": str(captaincook4d), "niv": None}
+
+
+def test_list_names_the_field_of_a_damaged_benchmark(recipe: Recipe, niv: Path) -> None:
+    (niv / "niv_train.json").write_text('{"coffee_0001": {"task": "brewing", "steps": 3}}')
+    code, out, error = recipe("list", "--root", niv.parent)
+    assert (code, out) == (1, "")
+    assert f"{niv / 'niv_train.json'}, field 'coffee_0001.steps'" in error
+
+
 def test_list_without_a_root_says_what_to_fetch(recipe: Recipe) -> None:
     code, out, _ = recipe("list")
     assert code == 0
     assert "facebookresearch/VLaMP" in out
+
+
+def test_procedures_are_written_as_they_are_read(
+    recipe: Recipe, coin: Path, captaincook4d: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out" / "procedures.jsonl"
+    result = recipe.json("procedures", "--root", coin.parent, "--output", output)
+    assert read_procedures(output) == (select_procedures(require_benchmarks(coin.parent)).procedures, [])
+    assert result == {
+        "output": str(output),
+        "procedures": 5,
+        "groups": [
+            {"source": "coin", "split": "train", "videos": 2, "steps": 6},
+            {"source": "coin", "split": "test", "videos": 1, "steps": 2},
+            {"source": "captaincook4d", "split": "test", "videos": 1, "steps": 2},
+            {"source": "captaincook4d", "split": "train", "videos": 1, "steps": 4},
+        ],
+        "no_steps": {"captaincook4d": 1},
+        "not_performed": {"captaincook4d": 2},
+    }
+    code, out, _ = recipe("procedures", "--root", coin.parent, "--output", tmp_path / "again.jsonl")
+    assert code == 0
+    assert (tmp_path / "again.jsonl").read_bytes() == output.read_bytes()
+    assert "left out of captaincook4d: 1 videos without steps" in out
+    assert "left out of captaincook4d: 2 steps that were not performed" in out
+    assert "5 procedures written to" in out
+
+
+def test_procedures_of_one_benchmark_and_split(recipe: Recipe, coin: Path, niv: Path, tmp_path: Path) -> None:
+    options = ("procedures", "--root", coin.parent, "--output", tmp_path / "p.jsonl")
+    result = recipe.json(*options, "--benchmark", "niv", "--split", "test")
+    assert result["groups"] == [{"source": "niv", "split": "test", "videos": 1, "steps": 2}]
+    (row,) = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert row == {
+        "source": "niv",
+        "video_id": "kite_0001",
+        "goal": "Patching a kite",
+        "split": "test",
+        "steps": [{"text": "cut tape", "start": 1.0, "end": 2.0}, {"text": "cut tape", "start": 2.0, "end": 3.0}],
+    }
+    code, _, error = recipe(*options, "--split", "val")
+    assert code == 1
+    assert "no video of coin, niv has steps in split val; choose another split or none." in error
+    assert recipe.json(*options, "--split", "train")["procedures"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--benchmark", "con"), 2, "known are coin"),
+        (("--split", "training"), 2, "'train', 'val', 'test'"),
+        (("--benchmark", "niv"), 1, "niv/niv_train.json"),
+    ],
+)
+def test_procedures_that_cannot_be_written(
+    recipe: Recipe, coin: Path, tmp_path: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    found, _, error = recipe("procedures", "--root", coin.parent, "--output", tmp_path / "p.jsonl", *options)
+    assert found == code
+    assert message in error
+    assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_a_bad_file_leaves_the_procedures_of_before(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.jsonl"
+    recipe.json("procedures", "--root", coin, "--output", output)
+    before = output.read_bytes()
+    (coin / "COIN.json").write_text('{"database": {"v": {}}}')
+    code, _, error = recipe("procedures", "--root", coin, "--output", output)
+    assert code == 1
+    assert "field 'database.v.class'" in error
+    assert output.read_bytes() == before
+
+
+def test_the_splits_offered_are_those_there_are() -> None:
+    assert get_args(get_args(get_args(data.Split)[0])[0]) == SPLITS
 
 
 def test_prepare_writes_examples_and_counts_what_was_left_out(
@@ -148,7 +259,22 @@ def test_prepare_over_the_real_benchmarks(recipe: Recipe, shared_data: Path, tmp
         ("coin", "test"): 2_797,
         ("crosstask", "val"): 340,
         ("crosstask", "test"): 731,
+        ("captaincook4d", "val"): 62,
+        ("captaincook4d", "test"): 109,
+        ("niv", "test"): 45,
     }
     assert result["too_short"] == {"crosstask": 52}
     assert result["no_split"] == {"crosstask": 242}
     assert len(result["trained_and_tested"]) == 9
+
+
+@pytest.mark.real_data
+def test_the_real_benchmarks_as_procedures(recipe: Recipe, shared_data: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.jsonl"
+    options = ("procedures", "--root", shared_data, "--output", output)
+    result = recipe.json(*options)
+    assert (result["procedures"], result["no_steps"]) == (10_361 + 2_750 + 384 + 148, {})
+    assert result["not_performed"] == {"captaincook4d": 287}
+    assert read_procedures(output).procedures == select_procedures(require_benchmarks(shared_data)).procedures
+    trained = recipe.json(*options, "--split", "train", "--benchmark", "captaincook4d", "--benchmark", "niv")
+    assert [group["videos"] for group in trained["groups"]] == [213, 103]

@@ -63,6 +63,7 @@ def test_class_names_become_words(name: str, goal: str) -> None:
             {"annotation": [{"id": "1", "segment": [-1, 2], "label": "a"}]},
             "database.zeta.annotation.0.segment.0",
         ),
+        ({"annotation": [{"id": "1", "segment": [3, 2], "label": "a"}]}, "database.zeta.annotation.0.segment"),
     ],
 )
 def test_another_layout_is_named_by_its_field(coin: Path, change: dict[str, Any], field: str) -> None:

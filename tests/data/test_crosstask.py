@@ -56,7 +56,7 @@ def test_cards(crosstask: Path) -> None:
         ("crosstask_release/annotations/9_new.csv", "1,0,1\n", "task '9' is not in tasks_primary"),
         ("crosstask_release/annotations/kite.csv", "1,0,1\n", "the file name is not TASK_VIDEO.csv"),
         ("crosstask_release/annotations/501_-kite.csv", "1,0,1\n", "annotated in 501_-kite.csv too"),
-        ("splits/test.txt", "-kite\n\ngone\n", "line 3: video 'gone' has no annotation file"),
+        ("splits/test.txt", "-kite\n\ngone\n", "line 3: video 'gone' is not annotated"),
         ("splits/test.txt", "_x-_y\n", "line 1: video '_x-_y' is in split 'train' too"),
     ],
 )

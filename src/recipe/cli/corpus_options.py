@@ -31,6 +31,7 @@ Layout = Annotated[
     Literal[
         "auto",
         "jsonl",
+        "procedures",
         "howtocaption",
         "howto100m",
         "howto100m-csv",

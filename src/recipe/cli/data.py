@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -33,6 +33,8 @@ Limit = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Decides which cut points and, with --limit, videos are drawn.")]
 Output = Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")]
+ProceduresOutput = Annotated[Path, typer.Option("--output", help="Procedures file to write, JSON lines.")]
+Split = Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -52,7 +54,10 @@ def list_benchmarks(root: Root = None, as_json: AsJson = False) -> None:
         for name, benchmark in BENCHMARKS.items():
             folder = find_benchmark(root, name) if root else None
             about = {key: getattr(benchmark, key) for key in ("title", "licence", "home", "download")}
-            counts = summarise(benchmark.read(folder))._asdict() if folder else {}
+            counts: dict[str, Any] = {}
+            if folder:
+                counts = summarise(benchmark.read(folder))._asdict()
+                counts["not_performed"] = sum(map(len, benchmark.missing(folder).values()))
             rows.append({"name": name, "folder": str(folder) if folder else None} | about | counts)
             advance(1)
     if as_json:
@@ -75,6 +80,61 @@ def _show_benchmarks(rows: list[dict[str, Any]]) -> None:
         source = row["folder"] or f"absent; put into ROOT/{row['name']}/: {row['download']}"
         text = f"{row['title']}: {source}\n  licence: {row['licence']}\n  {row['home']}"
         out.print(text, highlight=False, markup=False, soft_wrap=True)
+        if row.get("not_performed"):
+            out.print(f"  left out: {row['not_performed']:,} steps that were not performed", highlight=False)
+
+
+@app.command("procedures")
+def export_procedures(
+    root: Annotated[Path, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")],
+    output: ProceduresOutput,
+    benchmark: Benchmarks = None,
+    split: Split = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write annotated videos as they were performed, one a line; the same options always give the same bytes.
+
+    Example: recipe data procedures --root data --benchmark captaincook4d --split test --output procedures.jsonl
+    """
+    from recipe.data.benchmarks import require_benchmarks, select_procedures
+    from recipe.data.procedures import write_procedures
+    from recipe.errors import InputError
+
+    folders = require_benchmarks(root, _known(benchmark or []))
+    selected = select_procedures(folders, split, progress())
+    if not selected.procedures:
+        where = f" in split {split}" if split else ""
+        raise InputError(f"{root}: no video of {', '.join(folders)} has steps{where}; choose another split or none.")
+    write_procedures(output, selected.procedures)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for video in selected.procedures:
+        groups.setdefault((video.source, video.split), []).append(len(video.steps))
+    result = {
+        "output": str(output),
+        "procedures": len(selected.procedures),
+        "groups": [
+            {"source": source, "split": name, "videos": len(steps), "steps": sum(steps)}
+            for (source, name), steps in groups.items()
+        ],
+        "no_steps": selected.no_steps,
+        "not_performed": selected.not_performed,
+    }
+    if as_json:
+        print_json(result)
+    else:
+        _show_procedures(result)
+
+
+def _show_procedures(result: dict[str, Any]) -> None:
+    table = Table("source", "split", "videos", "steps")
+    for group in result["groups"]:
+        table.add_row(group["source"], group["split"], f"{group['videos']:,}", f"{group['steps']:,}")
+    out.print(table)
+    for key, what in (("no_steps", "videos without steps"), ("not_performed", "steps that were not performed")):
+        for source, count in result[key].items():
+            out.print(f"left out of {source}: {count:,} {what}", highlight=False)
+    written = f"{result['procedures']:,} procedures written to {result['output']}"
+    out.print(written, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -127,18 +187,26 @@ def _read(
     root: Path | None, names: list[str], file: Path | None, skip_bad: bool
 ) -> tuple["ProcedureFile", list["Procedure"]]:
     """The file of the user's own procedures, and all procedures, benchmarks first."""
-    from recipe.data.benchmarks import BENCHMARKS, read_benchmarks, require_benchmarks
+    from recipe.data.benchmarks import read_benchmarks, require_benchmarks
     from recipe.data.procedures import ProcedureFile, read_procedures
 
-    unknown = [name for name in names if name not in BENCHMARKS]
-    if unknown:
-        known = ", ".join(BENCHMARKS)
-        raise typer.BadParameter(f"{unknown[0]!r} is unknown; known are {known}.", param_hint="--benchmark")
+    names = _known(names)
     if root is None and (names or file is None):
         raise typer.BadParameter("give --root, a folder of benchmarks, or --procedures alone.", param_hint="--root")
     benchmarks = read_benchmarks(require_benchmarks(root, names), progress()) if root else []
     own = read_procedures(file, "skip" if skip_bad else "error") if file else ProcedureFile([], [])
     return own, benchmarks + own.procedures
+
+
+def _known(names: list[str]) -> list[str]:
+    """The names of benchmarks, each of which is one."""
+    from recipe.data.benchmarks import BENCHMARKS
+
+    for name in names:
+        if name not in BENCHMARKS:
+            known = ", ".join(BENCHMARKS)
+            raise typer.BadParameter(f"{name!r} is unknown; known are {known}.", param_hint="--benchmark")
+    return names
 
 
 def _result(output: Path, chosen: list["Procedure"], own: "ProcedureFile", cut: "CutExamples") -> dict[str, Any]:

@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d
 from recipe.data.coin import read_coin
 from recipe.data.crosstask import read_crosstask
+from recipe.data.niv import read_niv
 from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Procedure
+
+Missing = Mapping[str, tuple[str, ...]]
+"""Video id to the steps of its task that stand in the annotations as left out by the person."""
+
+
+def _none_missing(_folder: Path) -> Missing:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,8 @@ class Benchmark:
     """The path in its folder by which it is recognised."""
     read: Callable[[Path], list[Procedure]]
     """From its folder to its procedures; raises InputError."""
+    missing: Callable[[Path], Missing] = _none_missing
+    """From its folder to the annotated steps that were not performed and so are in no procedure; raises InputError."""
 
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -48,6 +59,23 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         marker="crosstask_release",
         read=read_crosstask,
+    ),
+    "captaincook4d": Benchmark(
+        title="CaptainCook4D",
+        licence="MIT",
+        home="https://github.com/CaptainCook4D/annotations",
+        download="annotation_json/ and data_splits/ of github.com/CaptainCook4D/annotations",
+        marker=ANNOTATIONS,
+        read=read_captaincook4d,
+        missing=missing_steps,
+    ),
+    "niv": Benchmark(
+        title="NIV",
+        licence="none stated",
+        home="https://github.com/WenliangGuo/SCHEMA",
+        download="niv_train.json and niv_valid.json of github.com/WenliangGuo/SCHEMA, dataset/niv",
+        marker="niv_train.json",
+        read=read_niv,
     ),
 }
 
@@ -97,6 +125,28 @@ def read_benchmarks(folders: Mapping[str, Path], progress: Progress = SILENT) ->
             procedures.extend(BENCHMARKS[name].read(folder))
             advance(1)
     return procedures
+
+
+class Selected(NamedTuple):
+    """Procedures with steps, and by source what was left out of them."""
+
+    procedures: list[Procedure]
+    no_steps: Counter[str]
+    """Videos without any step."""
+    not_performed: Counter[str]
+    """Annotated steps that the person left out."""
+
+
+def select_procedures(folders: Mapping[str, Path], split: str | None = None, progress: Progress = SILENT) -> Selected:
+    """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
+    chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
+    missing = {name: BENCHMARKS[name].missing(folder) for name, folder in folders.items()}
+    not_performed = Counter[str]()
+    for video in chosen:
+        if steps := missing[video.source].get(video.video_id):
+            not_performed[video.source] += len(steps)
+    no_steps = Counter(video.source for video in chosen if not video.steps)
+    return Selected([video for video in chosen if video.steps], no_steps, not_performed)
 
 
 def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:

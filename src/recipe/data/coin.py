@@ -9,20 +9,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recipe.data.layout import Published, read_published_json
+from recipe.data.layout import Published, Span, Text, in_time_order, read_published_json
 from recipe.types import Procedure, Step
 
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLITS = {"training": "train", "testing": "test"}
 _REMEDY = "use COIN.json as published by coin-dataset/annotations"
 
-Text = Annotated[str, Field(min_length=1)]
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-
 
 class _Segment(Published):
     label: Text
-    segment: tuple[Seconds, Seconds]
+    segment: Span
 
 
 class _Video(Published):
@@ -46,8 +43,8 @@ def read_coin(folder: Path) -> list[Procedure]:
 
 
 def _procedure(video_id: str, video: _Video) -> Procedure:
-    steps = [Step(item.label, *item.segment) for item in sorted(video.annotation, key=lambda item: item.segment)]
-    return Procedure("coin", video_id, goal_of_class(video.task), tuple(steps), _SPLITS[video.subset])
+    steps = in_time_order(Step(item.label, *item.segment) for item in video.annotation)
+    return Procedure("coin", video_id, goal_of_class(video.task), steps, _SPLITS[video.subset])
 
 
 def goal_of_class(name: str) -> str:

@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from recipe.data.layout import read_lines
+from recipe.data.layout import Listed, in_time_order, read_lines, splits_of
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -77,18 +77,13 @@ def _annotation_files(folder: Path) -> dict[str, Path]:
 
 def _read_splits(folder: Path, files: dict[str, Path]) -> dict[str, str]:
     """Video id to split."""
-    splits: dict[str, str] = {}
-    for name, split in _LISTS.items():
-        path = folder / f"{name}.txt"
-        for number, line in enumerate(read_lines(path, _SPLITS), start=1):
-            if not (video := line.strip()):
-                continue
-            if video not in files:
-                raise InputError.at(path, f"video {video!r} has no annotation file", _SPLITS, line=number)
-            if splits.setdefault(video, split) != split:
-                problem = f"video {video!r} is in split {splits[video]!r} too"
-                raise InputError.at(path, problem, _SPLITS, line=number)
-    return splits
+    listed = (
+        Listed(video, split, path, line=number)
+        for path, split in ((folder / f"{name}.txt", split) for name, split in _LISTS.items())
+        for number, line in enumerate(read_lines(path, _SPLITS), start=1)
+        if (video := line.strip())
+    )
+    return splits_of(listed, files, _SPLITS)
 
 
 def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str) -> Procedure:
@@ -96,9 +91,10 @@ def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str) -
     if task not in cards:
         raise InputError.at(path, f"task {task!r} is not in tasks_primary.txt", _RELEASE)
     lines = read_lines(path, _RELEASE)
-    steps = [_step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()]
-    steps.sort(key=lambda step: (step.start, step.end))
-    return Procedure("crosstask", video, cards[task].name, tuple(steps), split)
+    steps = in_time_order(
+        _step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()
+    )
+    return Procedure("crosstask", video, cards[task].name, steps, split)
 
 
 def _step(path: Path, line: int, row: str, card: TaskCard) -> Step:

@@ -1,12 +1,28 @@
-"""Checks that a published file has the layout its reader expects, with errors that say where it has not."""
+"""What readers of published files share: checked shapes, splits by lists, errors that say where a file differs."""
 
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError
+from recipe.types import Step
+
+Text = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def forward(span: tuple[float, float]) -> tuple[float, float]:
+    """A (start, end) as it is. Raises ValueError, to be told with the field, where it ends before its start."""
+    if span[1] < span[0]:
+        raise ValueError(f"the end, {span[1]:g}, lies before the start, {span[0]:g}")
+    return span
+
+
+Span = Annotated[tuple[Seconds, Seconds], AfterValidator(forward)]
+"""Start and end."""
 
 
 class Published(BaseModel):
@@ -15,7 +31,7 @@ class Published(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", str_strip_whitespace=True)
 
 
-Layout = TypeVar("Layout", bound=Published)
+Layout = TypeVar("Layout", bound=BaseModel)
 
 
 def read_published_json(path: Path, kind: type[Layout], remedy: str) -> Layout:
@@ -25,8 +41,9 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str) -> Layout:
         return kind.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise InputError.at(path, first["msg"][0].lower() + first["msg"][1:], remedy, field=field) from None
+        field = ".".join(str(part) for part in first["loc"]) or None
+        problem = first["msg"].removeprefix("Value error, ")
+        raise InputError.at(path, problem[0].lower() + problem[1:], remedy, field=field) from None
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:
@@ -38,3 +55,30 @@ def read_lines(path: Path, remedy: str) -> list[str]:
         raise InputError.at(path, problem, remedy) from None
     except UnicodeDecodeError:
         raise InputError.at(path, "the text is not UTF-8", remedy) from None
+
+
+def in_time_order(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Steps with times by (start, end); equal times keep the order they come in."""
+    return tuple(sorted(steps, key=lambda step: (step.start, step.end)))
+
+
+class Listed(NamedTuple):
+    """A video in the list of a split, and where it stands there."""
+
+    video: str
+    split: str
+    path: Path
+    line: int | None = None
+    field: str | None = None
+
+
+def splits_of(listed: Iterable[Listed], annotated: Container[str], remedy: str) -> dict[str, str]:
+    """Video id to split. Raises InputError for a listed video that is not among `annotated` or is in two splits."""
+    splits: dict[str, str] = {}
+    for video, split, path, line, field in listed:
+        if video not in annotated:
+            raise InputError.at(path, f"video {video!r} is not annotated", remedy, line=line, field=field)
+        if splits.setdefault(video, split) != split:
+            problem = f"video {video!r} is in split {splits[video]!r} too"
+            raise InputError.at(path, problem, remedy, line=line, field=field)
+    return splits

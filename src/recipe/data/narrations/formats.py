@@ -1,6 +1,7 @@
 """Which layout a file has, told from its name and its first bytes, and the module that reads it."""
 
 import importlib
+import json
 import re
 from collections.abc import Iterator
 from typing import Protocol, cast
@@ -12,6 +13,7 @@ from recipe.data.narrations.report import ReadingReport
 
 FORMATS: dict[FormatName, str] = {
     "jsonl": "json_lines",
+    "procedures": "step_lists",
     "howtocaption": "howtocaption",
     "howto100m": "howto100m",
     "howto100m-csv": "howto100m_csv",
@@ -25,6 +27,7 @@ FORMATS: dict[FormatName, str] = {
 
 SUFFIXES: dict[FormatName, tuple[str, ...]] = {
     "jsonl": (".jsonl", ".ndjson"),
+    "procedures": (".jsonl", ".ndjson"),
     "howtocaption": (".pkl", ".pickle"),
     "howto100m": (".json",),
     "howto100m-csv": (".csv",),
@@ -64,10 +67,12 @@ def detect(file: Opened, encoding: str) -> FormatName | None:
     suffix = file.name.lower()
     if suffix.endswith(SUFFIXES["howtocaption"]) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
+    text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
+    if _is_procedure(text):
+        return "procedures"
     for name in ("jsonl", "subtitles"):
         if suffix.endswith(SUFFIXES[name]):
             return name
-    text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     for name, shape in _SHAPES.items():
         if shape.match(text):
             return name
@@ -77,6 +82,15 @@ def detect(file: Opened, encoding: str) -> FormatName | None:
             return name
     # What is named as narrations and is JSON, or nothing, gets the sentence of the reader that knows most about it.
     return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
+
+
+def _is_procedure(text: str) -> bool:
+    """True where the first line is an object with a goal and steps, and with nothing that narrations have."""
+    try:
+        row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}
 
 
 _STRING = r'"(?:[^"\\]|\\.)*"'

@@ -18,14 +18,22 @@ from recipe.data.narrations.text import lines
 from recipe.errors import InputError
 from recipe.types import Narration
 
+BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
+
 
 def read(file: Opened, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
     """One draft a line; blank lines are skipped. Raises InputError for a line that is not a JSON object."""
+    for number, row in objects(file, options.encoding):
+        yield _draft(Place(file.label, number), row)
+
+
+def objects(file: Opened, encoding: str) -> Iterator[tuple[int, JsonObject]]:
+    """Line number and object of each line that is not blank. Raises InputError for any other line, and if all are."""
     rows = 0
-    for number, line in enumerate(lines(file, options.encoding), start=1):
+    for number, line in enumerate(lines(file, encoding), start=1):
         if line.strip():
             rows += 1
-            yield _draft(Place(file.label, number), _object(file.label, number, line))
+            yield number, _object(file.label, number, line)
     if not rows:
         raise InputError.at(file.label, "the file is empty", "give a file with one JSON object a line")
 
@@ -56,16 +64,21 @@ def _object(label: str, number: int, line: str) -> JsonObject:
 
 
 def _draft(place: Place, row: JsonObject) -> Draft:
-    source = row.get("source")
     return Draft(
         place=place,
         video_id=row.get("video_id"),
         captions=_captions(row),
         caption_place=partial(_caption_place, place, "sentences" in row),
         title=row.get("title"),
-        source=source.strip() or None if isinstance(source, str) else None,
+        source=source_of(row),
         ordered=True,
     )
+
+
+def source_of(row: JsonObject) -> str | None:
+    """The source that a row names, if it names one."""
+    source = row.get("source")
+    return source.strip() or None if isinstance(source, str) else None
 
 
 def _caption_place(place: Place, sentences: bool, index: int, part: str) -> Place:
@@ -79,7 +92,7 @@ def _captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:
         problem = "'segments' and 'sentences' are both given"
         return Fault("segments and sentences", problem, "keep one of them", "sentences")
     if not isinstance(row.get("source"), str | None):
-        return Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
+        return BAD_SOURCE
     if "sentences" in row:
         return _sentences(row["sentences"])
     items = row.get("segments")
@@ -87,10 +100,11 @@ def _captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:
         problem = "the list is empty or not a list" if "segments" in row else "the narration has no segments"
         remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
         return Fault("no captions", problem, remedy, "segments")
-    return [_caption(item) for item in items]
+    return [caption(item) for item in items]
 
 
-def _caption(item: object) -> Caption | Fault:
+def caption(item: object) -> Caption | Fault:
+    """The caption of an object {"text", "start", "end"}."""
     if not isinstance(item, dict):
         return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
     return Caption(item.get("text"), item.get("start"), item.get("end"))

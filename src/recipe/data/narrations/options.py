@@ -12,6 +12,7 @@ Duplicates = Literal["error", "keep-first"]
 
 FormatName = Literal[
     "jsonl",
+    "procedures",
     "howtocaption",
     "howto100m",
     "howto100m-csv",

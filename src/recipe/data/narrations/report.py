@@ -22,6 +22,8 @@ class ReadingReport:
     """Captions with a score below the smallest asked for."""
     not_alignable: int = 0
     """Sentences left out because they are marked as not alignable."""
+    no_goal: int = 0
+    """Procedures without a goal, read as narrations without a title."""
     collapsed: int = 0
     """Cues that only repeated lines already said."""
     passed_over: int = 0
@@ -37,6 +39,7 @@ class ReadingReport:
             _line(self.duplicates, f"narration{_s(self.duplicates)} of a video that was read before"),
             _line(self.below_score, f"caption{_s(self.below_score)} below the smallest score"),
             _line(self.not_alignable, f"sentence{_s(self.not_alignable)} not alignable"),
+            _line(self.no_goal, f"procedure{_s(self.no_goal)} without a goal, read without a title"),
             _line(self.collapsed, f"rolling cue{_s(self.collapsed)} collapsed"),
             _line(self.passed_over, f"file{_s(self.passed_over)} without narrations passed over"),
         ]

@@ -1,0 +1,122 @@
+"""CaptainCook4D in its published layout: 384 recordings of 24 recipes, many with errors made on purpose.
+
+    annotation_json/complete_step_annotations.json    {recording: {"activity_name", "steps": [{"description", ...}]}}
+    data_splits/*_data_split_{combined,normal}.json   {"train": [recording, ...], "val": [...], "test": [...]}
+
+Both are of github.com/CaptainCook4D/annotations. Steps are listed in no order of time, and a step that the person
+left out stands among them with -1 for both times.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, RootModel, model_validator
+
+from recipe.data.layout import Listed, Published, Text, in_time_order, read_published_json, splits_of
+from recipe.data.procedures import SPLITS
+from recipe.errors import InputError
+from recipe.types import Procedure, Step
+
+ANNOTATIONS = "annotation_json/complete_step_annotations.json"
+_REMEDY = "use the files of github.com/CaptainCook4D/annotations"
+_PREFIX = re.compile(r"([A-Za-z]+(?: [A-Za-z]+){0,2})\s*-\s*(?=\S)")
+
+_Moment = Annotated[float, Field(ge=-1, allow_inf_nan=False)]
+
+
+class _Step(Published):
+    description: Text
+    start_time: _Moment
+    end_time: _Moment
+
+    @property
+    def performed(self) -> bool:
+        return (self.start_time, self.end_time) != (-1, -1)
+
+    @model_validator(mode="after")
+    def _span_or_none(self) -> "_Step":
+        if self.performed and not 0 <= self.start_time <= self.end_time:
+            raise ValueError(f"{self.start_time:g} to {self.end_time:g} is no time span")
+        return self
+
+
+class _Recording(Published):
+    activity_name: Text
+    steps: tuple[_Step, ...]
+
+
+class _Recordings(RootModel[dict[str, _Recording]]):
+    pass
+
+
+class _Lists(Published):
+    train: tuple[Text, ...]
+    val: tuple[Text, ...]
+    test: tuple[Text, ...]
+
+
+def read_captaincook4d(folder: Path, split_list: str = "recordings_data_split_combined") -> list[Procedure]:
+    """The performed steps of each recording of `folder`, ordered by recording; the split is empty for unlisted ones.
+
+    Steps are ordered by (start, end, file order), with times in seconds; a repeated step stays. `split_list` names a
+    file of data_splits. Raises InputError when a file is missing or of another layout, and when a listed recording
+    is not annotated or is in two lists.
+    """
+    recordings = _read(folder)
+    splits = _read_splits(folder / "data_splits" / f"{split_list}.json", recordings)
+    return [_procedure(name, recordings[name], splits.get(name, "")) for name in sorted(recordings)]
+
+
+def missing_steps(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Recording to the steps of its recipe that were not performed, in file order. Raises InputError."""
+    recordings = _read(folder)
+    missing = {
+        name: tuple(instruction(step.description) for step in recordings[name].steps if not step.performed)
+        for name in sorted(recordings)
+    }
+    return {name: steps for name, steps in missing.items() if steps}
+
+
+def instruction(description: str) -> str:
+    """A step's description without the verb put before it with a hyphen.
+
+    The words before the first hyphen, up to three, are dropped where the rest says them again, and are joined to the
+    rest where it does not.
+
+    >>> instruction("Rinse -Rinse the rice"), instruction("stir-gently stir it")
+    ('Rinse the rice', 'gently stir it')
+    >>> instruction("Add-2 cups of water"), instruction("Rinse the rice")
+    ('Add 2 cups of water', 'Rinse the rice')
+    """
+    found = _PREFIX.match(description)
+    if found is None:
+        return description
+    verb, text = found[1], description[found.end() :]
+    return text if re.search(rf"\b{verb}\b", text, re.IGNORECASE) else f"{verb} {text}"
+
+
+def _read(folder: Path) -> dict[str, _Recording]:
+    return read_published_json(folder / ANNOTATIONS, _Recordings, _REMEDY).root
+
+
+def _read_splits(path: Path, recordings: dict[str, _Recording]) -> dict[str, str]:
+    """Recording to split."""
+    lists = read_published_json(path, _Lists, _REMEDY)
+    listed = [
+        Listed(name, split, path, field=f"{split}.{index}")
+        for split in SPLITS
+        for index, name in enumerate(getattr(lists, split))
+    ]
+    if not listed:
+        raise InputError.at(path, "no recording is listed", "choose a list of recordings, persons or environments")
+    return splits_of(listed, recordings, _REMEDY)
+
+
+def _procedure(name: str, recording: _Recording, split: str) -> Procedure:
+    steps = in_time_order(
+        Step(instruction(step.description), step.start_time, step.end_time)
+        for step in recording.steps
+        if step.performed
+    )
+    return Procedure("captaincook4d", name, recording.activity_name, steps, split)

@@ -1,0 +1,71 @@
+"""NIV, narrated instruction videos (Alayrac et al., CVPR 2016), in the layout that planners use: 148 videos, 5 tasks.
+
+    niv_train.json, niv_valid.json    {video: {"task", "steps": [{"action", "start", "end"}]}}
+
+Both are of github.com/WenliangGuo/SCHEMA, dataset/niv. Planners are tested on what is held out there, so the second
+file is read as test. Steps are not always in time order.
+"""
+
+import re
+from pathlib import Path
+
+from pydantic import RootModel, model_validator
+
+from recipe.data.layout import Listed, Published, Seconds, Text, forward, in_time_order, read_published_json, splits_of
+from recipe.types import Procedure, Step
+
+_FILES = {"niv_train.json": "train", "niv_valid.json": "test"}
+_REMEDY = "use the files of github.com/WenliangGuo/SCHEMA, dataset/niv"
+_CORRECTED = {"coffe": "coffee", "cofee": "coffee", "ressucitation": "resuscitation"}
+_WORD = re.compile(r"\w+")
+
+
+class _Step(Published):
+    action: Text
+    start: Seconds
+    end: Seconds
+
+    @model_validator(mode="after")
+    def _forward(self) -> "_Step":
+        forward((self.start, self.end))
+        return self
+
+
+class _Video(Published):
+    task: Text
+    steps: tuple[_Step, ...]
+
+
+class _Videos(RootModel[dict[str, _Video]]):
+    pass
+
+
+def read_niv(folder: Path) -> list[Procedure]:
+    """The procedures of both files of `folder`, ordered by video id.
+
+    Steps are ordered by (start, end, file order), with times in seconds; words that the source misspells are
+    corrected in tasks and steps, never in ids. Raises InputError when a file is missing or of another layout, and
+    for a video that is in both.
+    """
+    videos: dict[str, _Video] = {}
+    listed: list[Listed] = []
+    for name, split in _FILES.items():
+        found = read_published_json(folder / name, _Videos, _REMEDY).root
+        videos |= found
+        listed += [Listed(video, split, folder / name, field=video) for video in found]
+    splits = splits_of(listed, videos, _REMEDY)
+    return [_procedure(video, videos[video], splits[video]) for video in sorted(videos)]
+
+
+def corrected(text: str) -> str:
+    """A task or an action in right spelling.
+
+    >>> corrected("pour cofee")
+    'pour coffee'
+    """
+    return _WORD.sub(lambda word: _CORRECTED.get(word[0], word[0]), text)
+
+
+def _procedure(video_id: str, video: _Video, split: str) -> Procedure:
+    steps = in_time_order(Step(corrected(step.action), step.start, step.end) for step in video.steps)
+    return Procedure("niv", video_id, corrected(video.task), steps, split)

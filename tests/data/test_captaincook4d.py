@@ -1,0 +1,172 @@
+"""The reader of CaptainCook4D on invented files of its layout, and on the real ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.data.benchmarks import summarise
+from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d
+from recipe.errors import InputError
+from recipe.types import Procedure, Step
+
+
+def test_recordings_come_by_name_with_performed_steps_in_time_order(captaincook4d: Path) -> None:
+    last, first, empty = read_captaincook4d(captaincook4d)
+    assert first == Procedure(
+        "captaincook4d",
+        "9_2",
+        "Mint Tea",
+        (
+            Step("Boil 1 cup of water", 3.25, 20.0),
+            Step("then stir well", 20.0, 20.0),
+            Step("then stir well", 20.0, 20.0),
+            Step("Pour the tea", 50.5, 61.0),
+        ),
+        "train",
+    )
+    assert [step.text for step in last.steps] == ["Boil 1 cup of water", "add 2 leaves of mint"]
+    assert (last.video_id, last.split) == ("9_11", "test")
+    assert (empty.video_id, empty.steps, empty.split) == ("9_3", (), "")
+
+
+def test_equal_times_keep_the_order_of_the_file(captaincook4d: Path) -> None:
+    path = captaincook4d / ANNOTATIONS
+    value = json.loads(path.read_text())
+    for step in value["9_11"]["steps"]:
+        step |= {"start_time": 1, "end_time": 2}
+    value["9_11"]["steps"].reverse()
+    path.write_text(json.dumps(value))
+    texts = [step.text for step in read_captaincook4d(captaincook4d)[0].steps]
+    assert texts == ["add 2 leaves of mint", "Boil 1 cup of water"]
+
+
+def test_missing_steps_are_kept_apart(captaincook4d: Path) -> None:
+    expected = {"9_2": ("add 2 leaves of mint",), "9_3": ("Boil 1 cup of water",)}
+    assert missing_steps(captaincook4d) == expected
+
+
+def test_another_list_gives_other_splits(captaincook4d: Path) -> None:
+    found = read_captaincook4d(captaincook4d, "person_data_split_combined")
+    assert [procedure.split for procedure in found] == ["train", "val", "test"]
+    with pytest.raises(InputError, match=r"recipes_data_split_combined\.json: no recording is listed"):
+        read_captaincook4d(captaincook4d, "recipes_data_split_combined")
+
+
+@pytest.mark.parametrize(
+    ("description", "text"),
+    [
+        ("Rinse-Rinse the rice", "Rinse the rice"),
+        ("Rinse -Rinse the rice", "Rinse the rice"),
+        ("Rinse - Rinse the rice", "Rinse the rice"),
+        ("rinse-Rinse the rice", "Rinse the rice"),
+        ("Add-add salt", "add salt"),
+        ("Chop or tear-Chop or tear the kale", "Chop or tear the kale"),
+        ("dry-gently dry the kale", "gently dry the kale"),
+        ("boil-In a pot, boil water", "In a pot, boil water"),
+        ("Place-Place the 8-inch wrap", "Place the 8-inch wrap"),
+        ("Add-2 cups of rice", "Add 2 cups of rice"),
+        ("Weigh and add-1.5 oz of rice", "Weigh and add 1.5 oz of rice"),
+        ("Season-salt to taste", "Season salt to taste"),
+        ("Cut-cutlets into cubes", "Cut cutlets into cubes"),
+        ("Rinse the rice", "Rinse the rice"),
+        ("Put the rice in a heat-proof bowl", "Put the rice in a heat-proof bowl"),
+        ("Boil 2 heat-proof bowls", "Boil 2 heat-proof bowls"),
+        ("Rinse-", "Rinse-"),
+        ("-Rinse", "-Rinse"),
+    ],
+)
+def test_the_verb_before_the_hyphen_is_said_once(description: str, text: str) -> None:
+    assert instruction(description) == text
+
+
+def cook_change(captaincook4d: Path, **change: Any) -> Path:
+    path = captaincook4d / ANNOTATIONS
+    value = json.loads(path.read_text())
+    value["9_2"]["steps"][1] |= change
+    path.write_text(json.dumps(value))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "problem"),
+    [
+        ({"description": " "}, ".description", "at least 1 character"),
+        ({"start_time": None}, ".start_time", "valid number"),
+        ({"start_time": -2}, ".start_time", "greater than or equal to -1"),
+        ({"end_time": float("nan")}, ".end_time", "finite number"),
+        ({"start_time": -1}, "", ": -1 to 20 is no time span"),
+        ({"start_time": 21}, "", ": 21 to 20 is no time span"),
+        ({"end_time": -1}, "", ": 3.25 to -1 is no time span"),
+        ({"start_time": -0.5, "end_time": -0.5}, "", "no time span"),
+    ],
+)
+def test_another_layout_of_a_step_is_named_by_its_field(
+    captaincook4d: Path, change: dict[str, Any], field: str, problem: str
+) -> None:
+    path = cook_change(captaincook4d, **change)
+    with pytest.raises(InputError) as caught:
+        read_captaincook4d(captaincook4d)
+    assert f"{path}, field '9_2.steps.1{field}'" in str(caught.value)
+    assert problem in str(caught.value)
+    assert "github.com/CaptainCook4D/annotations" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "message"),
+    [
+        (ANNOTATIONS, [], r"annotations\.json: input should be a valid dictionary"),
+        (ANNOTATIONS, {"9_2": {"steps": []}}, r"field '9_2\.activity_name': field required"),
+        ("data_splits/recordings_data_split_combined.json", {"train": [], "val": []}, "field 'test': field required"),
+        (
+            "data_splits/recordings_data_split_combined.json",
+            {"train": ["9_2"], "val": ["9_3", "9_2"], "test": []},
+            r"field 'val\.1': video '9_2' is in split 'train' too",
+        ),
+        (
+            "data_splits/recordings_data_split_combined.json",
+            {"train": ["9_4"], "val": [], "test": []},
+            r"field 'train\.0': video '9_4' is not annotated",
+        ),
+    ],
+)
+def test_another_layout_of_a_file_is_named(captaincook4d: Path, file: str, value: object, message: str) -> None:
+    (captaincook4d / file).write_text(json.dumps(value))
+    with pytest.raises(InputError, match=message) as caught:
+        read_captaincook4d(captaincook4d)
+    assert str(captaincook4d / file) in str(caught.value)
+
+
+@pytest.mark.parametrize("file", [ANNOTATIONS, "data_splits/recordings_data_split_combined.json"])
+def test_a_missing_file_is_named(captaincook4d: Path, file: str) -> None:
+    (captaincook4d / file).unlink()
+    with pytest.raises(InputError, match="the file does not exist") as caught:
+        read_captaincook4d(captaincook4d)
+    assert str(captaincook4d / file) in str(caught.value)
+
+
+@pytest.mark.real_data
+def test_the_real_annotations(shared_data: Path) -> None:
+    folder = shared_data / "captaincook4d"
+    procedures = read_captaincook4d(folder)
+    splits = {"train": 213, "val": 62, "test": 109}
+    assert summarise(procedures) == (384, 5_700 - 287, 24, 351, splits)
+    assert sum(map(len, missing_steps(folder).values())) == 287
+    assert min(len(procedure.steps) for procedure in procedures) == 5
+    assert sum(len({s.text for s in p.steps}) < len(p.steps) for p in procedures) == 51
+    texts = {step.text for procedure in procedures for step in procedure.steps}
+    assert not any(text.partition("-")[0].strip().isalpha() for text in texts)
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("split_list", "splits"),
+    [
+        ("recordings_data_split_normal", {"train": 90, "val": 26, "test": 48, "": 220}),
+        ("person_data_split_combined", {"train": 204, "val": 84, "test": 96}),
+        ("environment_data_split_combined", {"train": 216, "val": 115, "test": 53}),
+    ],
+)
+def test_the_real_lists(shared_data: Path, split_list: str, splits: dict[str, int]) -> None:
+    assert summarise(read_captaincook4d(shared_data / "captaincook4d", split_list)).splits == splits
