@@ -2,38 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from recipe.cli import explain, serve_reward
 from recipe.cli.console import out, print_json, progress
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, plan_steps, settings
 
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject
-    from recipe.config import RewardConfig
     from recipe.corpus.store import Corpus
-    from recipe.reward.explain import GroundedStep
-    from recipe.types import Narration, Reward
+    from recipe.types import Reward
 
 app = typer.Typer(no_args_is_help=True, help="Score continuations against a corpus, and show the evidence.")
-
-Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that verifies.")]
-Pool = Annotated[
-    Literal["history", "full", "own"] | None,
-    typer.Option(help="Steps that retrieve the pool: h for both scores, h + c for both, or each its own."),
-]
-Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-class Prompt(NamedTuple):
-    """A goal, what is done, and the continuations to be scored."""
-
-    goal: str
-    history: tuple[str, ...]
-    continuations: tuple[tuple[str, ...], ...]
 
 
 @app.command()
@@ -46,6 +30,7 @@ def score(
     goal: Annotated[str, typer.Option(help="The goal, where there is no --input.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step that is done; repeat for each.")] = None,
     continuation: Annotated[list[str] | None, typer.Option(help="A plan, one step a line; repeat for each.")] = None,
+    method: Method = None,
     pool: Pool = None,
     config: Config = None,
     output: Annotated[Path | None, typer.Option(help="Write the rewards here, JSON lines.")] = None,
@@ -67,7 +52,7 @@ def score(
     if output is not None:
         require_writable(output)
     corpus = Corpus.open(folder)
-    verifier = Verifier(corpus, _settings(config, pool))
+    verifier = Verifier(corpus, settings(config, method, pool))
     results = []
     with progress().task("scoring prompts", len(prompts)) as advance:
         for prompt in prompts:
@@ -85,42 +70,8 @@ def score(
             _show_rewards(result)
 
 
-@app.command()
-def explain(
-    folder: Folder,
-    goal: Annotated[str, typer.Option(help="What is to be achieved.")],
-    history: Annotated[list[str], typer.Option(help="A step that is done; repeat for each.")],
-    continuation: Annotated[str, typer.Option(help="The plan to explain, one step a line.")],
-    pool: Pool = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the narration that a reward rests on, and the segment that grounds each step.
-
-    Example: recipe reward explain --corpus corpora/mine --goal "Make tea" --history "Boil water"
-    --continuation "Pour the water"
-    """
-    from recipe.corpus.store import Corpus
-    from recipe.reward.verifier import Verifier
-
-    [prompt] = _prompts(None, goal, history, [continuation])
-    corpus = Corpus.open(folder)
-    verifier = Verifier(corpus, _settings(config, pool))
-    explanation = verifier.explain(prompt.history, prompt.continuations[0], prompt.goal)
-    row = _as_row(prompt, [explanation.reward], corpus)
-    if as_json:
-        print_json(row | {"grounding": [_grounding(step) for step in explanation.steps]})
-        return
-    _show_rewards(row)
-    if explanation.narration is not None:
-        _show_grounding(explanation.narration, explanation.steps)
-
-
-def _settings(config: Path | None, pool: str | None) -> "RewardConfig":
-    from recipe.config import RewardConfig, load_config
-
-    settings = RewardConfig() if config is None else load_config(config, RewardConfig)
-    return settings if pool is None else settings.model_copy(update={"pool": pool})
+app.command("explain")(explain.explain)
+app.command("serve")(serve_reward.serve)
 
 
 def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[Prompt]:
@@ -133,7 +84,7 @@ def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations
     for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
         if not value or any(not text.strip() for text in value if option != "--continuation"):
             raise InputError(f"{option} is missing or empty; give it a text.")
-    return [Prompt(goal, tuple(history), tuple(_plan(text) for text in continuations))]
+    return [Prompt(goal, tuple(history), tuple(plan_steps(text) for text in continuations))]
 
 
 def _read_prompts(path: Path) -> "Iterator[Prompt]":
@@ -155,20 +106,12 @@ def _continuations(path: Path, line: int, row: "JsonObject") -> tuple[tuple[str,
         raise InputError.at(path, problem, "give at least one continuation", line=line, field=field)
     plans = []
     for number, plan in enumerate(value, start=1):
-        steps = list(_plan(plan)) if isinstance(plan, str) else plan
+        steps = list(plan_steps(plan)) if isinstance(plan, str) else plan
         if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
             problem = f"continuation {number} is neither a list of non-empty steps nor a text"
             raise InputError.at(path, problem, "give its steps as strings", line=line, field=field)
         plans.append(tuple(step.strip() for step in steps))
     return tuple(plans)
-
-
-def _plan(text: str) -> tuple[str, ...]:
-    from recipe.text import parse_plan
-    from recipe.types import Plan
-
-    plan = parse_plan(text)
-    return plan.steps if isinstance(plan, Plan) else ()
 
 
 def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "Corpus") -> dict[str, Any]:
@@ -206,32 +149,4 @@ def _show_rewards(row: dict[str, Any]) -> None:
         gate = "below tau" if reward["gated"] else "open"
         plan = "\n".join(reward["continuation"]) or "(holds no steps)"
         table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
-    out.print(table)
-
-
-def _grounding(step: "GroundedStep") -> dict[str, Any]:
-    segment = step.segment
-    return {
-        "step": step.text,
-        "in_history": step.in_history,
-        "segment": step.index,
-        "similarity": step.similarity,
-        "text": None if segment is None else segment.text,
-        "start": None if segment is None else segment.start,
-        "end": None if segment is None else segment.end,
-    }
-
-
-def _show_grounding(narration: "Narration", steps: "Sequence[GroundedStep]") -> None:
-    name = narration.title or "without a title"
-    out.print(f"\nGrounded in {narration.video_id} ({name})", style="bold", markup=False, highlight=False)
-    table = Table("", "step", "similarity", "time", "segment", box=None, padding=(0, 1))
-    for step in steps:
-        part = "h" if step.in_history else "c"
-        if step.segment is None:
-            table.add_row(part, escape(step.text), "", "", "skipped")
-            continue
-        start, end = step.segment.start, step.segment.end
-        time = "untimed" if start is None or end is None else f"{start:.1f}-{end:.1f} s"
-        table.add_row(part, escape(step.text), f"{step.similarity:.3f}", time, escape(step.segment.text))
     out.print(table)

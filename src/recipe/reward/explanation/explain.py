@@ -67,19 +67,20 @@ def _aligned(corpus: NarrationIndex, pooled: PooledAlignment) -> AlignedNarratio
 def _evidence(
     h: Steps, plan: Steps, reward: Reward, without: Sequence[Reward], narrations: Sequence[AlignedNarration]
 ) -> tuple[StepEvidence, ...]:
-    rewards = [None] * len(h) + [shorter.total for shorter in without]
+    shorter: list[Reward | None] = [*[None] * len(h), *without]
     grounds = _grounds(len(h) + len(plan), narrations)
     return tuple(
         StepEvidence(
             text=text,
             in_history=i < len(h),
-            without=total,
-            contribution=None if total is None else reward.total - total,
+            without=None if missing is None else missing.total,
+            gated_without=missing is not None and missing.gated,
+            contribution=None if missing is None else reward.total - missing.total,
             matched_in=len(found),
             mean_similarity=sum(ground.similarity for ground in found) / len(found) if found else None,
             grounds=found,
         )
-        for i, (text, total, found) in enumerate(zip(h + plan, rewards, grounds, strict=True))
+        for i, (text, missing, found) in enumerate(zip(h + plan, shorter, grounds, strict=True))
     )
 
 

@@ -84,6 +84,8 @@ class StepEvidence:
     in_history: bool
     without: float | None
     """The reward of the plan that misses this step only; None for a step of the history."""
+    gated_without: bool
+    """Whether the gate closes on that plan."""
     contribution: float | None
     """R(plan) - R(plan without this step); below 0 the plan earns more without it."""
     matched_in: int

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from recipe.reward.explanation.records import Explanation, StepEvidence
+from recipe.types import Segment
 
 _SMALL = 0.0005
 """Contributions below it read 0.000 and are told as none."""
@@ -27,11 +28,11 @@ class Part(NamedTuple):
 
 def parts(explanation: Explanation) -> list[Part]:
     """Every part of the reward, the total first."""
-    reward, pool = explanation.reward, f"the pool of {_count(len(explanation.narrations), 'narration')}"
+    reward = explanation.reward
     named = [
         Part("R", reward.total, "the reward"),
-        Part("A(h)", reward.aligned_history, f"how well the history alone aligns with {pool}"),
-        Part("A(h + c)", reward.aligned_full, f"how well history and plan align with {pool}"),
+        Part("A(h)", reward.aligned_history, "how well the history alone aligns"),
+        Part("A(h + c)", reward.aligned_full, "how well history and plan align"),
         Part("rho", reward.rho, "the plan's progress over the history alone"),
     ]
     if reward.coverage is not None:
@@ -42,6 +43,24 @@ def parts(explanation: Explanation) -> list[Part]:
 def in_words(explanation: Explanation) -> list[str]:
     """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
     return [_verdict(explanation), *_coverage(explanation), *_evidence(explanation), *_contributions(explanation)]
+
+
+def when(segment: Segment) -> str:
+    """A segment's time as a player shows it, empty where it has none.
+
+    >>> when(Segment("stir", 62.5, 70.0)), when(Segment("stir", 3725.0, 3726.0)), when(Segment("stir"))
+    ('1:02–1:10', '1:02:05–1:02:06', '')
+    """
+    if segment.start is None or segment.end is None:
+        return ""
+    return f"{clock(segment.start)}–{clock(segment.end)}"
+
+
+def clock(seconds: float) -> str:
+    """A second as a player shows it."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _verdict(explanation: Explanation) -> str:
@@ -100,7 +119,9 @@ def _contributions(explanation: Explanation) -> Iterator[str]:
     earned = sorted((step for step in steps if _contribution(step) >= _SMALL), key=lambda step: -_contribution(step))
     costs = sorted((step for step in steps if _contribution(step) <= -_SMALL), key=_contribution)
     if earned:
-        yield f"Leaving one step out, the reward falls most without {_quoted(earned[:1])} ({_signed(earned[0])})."
+        step = earned[0]
+        gate = "; the gate then closes" if step.gated_without and not explanation.reward.gated else ""
+        yield f"Leaving one step out, the reward falls most without {_quoted([step])} ({_signed(step)}{gate})."
     if costs:
         yield (
             f"The plan would earn more without {len(costs)} of its {_count(len(steps), 'step')}, "

@@ -1,0 +1,49 @@
+"""The options that the commands of `recipe reward` share, and the settings that they make."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from recipe.config import RewardConfig
+
+Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that verifies.")]
+Method = Annotated[
+    Literal["paper", "grounded"] | None, typer.Option("--verifier", help="The paper's reward, or the grounded one.")
+]
+Pool = Annotated[
+    Literal["history", "full", "own"] | None,
+    typer.Option(help="Steps that retrieve the pool: h for both scores, h + c for both, or each its own."),
+]
+Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+class Prompt(NamedTuple):
+    """A goal, what is done, and the continuations to be scored."""
+
+    goal: str
+    history: tuple[str, ...]
+    continuations: tuple[tuple[str, ...], ...]
+
+
+def settings(config: Path | None, method: str | None, pool: str | None) -> "RewardConfig":
+    """The settings of a file, or the defaults, with what the options say in their place. Raises ConfigError."""
+    from recipe.config import RewardConfig, load_config
+
+    chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
+    return chosen.model_copy(update=_given(verifier=method, pool=pool))
+
+
+def _given(**options: str | None) -> dict[str, str]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def plan_steps(text: str) -> tuple[str, ...]:
+    """The steps of a completion's text; none where it holds none."""
+    from recipe.text import parse_plan
+    from recipe.types import Plan
+
+    plan = parse_plan(text)
+    return plan.steps if isinstance(plan, Plan) else ()
