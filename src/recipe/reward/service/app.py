@@ -1,0 +1,231 @@
+"""The endpoints (docs/service.md): our own `/score`, OpenRLHF's `/get_reward`, NeMo-Gym's `/verify`, and the state."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from recipe import __version__
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.errors import MissingExtra
+from recipe.reward.adapters import Prefetch, Scorer
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service import nemo_gym, openrlhf
+from recipe.reward.service.batching import Batcher, Rewards
+from recipe.reward.service.fields import reward_fields
+from recipe.reward.service.messages import ScoreRequest, checked, read
+from recipe.reward.service.metrics import ServiceMetrics
+from recipe.reward.service.refusals import FAILURES, Refusal
+from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.service.watch import CorpusWatch, OnDisk
+
+try:
+    from fastapi import FastAPI, Request, Response
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+
+    from recipe.reward.service.guard import Guard
+except ModuleNotFoundError as error:
+    raise MissingExtra("the reward service", "serve") from error
+
+_DEFAULTS = ServiceSettings()
+
+
+class RewardService:
+    """What the endpoints share: the batcher, the limits, the counters, and the corpus that is served."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        settings: ServiceSettings,
+        prefetch: Prefetch | None,
+        warm: Callable[[], object] | None,
+        corpus: Corpus | None,
+        config: RewardConfig | None,
+    ) -> None:
+        self.settings, self.config = settings, config
+        self.metrics = ServiceMetrics()
+        self.batcher = Batcher(scorer, settings, self.metrics, prefetch=prefetch, warm=warm)
+        self.draining = False
+        self._corpus = corpus
+        self._watch = None if corpus is None else CorpusWatch(corpus.folder, corpus.manifest["id"])
+        if corpus is not None:
+            self.metrics.corpus(corpus.manifest["id"])
+        self.metrics.follow(lambda: self.batcher.waiting, lambda: float(self.unready is None))
+
+    @property
+    def unready(self) -> str | None:
+        """Why requests should go elsewhere; None where they are welcome."""
+        return "draining: what was accepted is being finished" if self.draining else self.batcher.unready
+
+    async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
+        """The rewards of each group's plans. Raises Refusal."""
+        return await self.batcher.rewards(groups, request.receive) if groups else []
+
+    async def body(self, request: Request) -> bytes:
+        """The whole body. Raises Refusal where it is larger than the limit, as soon as that is known."""
+        most = self.settings.max_body
+        stated = request.headers.get("content-length", "")
+        body = bytearray()
+        if not stated.isdigit() or int(stated) <= most:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    break
+            else:
+                return bytes(body)
+        raise Refusal("body_too_large", f"The body is larger than {most} bytes; send fewer plans at once.")
+
+    def on_disk(self) -> OnDisk | None:
+        """What the corpus's folder holds now; None where there is no corpus."""
+        found = None if self._watch is None else self._watch.look()
+        if found is not None:
+            self.metrics.replaced.set(found.replaced)
+        return found
+
+    def info(self) -> dict[str, Any]:
+        """What is served, and by what settings."""
+        about: dict[str, Any] = {
+            "version": __version__,
+            "verifier": None if self.config is None else self.config.model_dump(mode="json"),
+            "limits": self.settings.model_dump(mode="json", exclude={"token"}),
+            "corpus": None,
+            "encoder": None,
+        }
+        found = self.on_disk()
+        if self._corpus is None or found is None:
+            return about
+        manifest = self._corpus.manifest
+        counts = {name: manifest[name] for name in ("id", "narrations", "segments")}
+        on_disk = {"id": found.id, "replaced": found.replaced}
+        folder = str(self._corpus.folder)
+        return about | {"corpus": {"folder": folder, **counts, "on_disk": on_disk}, "encoder": manifest["encoder"]}
+
+
+def create_app(
+    scorer: Scorer,
+    settings: ServiceSettings = _DEFAULTS,
+    *,
+    prefetch: Prefetch | None = None,
+    warm: Callable[[], object] | None = None,
+    corpus: Corpus | None = None,
+    config: RewardConfig | None = None,
+) -> FastAPI:
+    """The service of a scorer, which begins to work when the application is started.
+
+    `prefetch` is given all groups of a batch before they are scored one by one, for example `Verifier.prepare`;
+    `warm` is run before the service is ready; `corpus` and `config` are what `/info` tells of, and the corpus's folder
+    is watched.
+    """
+    service = RewardService(scorer, settings, prefetch, warm, corpus, config)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.batcher.start()
+        yield
+        await service.batcher.stop()
+
+    app = FastAPI(title="recipe reward", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    _add_rewards(app, service)
+    _add_state(app, service)
+    app.add_exception_handler(Refusal, _refused)
+    app.add_exception_handler(HTTPException, _refused_by_router)
+    app.add_exception_handler(Exception, _failed)
+    endpoints = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Guard, metrics=service.metrics, endpoints=endpoints, token=settings.token)
+    return app
+
+
+def _add_rewards(app: FastAPI, service: RewardService) -> None:
+    @app.post("/score", openapi_extra=_body(ScoreRequest.model_json_schema()))
+    async def score(request: Request) -> Response:
+        """The reward of one plan, or of several plans of one prompt, with all parts."""
+        asked = read(await service.body(request), ScoreRequest)
+        group = checked(asked.goal, asked.history, asked.plans, service.settings)
+        [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
+        fields = [reward_fields(reward) for reward in rewards]
+        return _json({"reward": fields[0]} if asked.continuations is None else {"rewards": fields})
+
+    @app.post("/get_reward", openapi_extra=_body(openrlhf.GetReward.model_json_schema()))
+    async def get_reward(request: Request) -> Response:
+        """OpenRLHF's remote reward."""
+        groups = openrlhf.groups(read(await service.body(request), openrlhf.GetReward), service.settings)
+        rewards = await service.rewards(request, groups)
+        return _json(openrlhf.answer([reward for [reward] in rewards]))
+
+    @app.post("/verify", openapi_extra=_body(nemo_gym.VerifyRequest.model_json_schema()))
+    async def verify(request: Request) -> Response:
+        """NeMo-Gym's verification of a rollout; one that cannot be computed is marked as failed."""
+        body = await service.body(request)
+        group = nemo_gym.group(read(body, nemo_gym.VerifyRequest), service.settings)
+        try:
+            [[reward]] = await service.rewards(request, [group])
+        except Refusal as refusal:
+            if refusal.code not in FAILURES:
+                raise
+            return _json(nemo_gym.failure(from_json(body), refusal))
+        return _json(nemo_gym.verdict(from_json(body), reward))
+
+    @app.post("/seed_session")
+    async def seed_session() -> dict[str, str]:
+        """NeMo-Gym's start of a rollout: this service keeps no sessions."""
+        return {}
+
+    @app.get("/reverify_mode")
+    async def reverify_mode() -> str:
+        """A stored rollout may be verified again at any time."""
+        return "stateless"
+
+
+def _add_state(app: FastAPI, service: RewardService) -> None:
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    async def readyz() -> dict[str, str]:
+        """Requests are welcome; 503 with the reason where they are not."""
+        if service.unready is not None:
+            raise Refusal("not_ready", service.unready)
+        return {"status": "ready"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Counters in Prometheus's format."""
+        await run_in_threadpool(service.on_disk)
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/info")
+    async def info() -> Response:
+        """What is served, by what settings, and whether the folder on disk holds another corpus now."""
+        return _json(await run_in_threadpool(service.info))
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    if not isinstance(error, Refusal):
+        raise error
+    return _json(error.envelope, error.status, error.headers)
+
+
+async def _refused_by_router(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+    refusal = Refusal(code, f"{error.detail}: docs/service.md lists the endpoints.")
+    return _json(refusal.envelope, error.status_code)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return _json(Refusal("internal", "The service failed; its log tells why.").envelope, 500)

@@ -1,0 +1,275 @@
+"""Many requests at once, one batch at a time: a bounded queue, a thread that scores, a thread that keeps time.
+
+The event loop only accepts and answers. Time is kept by a thread of its own and what is computed first counts,
+so that a busy event loop never turns a reward into a timeout.
+"""
+
+import asyncio
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from recipe.errors import ComputeError, RecipeError
+from recipe.reward.adapters import Prefetch, Scorer
+from recipe.reward.prompts import PromptGroup, Steps
+from recipe.reward.service.metrics import ServiceMetrics
+from recipe.reward.service.refusals import Refusal, refusal
+from recipe.reward.service.settings import ServiceSettings
+from recipe.types import Reward
+
+_LOG = logging.getLogger(__name__)
+_FLUSH = 0.002
+"""Seconds of scoring after which a batch's finished requests are answered while the others are scored."""
+_GRACE = 5.0
+"""Seconds that a stopping worker is waited for beyond the limit of a request."""
+
+Value = TypeVar("Value")
+Scored = Reward | Refusal
+Rewards = list[list[Reward]]
+Outcome = Rewards | Refusal
+
+
+class Job:
+    """A request that was accepted: its groups, and what becomes of them."""
+
+    __slots__ = ("accepted", "future", "groups", "loop", "outcome", "parts", "plans")
+
+    def __init__(self, groups: Sequence[PromptGroup], loop: asyncio.AbstractEventLoop) -> None:
+        self.groups = groups
+        self.plans = sum(len(group.plans) for group in groups)
+        self.parts: dict[int, list[Scored]] = {}
+        self.accepted = time.monotonic()
+        self.outcome: Outcome | None = None
+        self.loop = loop
+        self.future: asyncio.Future[Rewards] = loop.create_future()
+
+    def total(self) -> Outcome:
+        """The rewards of all groups in order, or the first reason why there are none."""
+        parts = [self.parts[number] for number in range(len(self.groups))]
+        refused = next((one for part in parts for one in part if isinstance(one, Refusal)), None)
+        return refused or [[one for one in part if isinstance(one, Reward)] for part in parts]
+
+    def answer(self) -> None:
+        """Hand the outcome to whoever awaits it; called in the event loop."""
+        if self.future.done():
+            return
+        if isinstance(self.outcome, list):
+            self.future.set_result(self.outcome)
+        elif self.outcome is not None:
+            self.future.set_exception(self.outcome)
+
+
+class Batcher:
+    """Scores what many coroutines ask for at once in the batches that have come together.
+
+    `prefetch` is given all groups of a batch before they are scored one by one, `warm` is run before the first.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        settings: ServiceSettings,
+        metrics: ServiceMetrics,
+        *,
+        prefetch: Prefetch | None = None,
+        warm: Callable[[], object] | None = None,
+    ) -> None:
+        self._scorer, self._prefetch, self._warm = scorer, prefetch, warm
+        self._settings, self._metrics = settings, metrics
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._taken: list[Job] = []
+        self._plans = 0
+        self._busy_since: float | None = None
+        self._warmed = warm is None
+        self._stopping = False
+        self.failure: str | None = None
+        """Why warming up failed; a service that cannot warm up cannot serve."""
+        self._threads = [
+            threading.Thread(target=task, name=f"recipe-{name}", daemon=True)
+            for name, task in (("rewards", self._work), ("clock", self._keep_time))
+        ]
+
+    def start(self) -> None:
+        """Begin to warm up, and then to score."""
+        for thread in self._threads:
+            thread.start()
+
+    async def stop(self) -> None:
+        """Score what is accepted, refuse what is not, and end."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        await asyncio.to_thread(self._threads[0].join, self._settings.timeout + _GRACE)
+
+    @property
+    def waiting(self) -> int:
+        """Plans that wait to be scored."""
+        return self._plans
+
+    @property
+    def unready(self) -> str | None:
+        """Why it should not be asked now; None where it may be."""
+        if self.failure is not None:
+            return f"warming up failed: {self.failure}"
+        if not self._warmed:
+            return "warming up: the encoder and the corpus are being loaded"
+        since = self._busy_since
+        if since is not None and (busy := time.monotonic() - since) > self._settings.timeout:
+            return f"stuck: the batch under way has taken {busy:.0f} s"
+        return None
+
+    async def rewards(self, groups: Sequence[PromptGroup], gone: Callable[[], Awaitable[object]]) -> Rewards:
+        """The rewards of each group's plans; `gone` ends when the client hangs up. Raises Refusal."""
+        job = self._accept(groups, asyncio.get_running_loop())
+        watch = asyncio.ensure_future(self._drop(job, gone))
+        try:
+            return await job.future
+        finally:
+            watch.cancel()
+
+    def _accept(self, groups: Sequence[PromptGroup], loop: asyncio.AbstractEventLoop) -> Job:
+        job, most = Job(groups, loop), self._settings.queue
+        if job.plans > most:
+            raise Refusal("too_many_plans", f"The request holds {job.plans} plans; send at most {most} at once.")
+        with self._changed:
+            if self._stopping:
+                raise Refusal("stopped", "The service is stopping; ask again.")
+            if self._plans + job.plans > most:
+                raise Refusal("queue_full", f"{self._plans} plans wait already; ask again in a second.")
+            self._waiting.append(job)
+            self._plans += job.plans
+            self._changed.notify()
+        return job
+
+    async def _drop(self, job: Job, gone: Callable[[], Awaitable[object]]) -> None:
+        await gone()
+        self._resolve([(job, Refusal("hung_up", "The client hung up."))])
+
+    def _work(self) -> None:
+        if self._warm is not None and isinstance(failed := _attempt("warming up", self._warm), Refusal):
+            self.failure = failed.message
+        self._warmed = True
+        while jobs := self._take():
+            self._busy_since = time.monotonic()
+            self._answer([job for job in jobs if job.outcome is None])
+            self._busy_since = None
+
+    def _take(self) -> list[Job]:
+        """The requests of the next batch, at least one; none once the service has stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._stopping)
+            full = self._plans >= self._settings.batch or self._stopping
+        if not full and self._settings.linger:
+            time.sleep(self._settings.linger)
+        with self._changed:
+            self._taken, room = [], self._settings.batch
+            while self._waiting and (not self._taken or self._waiting[0].plans <= room):
+                job = self._waiting.popleft()
+                self._taken.append(job)
+                self._plans -= job.plans
+                room -= job.plans
+            return self._taken
+
+    def _answer(self, jobs: Sequence[Job]) -> None:
+        began = flushed = time.monotonic()
+        done: list[tuple[Job, Outcome]] = []
+        askers = _askers(jobs)
+        groups = [_merged(prompt, owners) for prompt, owners in askers.items()]
+        self._metrics.batch(sum(len(group.plans) for group in groups), len(groups))
+        self._prepare(groups)
+        for group, owners in zip(groups, askers.values(), strict=True):
+            if all(job.outcome is not None for job, _ in owners):  # hung up, or out of time
+                continue
+            scored = iter(self._score(group))
+            for job, number in owners:
+                job.parts[number] = [next(scored) for _ in job.groups[number].plans]
+                if len(job.parts) == len(job.groups):
+                    done.append((job, job.total()))
+            if time.monotonic() - flushed > _FLUSH:
+                self._resolve(done)
+                done, flushed = [], time.monotonic()
+        self._resolve(done)
+        self._metrics.batch_seconds.observe(time.monotonic() - began)
+
+    def _prepare(self, groups: Sequence[PromptGroup]) -> None:
+        """Where this fails, the prompt that is concerned meets the failure again, and the others do not."""
+        prefetch = self._prefetch
+        if prefetch is not None and groups:
+            _attempt(f"preparing {len(groups)} prompts at once", lambda: prefetch(groups))
+
+    def _score(self, group: PromptGroup) -> Sequence[Scored]:
+        """Each plan's reward or why there is none: where the group fails, each plan is tried by itself."""
+        rewards = _attempt(f"scoring {len(group.plans)} plans for {group.goal!r}", lambda: self._rewards(group))
+        if not isinstance(rewards, Refusal):
+            self._metrics.rewards(rewards)
+            return rewards
+        if len(group.plans) == 1:
+            return [rewards]
+        return [one for plan in group.plans for one in self._score(group._replace(plans=[plan]))]
+
+    def _rewards(self, group: PromptGroup) -> list[Reward]:
+        rewards = self._scorer.score(group.history, group.plans, group.goal)
+        if all(math.isfinite(reward.total) for reward in rewards):
+            return rewards
+        raise ComputeError("The reward is not a finite number; check the corpus with: recipe corpus verify.")
+
+    def _resolve(self, outcomes: Sequence[tuple[Job, Outcome]]) -> None:
+        """Settle requests, each with the first outcome it gets, and wake the event loop once for all."""
+        settled: list[Job] = []
+        with self._changed:
+            for job, outcome in outcomes:
+                if job.outcome is None:
+                    job.outcome = outcome
+                    settled.append(job)
+        for job in settled:
+            if isinstance(job.outcome, Refusal):
+                self._metrics.failed(job.outcome.code)
+        if settled:
+            settled[0].loop.call_soon_threadsafe(_answer_all, settled)
+
+    def _keep_time(self) -> None:
+        limit = self._settings.timeout
+        while not self._stopping or self._threads[0].is_alive():
+            time.sleep(min(limit / 10, 0.5))
+            late = time.monotonic() - limit
+            with self._changed:
+                expired = [job for job in (*self._taken, *self._waiting) if job.accepted < late]
+            message = f"No reward was computed within {limit:g} s; ask again."
+            self._resolve([(job, Refusal("timed_out", message)) for job in expired])
+
+
+def _answer_all(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        job.answer()
+
+
+def _attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
+    try:
+        return call()
+    except RecipeError as error:
+        _LOG.warning("%s failed: %s", what, error)
+        return refusal(error)
+    except Exception:  # noqa: BLE001 - a fault of the program ends its own request, not those beside it
+        _LOG.exception("%s failed", what)
+        return Refusal("internal", f"The service failed at {what}; its log tells why.")
+
+
+Owners = list[tuple[Job, int]]
+
+
+def _askers(jobs: Sequence[Job]) -> dict[tuple[str, Steps], Owners]:
+    """For each distinct prompt, which group of which request asks about it."""
+    askers: dict[tuple[str, Steps], Owners] = {}
+    for job in jobs:
+        for number, group in enumerate(job.groups):
+            askers.setdefault((group.goal, group.history), []).append((job, number))
+    return askers
+
+
+def _merged(prompt: tuple[str, Steps], owners: Owners) -> PromptGroup:
+    return PromptGroup(*prompt, [plan for job, number in owners for plan in job.groups[number].plans])

@@ -1,0 +1,109 @@
+"""NeMo-Gym's resources server: `/verify` echoes the rollout with its reward (docs/service.md)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Json
+
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.fields import reward_numbers
+from recipe.reward.service.messages import checked, plan_of
+from recipe.reward.service.refusals import Refusal
+from recipe.reward.service.settings import ServiceSettings
+from recipe.types import Reward
+
+_VERDICT = (
+    "reward", "reward_components", "mask_sample", "failure_kind", "failure_reason",
+    "_ng_failure_class", "_ng_failure_judge_error",
+)  # fmt: skip
+"""Fields of an earlier verdict, which a rollout that is verified again still carries."""
+
+
+class Part(BaseModel):
+    """A piece of a message; only text is read."""
+
+    type: str = ""
+    text: str = ""
+
+
+class Item(BaseModel):
+    """An item of a response: a message, reasoning, a tool call."""
+
+    type: str = "message"
+    content: list[Part] | str | None = None
+
+
+class Response(BaseModel):
+    """The part of an OpenAI Responses object that is read."""
+
+    output: list[Item]
+
+
+class Metadata(BaseModel):
+    """The prompt in the request's metadata, whose values are texts: the history is a JSON list."""
+
+    goal: str | None = None
+    history: list[str] | Json[list[str]] | None = None
+
+
+class CreateParams(BaseModel):
+    """What the policy was asked with."""
+
+    metadata: Metadata | None = None
+
+
+class VerifyRequest(BaseModel):
+    """A rollout: what was asked, what was answered, and the prompt beside it or in the metadata."""
+
+    model_config = ConfigDict(extra="allow")
+
+    responses_create_params: CreateParams
+    response: Response
+    goal: str | None = None
+    history: list[str] | None = None
+
+
+def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
+    """The rollout as a prompt and one plan. Raises Refusal."""
+    metadata = message.responses_create_params.metadata or Metadata()
+    goal = message.goal if message.goal is not None else metadata.goal
+    history = message.history if message.history is not None else metadata.history
+    for name, value in (("goal", goal), ("history", history)):
+        if value is None:
+            where = "beside 'response' or in 'responses_create_params.metadata'"
+            raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
+    return checked(goal or "", history or [], [plan_of(_text(message.response))], settings)
+
+
+def verdict(rollout: dict[str, Any], reward: Reward) -> dict[str, Any]:
+    """The rollout with its reward and the reward's parts."""
+    return _bare(rollout) | {"reward": reward.total, "reward_components": reward_numbers(reward)}
+
+
+def failure(rollout: dict[str, Any], refusal: Refusal) -> dict[str, Any]:
+    """The rollout, marked as one that could not be verified.
+
+    The protocol wants a number in `reward` even so; the failure class keeps the row out of the results, to be
+    verified again, and the mask keeps it out of training.
+    """
+    return _bare(rollout) | {
+        "reward": 0.0,
+        "reward_components": {},
+        "mask_sample": True,
+        "failure_reason": refusal.message,
+        "_ng_failure_class": "judge_failed",
+        "_ng_failure_judge_error": f"{refusal.code}: {refusal.message}",
+    }
+
+
+def _bare(rollout: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in rollout.items() if name not in _VERDICT}
+
+
+def _text(response: Response) -> str:
+    """The text of the last message; reasoning and tool calls are not part of the plan."""
+    messages: Sequence[Item] = [item for item in response.output if item.type == "message"]
+    content = messages[-1].content if messages else None
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.text for part in content if part.type in ("output_text", "text"))

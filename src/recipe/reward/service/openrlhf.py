@@ -1,0 +1,86 @@
+"""OpenRLHF's remote reward: `--reward.remote_url http://host:port/get_reward` (docs/service.md).
+
+The query is the prompt followed by the response, decoded with special tokens; the label, the only side channel,
+is JSON with the goal and the history.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.fields import reward_numbers
+from recipe.reward.service.messages import checked, parsed, plan_of
+from recipe.reward.service.refusals import Refusal
+from recipe.reward.service.settings import ServiceSettings
+from recipe.types import Reward
+
+_SPECIAL = re.compile(
+    r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>|</?s>|<(?:pad|unk|bos|eos|end|start_of_turn|end_of_turn|end_of_utterance)>"
+    r"|\[/?INST\]|\[(?:PAD|CLS|SEP|UNK)\]"
+)
+"""Marks of Qwen, Llama, Phi, DeepSeek, Gemma, Mistral, SmolVLM and BERT."""
+
+
+class GetReward(BaseModel):
+    """What OpenRLHF sends: one sample, or empty lists where there are several addresses."""
+
+    model_config = ConfigDict(strict=True)
+
+    query: list[str]
+    prompts: list[str]
+    labels: list[str]
+
+
+class Label(BaseModel):
+    """The side channel."""
+
+    model_config = ConfigDict(strict=True)
+
+    goal: str
+    history: list[str]
+
+
+def groups(message: GetReward, settings: ServiceSettings) -> list[PromptGroup]:
+    """One group a sample. Raises Refusal."""
+    if not len(message.query) == len(message.prompts) == len(message.labels):
+        counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
+        raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
+    rows = zip(message.query, message.prompts, message.labels, strict=True)
+    return [_group(number, *row, settings) for number, row in enumerate(rows)]
+
+
+def answer(rewards: Sequence[Reward]) -> dict[str, Any]:
+    """What OpenRLHF reads; a name is logged where every sample has a number for it."""
+    totals = [reward.total for reward in rewards]
+    numbers = [reward_numbers(reward) for reward in rewards]
+    names = [name for name in (numbers[0] if numbers else ()) if all(name in row for row in numbers)]
+    return {"rewards": totals, "scores": totals, "extra_logs": {name: [row[name] for row in numbers] for name in names}}
+
+
+def response_text(query: str, prompt: str) -> str | None:
+    """What follows the prompt, without special tokens; None where the query does not begin with its prompt.
+
+    Decoding may add a first token or move spaces, so where the texts differ only marks and spaces are let pass.
+
+    >>> response_text("<s>user: tea<|end|> 1. Boil water</s>", "user: tea<|end|>")
+    ' 1. Boil water'
+    """
+    at = query.find(prompt)
+    if at >= 0 and not _SPECIAL.sub("", query[:at]).strip():
+        return _SPECIAL.sub("", query[at + len(prompt) :])
+    bare = _SPECIAL.sub("", query)
+    words = map(re.escape, _SPECIAL.sub("", prompt).split())
+    found = re.match(r"\s*" + r"\s*".join(words), bare)
+    return None if found is None else bare[found.end() :]
+
+
+def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSettings) -> PromptGroup:
+    side = parsed(label, Label, within=f"labels.{number}")
+    text = response_text(query, prompt)
+    if text is None:
+        problem = "the query does not begin with its prompt, so the response cannot be told apart"
+        raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
+    return checked(side.goal, side.history, [plan_of(text)], settings)

@@ -1,0 +1,76 @@
+"""The service as a process: it listens, says when it is ready, and ends once what it accepted is answered."""
+
+import logging
+import signal
+import socket
+from types import FrameType
+
+from fastapi import FastAPI
+
+from recipe.errors import ComputeError, MissingExtra, RecipeError
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.app import RewardService
+from recipe.reward.verifier import Verifier
+
+try:
+    import uvicorn
+except ModuleNotFoundError as error:
+    raise MissingExtra("the reward service", "serve") from error
+
+_LOG = logging.getLogger(__name__)
+_BATCH = 64
+_LONGEST_DRAIN = 10.0
+"""Seconds beyond the limit of a request after which a service that drains gives up."""
+
+
+class _Server(uvicorn.Server):
+    """Turns readiness off at the first signal, and looks after what runs beside the event loop."""
+
+    def __init__(self, config: uvicorn.Config, service: RewardService) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.draining = True
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._service.batcher.failure is not None
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that is bound, so that a port in use is told of before anything is loaded. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
+
+
+def serve(app: FastAPI, bound: socket.socket) -> None:
+    """Serve until SIGTERM or Ctrl-C, then finish what was accepted. Raises ComputeError where warming up failed."""
+    service: RewardService = app.state.service
+    limit = int(service.settings.timeout + _LONGEST_DRAIN)
+    config = uvicorn.Config(
+        app, access_log=False, log_config=None, timeout_graceful_shutdown=limit, server_header=False, date_header=False
+    )
+    # What the server does when it has ended is to raise the signals again that ended it, for handlers like these.
+    before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        _Server(config, service).run([bound])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if service.batcher.failure is not None:
+        raise ComputeError(f"The service could not warm up: {service.batcher.failure}")
+
+
+def warm_up(verifier: Verifier, groups: list[PromptGroup]) -> None:
+    """Load the encoder and the corpus's pages, and remember the steps and pools of these groups."""
+    verifier.score(["boil the water"], [["pour the water"]], "make tea")
+    for first in range(0, len(groups), _BATCH):
+        try:
+            verifier.prepare(groups[first : first + _BATCH])
+        except RecipeError as error:
+            _LOG.warning("warming up went on without %d prompts: %s", len(groups[first : first + _BATCH]), error)
+
+
+def _ended(number: int, frame: FrameType | None) -> None:
+    _LOG.info("the service has ended")
