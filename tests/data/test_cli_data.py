@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from typer.testing import CliRunner
 
-from recipe.cli import data
+from recipe.cli import corpus, data
 from recipe.cli.console import run
+from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import require_benchmarks, select_procedures
 from recipe.data.examples import read_examples
 from recipe.data.procedures import SPLITS, read_procedures
@@ -117,6 +119,17 @@ def test_procedures_are_written_as_they_are_read(
     assert "5 procedures written to" in out
 
 
+def test_procedures_become_a_corpus_of_step_lists(recipe: Recipe, captaincook4d: Path, tmp_path: Path) -> None:
+    recipe.json("procedures", "--root", captaincook4d, "--split", "train", "--output", tmp_path / "steps.jsonl")
+    arguments = ("build", tmp_path / "steps.jsonl", "--output", tmp_path / "c", "--encoder", "hash:8")
+    built = CliRunner().invoke(corpus.app, [*map(str, arguments), "--format", "procedures", "--json"])
+    assert built.exit_code == 0, built.output
+    summary = json.loads(built.stdout)
+    assert (summary["narrations"], summary["segments"], summary["reading"]["format"]) == (1, 4, "procedures")
+    narration = Corpus.open(tmp_path / "c").narration(0)
+    assert (narration.video_id, narration.title, narration.source) == ("9_2", "Mint Tea", "captaincook4d")
+
+
 def test_procedures_of_one_benchmark_and_split(recipe: Recipe, coin: Path, niv: Path, tmp_path: Path) -> None:
     options = ("procedures", "--root", coin.parent, "--output", tmp_path / "p.jsonl")
     result = recipe.json(*options, "--benchmark", "niv", "--split", "test")
@@ -215,6 +228,15 @@ def test_prepare_takes_procedures_of_ones_own(recipe: Recipe, tmp_path: Path) ->
     assert code == 0
     assert "1 unusable rows" in out
     assert "line 2, field 'goal'" in error
+
+
+def test_a_source_may_be_called_anything(recipe: Recipe, tmp_path: Path) -> None:
+    row = {"source": "[/mine]", "video_id": "v", "goal": "tea", "split": "train", "steps": [{"text": t} for t in "abc"]}
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "video_id": "w", "steps": [{"text": "a"}]}) + "\n")
+    code, out, _ = recipe("prepare", "--procedures", path, "--output", tmp_path / "e.jsonl")
+    assert code == 0
+    assert out.count("[/mine]") == 2
 
 
 def test_prepare_limits_videos(recipe: Recipe, coin: Path, tmp_path: Path) -> None:

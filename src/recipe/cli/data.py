@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli.console import err, out, print_json, progress
@@ -126,15 +127,27 @@ def export_procedures(
 
 
 def _show_procedures(result: dict[str, Any]) -> None:
-    table = Table("source", "split", "videos", "steps")
-    for group in result["groups"]:
-        table.add_row(group["source"], group["split"], f"{group['videos']:,}", f"{group['steps']:,}")
+    _show_groups(result["groups"], "steps")
+    _show_left_out(result, {"no_steps": "videos without steps", "not_performed": "steps that were not performed"})
+    _show_written(result, "procedures")
+
+
+def _show_groups(groups: list[dict[str, Any]], counted: str) -> None:
+    table = Table("source", "split", "videos", counted)
+    for group in groups:
+        table.add_row(escape(group["source"]), group["split"], f"{group['videos']:,}", f"{group[counted]:,}")
     out.print(table)
-    for key, what in (("no_steps", "videos without steps"), ("not_performed", "steps that were not performed")):
+
+
+def _show_left_out(result: dict[str, Any], reasons: dict[str, str]) -> None:
+    for key, reason in reasons.items():
         for source, count in result[key].items():
-            out.print(f"left out of {source}: {count:,} {what}", highlight=False)
-    written = f"{result['procedures']:,} procedures written to {result['output']}"
-    out.print(written, highlight=False, markup=False, soft_wrap=True)
+            out.print(f"left out of {source}: {count:,} {reason}", highlight=False, markup=False)
+
+
+def _show_written(result: dict[str, Any], what: str) -> None:
+    text = f"{result[what]:,} {what} written to {result['output']}"
+    out.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -229,17 +242,12 @@ def _result(output: Path, chosen: list["Procedure"], own: "ProcedureFile", cut: 
 
 
 def _show_result(result: dict[str, Any]) -> None:
-    table = Table("source", "split", "videos", "examples")
-    for group in result["groups"]:
-        table.add_row(group["source"], group["split"], f"{group['videos']:,}", f"{group['examples']:,}")
-    out.print(table)
-    for key, reason in (("no_split", "in no split"), ("too_short", "fewer than two steps")):
-        for source, count in result[key].items():
-            out.print(f"left out of {source}: {count:,} videos, {reason}", highlight=False)
+    _show_groups(result["groups"], "examples")
+    _show_left_out(result, {"no_split": "videos, in no split", "too_short": "videos, fewer than two steps"})
     for row in result["skipped"]:
         err.print(f"skipped: {row['reason']}", highlight=False, markup=False, soft_wrap=True)
     if result["skipped"]:
         out.print(f"left out of the procedures file: {len(result['skipped']):,} unusable rows", highlight=False)
     if shared := result["trained_and_tested"]:
         out.print(f"note: {len(shared):,} videos are trained on in one set and held out in another", highlight=False)
-    out.print(f"{result['examples']:,} examples written to {result['output']}", highlight=False, soft_wrap=True)
+    _show_written(result, "examples")
