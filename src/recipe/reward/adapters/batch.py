@@ -1,12 +1,13 @@
-"""What a trainer calls: rows of goals, histories and completions in, one reward or None a row out."""
+"""A trainer's batch: rows of goals, histories and completions in, for each the reward or why there is none."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from recipe.errors import ComputeError, CorpusError
-from recipe.reward.prompts import PromptGroup, Steps
+from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.reward.prompts import PromptGroup, Steps, as_steps
 from recipe.text import parse_plan
 from recipe.types import Plan, Reward
 
@@ -21,6 +22,17 @@ class Scorer(Protocol):
         ...
 
 
+class Row(NamedTuple):
+    """A prompt, and the text that a policy wrote for it."""
+
+    goal: str
+    history: Steps
+    completion: str
+
+
+Failure = ComputeError | CorpusError | InputError
+"""Why a row has no reward; any other error is a fault of the program and is raised."""
+
 Prefetch = Callable[[Sequence[PromptGroup]], object]
 """Given all groups of a batch before they are scored one by one."""
 
@@ -28,41 +40,78 @@ TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
 
 
-def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerReward:
-    """A function for a trainer's batch: rows with equal goal and history are a group, scored in one call.
+def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None, workers: int = 1) -> TrainerReward:
+    """A function for a trainer that takes None for a row without a reward; the rest is as in `score_rows`.
 
-    A completion that holds no steps is scored as an empty plan. A group that cannot be computed gives None
-    for its rows and a warning in the log, never a number. `prefetch` is given all groups of the batch first,
-    for example `Verifier.prepare`: steps are then encoded, and the corpus scanned, once instead of for each prompt.
+    Raises InputError where not one row of a batch can be used: that is a fault of the setup, not of a completion.
     """
 
     def rewards(
         goals: Sequence[str], histories: Sequence[Sequence[str]], completions: Sequence[str]
     ) -> list[Reward | None]:
-        groups: dict[tuple[str, Steps], list[int]] = {}
-        for row, (goal, history, _) in enumerate(zip(goals, histories, completions, strict=True)):
-            groups.setdefault((goal, tuple(history)), []).append(row)
-        plans = [_steps(text) for text in completions]
-        if prefetch is not None:
-            with suppress(ComputeError, CorpusError):  # the group that is concerned meets the failure again
-                prefetch([PromptGroup(*prompt, [plans[row] for row in rows]) for prompt, rows in groups.items()])
-        result: list[Reward | None] = [None] * len(plans)
-        for (goal, history), rows in groups.items():
-            for row, reward in zip(rows, _score(scorer, history, [plans[row] for row in rows], goal), strict=True):
-                result[row] = reward
-        return result
+        columns = zip(goals, histories, completions, strict=True)
+        rows = [Row(goal, as_steps(history), text) for goal, history, text in columns]
+        return or_none(score_rows(scorer, rows, prefetch, workers))
 
     return rewards
 
 
-def _steps(completion: str) -> Steps:
+def or_none(outcomes: Sequence[Reward | Failure]) -> list[Reward | None]:
+    """None in place of each failure. Raises InputError where that is all there is."""
+    unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError)]
+    if unusable and len(unusable) == len(outcomes):
+        raise unusable[0]
+    return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]
+
+
+def score_rows(
+    scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = None, workers: int = 1
+) -> list[Reward | Failure]:
+    """The reward of each row, or why it has none, with a warning in the log: never a number in its place.
+
+    Rows with equal goal and history are a group, scored in one call, and `workers` groups at a time. A completion
+    that holds no steps is scored as an empty plan. Where a group cannot be used, each of its plans is tried by
+    itself. `prefetch` is given all groups first, for example `Verifier.prepare`: steps are then encoded, and the
+    corpus scanned, once instead of for each prompt.
+    """
+    owners: dict[tuple[str, Steps], list[int]] = {}
+    for number, row in enumerate(rows):
+        owners.setdefault((row.goal, row.history), []).append(number)
+    plans = [plan_of(row.completion) for row in rows]
+    groups = [PromptGroup(*prompt, [plans[number] for number in numbers]) for prompt, numbers in owners.items()]
+    if prefetch is not None:
+        with suppress(ComputeError, CorpusError, InputError):  # the group that is concerned meets the failure again
+            prefetch(groups)
+    outcomes: list[Reward | Failure | None] = [None] * len(rows)
+    for numbers, scored in zip(owners.values(), _score_all(scorer, groups, workers), strict=True):
+        for number, outcome in zip(numbers, scored, strict=True):
+            outcomes[number] = outcome
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def plan_of(completion: str) -> Steps:
+    """The steps of a completion; none where it holds none."""
     plan = parse_plan(completion)
     return plan.steps if isinstance(plan, Plan) else ()
 
 
-def _score(scorer: Scorer, history: Steps, plans: Sequence[Steps], goal: str) -> Sequence[Reward | None]:
+def _score_all(scorer: Scorer, groups: Sequence[PromptGroup], workers: int) -> Iterator[Sequence[Reward | Failure]]:
+    if workers == 1 or len(groups) < 2:
+        yield from (_score(scorer, group) for group in groups)
+        return
+    with ThreadPoolExecutor(min(workers, len(groups))) as pool:
+        yield from pool.map(lambda group: _score(scorer, group), groups)
+
+
+def _score(scorer: Scorer, group: PromptGroup) -> Sequence[Reward | Failure]:
+    failure: Failure
     try:
-        return scorer.score(history, plans, goal)
+        return scorer.score(group.history, group.plans, group.goal)
+    except InputError as error:
+        if len(group.plans) > 1:
+            return [one for plan in group.plans for one in _score(scorer, group._replace(plans=[plan]))]
+        failure = error
     except (ComputeError, CorpusError) as error:
-        _LOG.warning("no reward for %d completions of %r: %s", len(plans), goal, error)
-        return [None] * len(plans)
+        failure = error
+    _LOG.warning("no reward for %d completions of %r: %s", len(group.plans), group.goal, failure)
+    return [failure] * len(group.plans)

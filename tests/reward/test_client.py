@@ -1,0 +1,304 @@
+"""The client of the service: what it sends, what it takes for a reward, when it asks again and when it does not."""
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.types import Hit, Reward
+
+httpx2 = pytest.importorskip("httpx2")
+client = pytest.importorskip("recipe.reward.client")
+
+REWARD = Reward(
+    total=-0.125,
+    aligned_history=0.25,
+    aligned_full=0.375,
+    rho=0.1,
+    gated=True,
+    steps=1,
+    pool=(Hit(7, 0.5), Hit(2, 0.25)),
+    best_narration=7,
+    coverage=0.75,
+    parts={"gain": 0.1},
+)
+
+
+def told(status: int, code: str, **headers: str) -> Any:
+    body = {"error": {"code": code, "message": f"about {code}"}}
+    return httpx2.Response(status, json=body, headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def rewarded(request: Any) -> Any:
+    count = len(json.loads(request.content)["continuations"])
+    return httpx2.Response(200, json={"rewards": [asdict(REWARD)] * count})
+
+
+class Script:
+    """A server that gives prepared answers in turn, and rewards when they are used up."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.requests = list(answers), list[Any]()
+
+    def __call__(self, request: Any) -> Any:
+        self.requests.append(request)
+        answer = self.answers.pop(0) if self.answers else rewarded(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def asked(script: Callable[[Any], Any], token: str | None = None, **limits: Any) -> Any:
+    return client.ServiceClient("http://service:1/", token, transport=httpx2.MockTransport(script), **limits)
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that would have been waited for; no time passes."""
+    seconds: list[float] = []
+    monkeypatch.setattr("tenacity.nap.time.sleep", seconds.append)
+    return seconds
+
+
+def test_a_reward_comes_back_with_all_its_parts() -> None:
+    script = Script()
+    rewards = asked(script, "secret").score(("boil",), [["pour", "wait"], []], "tea")
+    assert rewards == [REWARD, REWARD]
+    assert isinstance(rewards[0].pool[0], Hit)
+    [request] = script.requests
+    assert (request.method, str(request.url)) == ("POST", "http://service:1/score")
+    assert request.headers["Authorization"] == "Bearer secret"
+    assert json.loads(request.content) == {"goal": "tea", "history": ["boil"], "continuations": [["pour", "wait"], []]}
+
+
+def test_hits_may_be_written_with_their_names() -> None:
+    row = asdict(REWARD) | {"pool": [{"narration": 7, "score": 0.5}, {"narration": 2, "score": 0.25}]}
+    assert asked(Script(httpx2.Response(200, json={"rewards": [row]}))).score([], [["a"]], "tea") == [REWARD]
+
+
+def test_nothing_to_score_asks_nothing() -> None:
+    script = Script()
+    assert asked(script).score([], [], "tea") == []
+    assert not script.requests
+
+
+def test_one_text_is_not_steps() -> None:
+    with pytest.raises(InputError, match="list of texts"):
+        asked(Script()).score("boil", [["pour"]], "tea")
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_not_now_is_asked_again(status: int, waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    script = Script(told(status, "queue_full"), httpx2.ConnectError("refused"), httpx2.ReadTimeout("late"))
+    with caplog.at_level(logging.WARNING):
+        assert asked(script).score([], [["a"]], "tea") == [REWARD]
+    assert len(script.requests) == 4
+    assert [low <= wait <= 2 * low for low, wait in zip((0.2, 0.4, 0.8), waits, strict=True)] == [True] * 3
+    assert f"{status} (queue_full) about queue_full" in caplog.text
+    assert "ConnectError: refused" in caplog.text
+
+
+def test_the_wait_is_what_the_service_says(waits: list[float]) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
+    answers = [told(429, "queue_full", Retry_After=value) for value in ("7", date, "soon", "0")]
+    asked(Script(*answers)).score([], [["a"]], "tea")
+    assert 7 <= waits[0] <= 7.5
+    assert 38 <= waits[1] <= 40.5
+    assert 0.4 <= waits[2] <= 1.6
+    assert 0 <= waits[3] <= 0.5
+
+
+def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
+    script = Script(told(503, "not_ready", Retry_After="3600"))
+    with pytest.raises(ComputeError, match=r"no answer in 1 try and 0 s \(503 \(not_ready\) about not_ready\)"):
+        asked(script, patience=60).score([], [["a"]], "tea")
+    assert not waits
+
+
+def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
+    script = Script(*[httpx2.ConnectError("refused")] * 100)
+    began = time.monotonic()
+    with pytest.raises(ComputeError, match=r"tries and 0 s \(ConnectError: refused\); check that the service runs"):
+        asked(script, patience=0.4).score([], [["a"]], "tea")
+    assert time.monotonic() - began < 2
+    assert len(script.requests) > 1
+
+
+def test_what_cannot_be_computed_is_asked_for_a_few_times_only(waits: list[float]) -> None:
+    script = Script(*[told(503, "compute_failed", Retry_After="1")] * 100)
+    with pytest.raises(ComputeError, match="compute_failed"):
+        asked(script).score([], [["a"]], "tea")
+    assert len(script.requests) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 422])
+def test_a_refusal_is_the_callers_fault_and_final(status: int) -> None:
+    script = Script(told(status, "invalid_field"))
+    with pytest.raises(InputError, match=rf"http://service:1: .* refuses .* {status} \(invalid_field\) about invalid"):
+        asked(script).score([], [["a"]], "tea")
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (told(500, "internal"), "500 .*about internal"),
+        (httpx2.Response(500, text="<html>"), "500 <html>"),
+        (httpx2.Response(302, headers={"Location": "/login"}), "302 Found"),
+        (httpx2.Response(200, text="hello"), "not JSON"),
+        (httpx2.Response(200, json={}), "cannot be read"),
+        (httpx2.Response(200, json=[1.0]), "cannot be read .*0"),
+        (httpx2.Response(200, json={"rewards": [{"total": 1.0}]}), "cannot be read .*0.aligned_history"),
+        (httpx2.Response(200, json={"rewards": [{**asdict(REWARD), "total": None}]}), "cannot be read .*0.total"),
+        (httpx2.Response(200, json={"rewards": []}), "0 rewards came for 1"),
+        (httpx2.Response(200, text=json.dumps({"rewards": [{**asdict(REWARD), "total": float("nan")}]})), "finite"),
+    ],
+)
+def test_any_other_answer_is_no_reward(answer: Any, reason: str) -> None:
+    script = Script(answer)
+    with pytest.raises(ComputeError, match=reason):
+        asked(script).score([], [["a"]], "tea")
+    assert len(script.requests) == 1
+
+
+@pytest.mark.parametrize("url", ["service:8000", "ftp://service", "http://", "", "http://[::"])
+def test_an_address_is_checked_at_once(url: str) -> None:
+    with pytest.raises(ConfigError, match="address"):
+        client.ServiceClient(url)
+
+
+def test_info_tells_about_the_verifier() -> None:
+    with asked(Script(httpx2.Response(200, json={"verifier": "paper"}))) as service:
+        assert service.info() == {"verifier": "paper"}
+
+
+def test_retrying_leaves_the_draws_of_a_training_run_alone(waits: list[float]) -> None:
+    import random
+
+    before = random.getstate()
+    asked(Script(told(503, "not_ready"), told(429, "queue_full", Retry_After="1"))).score([], [["a"]], "tea")
+    assert waits
+    assert random.getstate() == before
+
+
+def test_the_asynchronous_client_does_the_same() -> None:
+    script = Script(told(503, "stopped", Retry_After="0"), httpx2.ConnectError("refused"))
+
+    async def ask() -> None:
+        transport = httpx2.MockTransport(script)
+        async with client.AsyncServiceClient("http://service:1", "secret", transport=transport) as service:
+            assert await service.score(["boil"], [["pour"], []], "tea") == [REWARD, REWARD]
+            assert await service.score([], [], "tea") == []
+            script.answers = [told(422, "too_long"), told(500, "internal"), httpx2.Response(200, json={"a": 1})]
+            with pytest.raises(InputError, match="too_long"):
+                await service.score([], [["a"]], "tea")
+            with pytest.raises(ComputeError, match="internal"):
+                await service.score([], [["a"]], "tea")
+            assert await service.info() == {"a": 1}
+
+    asyncio.run(ask())
+    assert script.requests[0].headers["Authorization"] == "Bearer secret"
+
+
+class Server:
+    """A service on a real port that can go away and come back, and remembers how many it served at once."""
+
+    def __init__(self) -> None:
+        self.port, self.busy, self.most = 0, 0, 0
+        self.lock = threading.Lock()
+        self.connections: list[socket.socket] = []
+        self.start()
+
+    def start(self) -> None:
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                outer.connections.append(self.connection)
+
+            def do_POST(self) -> None:
+                with outer.lock:
+                    outer.busy += 1
+                    outer.most = max(outer.most, outer.busy)
+                time.sleep(0.02)
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                answer = json.dumps({"rewards": [asdict(REWARD) for _ in body["continuations"]]}).encode()
+                with outer.lock:
+                    outer.busy -= 1
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Http(ThreadingHTTPServer):
+            daemon_threads = True
+            allow_reuse_address = True
+
+        self.http = Http(("127.0.0.1", self.port), Handler)
+        self.port = self.http.server_address[1]
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+def test_a_restart_of_the_service_is_outlived(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.WARNING),
+        client.ServiceClient(f"http://127.0.0.1:{server.port}", patience=20) as service,
+    ):
+        assert service.score([], [["a"]], "tea") == [REWARD]
+        server.stop()
+        back = threading.Timer(1.0, server.start)
+        back.start()
+        assert service.score([], [["a"]] * 3, "tea") == [REWARD] * 3
+        back.join()
+    assert "ConnectError" in caplog.text
+
+
+def test_requests_under_way_are_bounded_and_the_others_wait(server: Server) -> None:
+    address = f"http://127.0.0.1:{server.port}"
+    with client.ServiceClient(address, concurrency=3) as service, ThreadPoolExecutor(12) as pool:
+        asks = [pool.submit(service.score, [], [["a"]], f"goal {number}") for number in range(24)]
+        assert all(ask.result() == [REWARD] for ask in asks)
+    assert server.most == 3
+
+    async def ask() -> None:
+        async with client.AsyncServiceClient(address, concurrency=2) as service:
+            await asyncio.gather(*(service.score([], [["a"]], f"goal {number}") for number in range(12)))
+
+    server.most = 0
+    asyncio.run(ask())
+    assert server.most == 2
