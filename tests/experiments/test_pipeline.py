@@ -14,6 +14,8 @@ from recipe.config import GRPOConfig, Settings, SFTConfig, load_config, parse_co
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.experiments import packages, stages
+from recipe.experiments.comparison.pipeline import plan_comparison
+from recipe.experiments.comparison.settings import ComparisonConfig, load_experiment
 from recipe.experiments.pipeline import plan_stages
 from recipe.experiments.settings import ExperimentConfig, FilesSource, demo_config
 from recipe.progress import SILENT
@@ -35,7 +37,9 @@ def marks(config: ExperimentConfig, data: Path | None = None) -> dict[str, str]:
 def test_every_config_file_is_valid(path: Path, data: Path) -> None:
     kinds: dict[str, type[Settings]] = {"sft": SFTConfig, "grpo": GRPOConfig}
     kind = kinds.get(path.stem.partition("-")[0], ExperimentConfig)
-    config = load_config(path, kind)
+    config = load_experiment(path) if kind is ExperimentConfig else load_config(path, kind)
+    if isinstance(config, ComparisonConfig):
+        assert plan_comparison(config, data)
     if isinstance(config, ExperimentConfig):
         assert plan_stages(config, data)
 

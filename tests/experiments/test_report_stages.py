@@ -75,7 +75,13 @@ def run_dir(drawn: Path) -> Path:
     rows = []
     for step in (1, 2):
         told = [
-            {"example_id": e.example_id, "goal": e.goal, "history": e.history, "completion": next(plans_of(e, "SFT"))}
+            {
+                "example_id": e.example_id,
+                "goal": e.goal,
+                "history": e.history,
+                "completion": next(plans_of(e, "SFT")),
+                "reward": None,
+            }
             for e in examples
         ]
         write_jsonl(drawn / "grpo" / "completions" / f"step-{step:05d}.jsonl", told)

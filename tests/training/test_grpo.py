@@ -95,6 +95,7 @@ def test_completions_can_be_read_with_every_part_of_their_reward(config: GRPOCon
     assert len({row["example_id"] for row in rows}) == config.prompts_per_step
     assert set(rows[0]["reward"]) == {
         "total", "aligned_history", "aligned_full", "rho", "gated", "steps", "pool", "best_narration",
+        "coverage", "abstained", "parts",
     }  # fmt: skip
     assert metrics(config)[0]["reward"] == pytest.approx(sum(row["reward"]["total"] for row in rows) / len(rows))
 

@@ -8,16 +8,18 @@ import typer
 from recipe.cli import console
 
 if TYPE_CHECKING:
+    from recipe.experiments.comparison.settings import ComparisonConfig
     from recipe.experiments.settings import ExperimentConfig
 
 Output = Annotated[Path, typer.Option(help="Run folder; the same command later goes on from what is there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the headline figures as JSON.")]
+Quick = Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
 
 
 def demo(
     output: Output = Path("runs/demo"),
-    quick: Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")] = False,
+    quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
     as_json: Json = False,
@@ -38,30 +40,38 @@ def run(
     config: Annotated[Path, typer.Argument(help="TOML file of an experiment, such as configs/narrations.toml.")],
     data: Annotated[Path | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<config name>")] = None,
+    quick: Quick = False,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run the whole method as a config says, on your own narrations and benchmarks, and write a report.
 
+    A config with kind = "comparison" trains on several rewards, each with several seeds, and compares the plans.
+
     Example: recipe run configs/narrations.toml --data data
     """
-    from recipe.config import load_config
-    from recipe.experiments.settings import ExperimentConfig
+    from recipe.experiments.comparison.settings import load_experiment
 
-    experiment = load_config(config, ExperimentConfig)
+    experiment = load_experiment(config, quick=quick)
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
     run_dir = output if output is not None else Path("runs") / config.stem
     _run(experiment, run_dir, data, as_json)
 
 
-def _run(config: "ExperimentConfig", run_dir: Path, data: Path | None, as_json: bool) -> None:
+def _run(config: "ExperimentConfig | ComparisonConfig", run_dir: Path, data: Path | None, as_json: bool) -> None:
+    from recipe.experiments.comparison.settings import ComparisonConfig
     from recipe.experiments.packages import require_packages_of
 
     require_packages_of(config)
+    from recipe.experiments.comparison.pipeline import run_comparison
     from recipe.experiments.pipeline import run_experiment
 
-    _show(run_experiment(config, run_dir, data, console.progress()), as_json)
+    if isinstance(config, ComparisonConfig):
+        run_dir = run_comparison(config, run_dir, data, console.progress())
+    else:
+        run_dir = run_experiment(config, run_dir, data, console.progress())
+    _show(run_dir, as_json)
 
 
 def _show(run_dir: Path, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from recipe.evaluation.results import SHARES, Interval
 
 MINUS = "−"
+_DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "relevance": 3}
 
 
 def format_number(value: float, digits: int = 2) -> str:
@@ -70,7 +71,7 @@ def format_seconds(value: float) -> str:
 def _digits(value: float, metric: str) -> str:
     if metric in SHARES:
         return format_number(100 * value, 0)
-    return format_number(value, {"steps": 1, "distinct": 1, "reward": 3}.get(metric, 2))
+    return format_number(value, _DIGITS.get(metric, 2))
 
 
 def _signed(value: float, metric: str) -> str:

@@ -23,15 +23,23 @@ that does not belong to the goal; a step of the goal that comes too early; not k
 
 METRICS: dict[str, str] = {
     "score": "validity",
+    "f1": "step F1",
+    "ordered_f1": "step F1 in order",
     "order": "order",
     "coverage": "coverage",
     "clean": "clean",
     "perfect": "perfect plans",
     "steps": "steps in a plan",
+    "length_error": "length error",
+    "length_apart": "absolute length error",
     "repeats": "repeated steps",
+    "copied": "copied from the history",
     "alien": "foreign steps",
     "distinct": "distinct of 10",
     "reward": "reward",
+    "paper": "the paper's reward",
+    "grounded": "grounded reward",
+    "relevance": "relevance (no corpus)",
     "gated": "gated",
     "kl": "KL, nats per plan",
     "malformed": "without steps",
@@ -41,7 +49,10 @@ METRICS: dict[str, str] = {
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
-SHARES = frozenset({"perfect", "repeats", "alien", "gated", "malformed"})
+REWARDS = ("paper", "grounded", "relevance")
+"""Metrics that are rewards, by the name of what pays them."""
+
+SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed"})
 """Metrics that are shares, shown in percent."""
 
 
@@ -110,14 +121,38 @@ class Difference:
     baseline: str
     metric: str
     value: Interval
+    seed: int | None = None
+    """Of the one run that was compared; None for the mean over all runs of the regime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Time of a training step, and what of it went to the reward: means over the steps of all runs, in seconds."""
+
+    regime: str
+    reward_seconds: float
+    step_seconds: float
+    share: float
+    """Mean of each step's share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """What the watchdog found in a training run."""
+
+    regime: str
+    since: int
+    """Step from which on it was so."""
+    sentence: str
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
     """What was logged while a regime trained: one value a step and series, None where a step logged nothing.
 
-    Known series: `reward`, `length` (steps in a completion), `validity` (exact, of the logged completions),
-    `kl`, `gated`, `clipped` (share cut at the token limit).
+    Known series: `reward`, `length` (steps in a completion), `validity` (exact, of the logged completions), `f1`
+    (steps in common with the reference), `kl`, `gated`, `clipped` (share cut at the token limit), `copied`, `repeated`.
     """
 
     regime: str
@@ -217,11 +252,15 @@ class Results:
     stages: tuple[Stage, ...] = ()
     scores: tuple[Scores, ...] = ()
     differences: tuple[Difference, ...] = ()
+    by_seed: tuple[Difference, ...] = ()
+    """The differences of every run alone."""
     curves: tuple[Curve, ...] = ()
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[Lengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
     hand_made: tuple[HandMade, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     caveats: tuple[str, ...] = ()
 
     def regimes(self) -> tuple[str, ...]:

@@ -4,15 +4,15 @@ On the embedded world they include the exact validity against its task graphs. O
 truth: what is left is what the verifier pays, the length, and how many samples differ.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity import PLANS, distinct_plans
-from recipe.evaluation.results import Difference, Interval, Lengths, Line, Reranking, Scores, Status
+from recipe.evaluation.results import REWARDS, Difference, Interval, Lengths, Line, Reranking, Scores, Status
 from recipe.evaluation.statistics import mean_interval, paired_interval
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -22,14 +22,20 @@ from recipe.world.validity import PlanKey, Validity, plan_key, score_key
 
 _SHOWN_DIFFERENCES = (
     "score",
+    "f1",
+    "ordered_f1",
     "order",
     "coverage",
     "clean",
     "perfect",
     "steps",
+    "length_error",
+    "length_apart",
     "repeats",
+    "copied",
     "reward",
     "distinct",
+    *REWARDS,
 )
 
 
@@ -49,6 +55,8 @@ class ScoredPlan:
     gated: bool | None = None
     kl: float | None = None
     """Nats (see `Prediction.kl`)."""
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics of an experiment of its own."""
 
     def metrics(self) -> dict[str, float]:
         """Every metric of one plan (see `results.METRICS`); those that are not known are left out."""
@@ -60,7 +68,7 @@ class ScoredPlan:
             known["gated"] = float(self.gated)
         if self.kl is not None:
             known["kl"] = self.kl
-        return known
+        return {**known, **self.more}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,19 @@ def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
     return PromptMeans(tuple(groups), goals, samples, values)
 
 
+def mean_over_runs(runs: Sequence[PromptMeans]) -> PromptMeans:
+    """Each prompt's mean over several runs, such as seeds, of the metrics that all of them have.
+
+    Raises InputError where their prompts differ.
+    """
+    first, *others = runs
+    if any(run.example_ids != first.example_ids for run in others):
+        raise InputError("runs of different prompts have no mean over runs; plan for equal ones.")
+    shared = [name for name in first.values if all(name in run.values for run in others)]
+    values = {name: np.mean([run.values[name] for run in runs], axis=0) for name in shared}
+    return PromptMeans(first.example_ids, first.goals, min(run.samples for run in runs), values)
+
+
 def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> Scores:
     """One row of the report's table: every metric's mean with its interval clustered by goal."""
     metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
@@ -153,7 +174,13 @@ def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
 
 
 def reranking(
-    split: str, regime: str, scored: Sequence[ScoredPlan], count: int, metric: str = "score", seed: int = 0
+    split: str,
+    regime: str,
+    scored: Sequence[ScoredPlan],
+    count: int,
+    metric: str = "score",
+    seed: int = 0,
+    verifier: str = "paper",
 ) -> Reranking:
     """What choosing among the first `count` samples by reward gains, between their mean and their best."""
     groups = _first(scored, count)
@@ -162,7 +189,7 @@ def reranking(
     chosen = np.array([max(group, key=_reward).metrics()[metric] for group in groups])
     parts = (table.mean(1), chosen, table.max(1))
     mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
-    return Reranking(split, regime, count, mean, best, oracle, metric)
+    return Reranking(split, regime, count, mean, best, oracle, metric, verifier)
 
 
 def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> tuple[Line, ...]:

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 
 from recipe.errors import MissingExtra
-from recipe.experiments.settings import ExperimentConfig
+from recipe.experiments.settings import Experiment, ExperimentConfig
 
 _ENCODER = ("sentence_transformers", "torch", "transformers")
 PACKAGES = {
@@ -23,13 +23,14 @@ def require_packages(feature: str, extra: str) -> None:
         raise MissingExtra(feature, extra)
 
 
-def require_packages_of(config: ExperimentConfig) -> None:
+def require_packages_of(config: Experiment) -> None:
     """Raises MissingExtra for the first extra that one of the experiment's stages lacks."""
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
     encoder = config.corpus.encoder.name
     if not encoder.startswith("hash:"):
         needed["offline" if encoder == "minilm" else "encoder"] = f"encoder {encoder!r}"
-    if any("wandb" in stage.get("metrics", ()) for stage in (config.sft, config.grpo)):
+    stages = (config.grpo, *([config.sft] if isinstance(config, ExperimentConfig) else []))
+    if any("wandb" in stage.get("metrics", ()) for stage in stages):
         needed["wandb"] = "metrics = ['wandb']"
     for extra, feature in needed.items():
         require_packages(feature, extra)

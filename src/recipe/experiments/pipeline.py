@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, fingerprint
-from recipe.config import BaseModelConfig, Config, GRPOConfig, SFTConfig, parse_config
+from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig, parse_config
 from recipe.data.benchmarks import require_benchmarks
 from recipe.errors import ConfigError, InputError
 from recipe.experiments import stages
 from recipe.experiments.hand_made import HAND_MADE, HandMadePlans, reward_hand_made
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
-from recipe.experiments.settings import ExperimentConfig, FilesSource
+from recipe.experiments.settings import Experiment, ExperimentConfig, FilesSource
+from recipe.experiments.stages import Run
 from recipe.progress import SILENT, Progress
 
 
@@ -29,7 +30,7 @@ def run_experiment(
 def plan_stages(config: ExperimentConfig, data: Path | None = None) -> list[Stage]:
     """The stages of an experiment. Raises ConfigError or InputError before anything is run."""
     base, sft, grpo = _training(config)
-    drawn, corpus = _source(config, data)
+    drawn, corpus = source_stages(config, data)
     sampling = config.sampling.model_copy(update={"seed": config.seed})
     plans = [
         Stage(
@@ -57,21 +58,29 @@ def plan_stages(config: ExperimentConfig, data: Path | None = None) -> list[Stag
 
 
 def _training(config: ExperimentConfig) -> tuple[BaseModelConfig, SFTConfig, GRPOConfig]:
-    def stage(kind: type[Config], name: str, given: dict[str, Any], paths: dict[str, Any]) -> Config:
-        if owned := sorted(paths.keys() & given.keys()):
-            raise ConfigError(f"{name}: an experiment sets {owned[0]!r} itself; remove the key.")
-        return parse_config({"seed": config.seed, **given, **paths}, kind, name)
-
-    adapted = {"model": "base/model", "examples": stages.TRAIN, "split": ""}
+    seed, adapted = config.seed, stages.ADAPTED
     return (
-        stage(BaseModelConfig, "[base]", config.base, {"examples": stages.DOCUMENTS, "output": "base"}),
-        stage(SFTConfig, "[sft]", config.sft, {**adapted, "output": "sft"}),
-        stage(GRPOConfig, "[grpo]", config.grpo, {**adapted, "output": "grpo", "corpus": stages.CORPUS}),
+        base_settings(config),
+        stage_settings(SFTConfig, "[sft]", config.sft, {**adapted, "output": "sft"}, seed),
+        stage_settings(GRPOConfig, "[grpo]", config.grpo, {**adapted, "output": "grpo", "corpus": stages.CORPUS}, seed),
     )
 
 
-def _source(config: ExperimentConfig, data: Path | None) -> tuple[Stage, Stage]:
-    """The stages that bring the data and the corpus."""
+def base_settings(config: Experiment) -> BaseModelConfig:
+    """What the base planner of an experiment is trained with. Raises ConfigError."""
+    paths = {"examples": stages.DOCUMENTS, "output": stages.BASE}
+    return stage_settings(BaseModelConfig, "[base]", config.base, paths, config.seed)
+
+
+def stage_settings(kind: type[Run], name: str, given: dict[str, Any], paths: dict[str, Any], seed: int) -> Run:
+    """The settings of a stage from the keys `given` and the paths that the experiment sets. Raises ConfigError."""
+    if owned := sorted(paths.keys() & given.keys()):
+        raise ConfigError(f"{name}: an experiment sets {owned[0]!r} itself; remove the key.")
+    return parse_config({"seed": seed, **given, **paths}, kind, name)
+
+
+def source_stages(config: Experiment, data: Path | None) -> tuple[Stage, Stage]:
+    """The stages that bring the data and the corpus. Raises InputError where the data is not there."""
     written = (stages.TRAIN, stages.TEST, stages.DOCUMENTS)
     if not isinstance(config.source, FilesSource):
         drawn = stages.WorldData(config.source, config.seed)

@@ -13,34 +13,40 @@ import torch
 from recipe.artifacts import read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.evaluation.results import Provenance
-from recipe.experiments.settings import ExperimentConfig
+from recipe.experiments.settings import Experiment
 from recipe.experiments.stages import DOCUMENTS, TEST, TRAIN
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 
 
-def provenance(run_dir: Path, config: ExperimentConfig, corpus: Corpus) -> Provenance:
-    """What it takes to run an experiment again."""
+def provenance(
+    run_dir: Path,
+    config: Experiment,
+    corpus: Corpus,
+    seeds: tuple[int, ...],
+    further: Mapping[str, Mapping[str, Any]],
+) -> Provenance:
+    """What it takes to run an experiment again; `further` names settings that not every experiment has."""
     counts = {"base planner": DOCUMENTS, "training": TRAIN, "test": TEST}
     held = {name: sum(1 for _ in read_jsonl(run_dir / path)) for name, path in counts.items()}
     manifest = corpus.manifest
     narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
     return Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        seeds=(config.seed,),
+        seeds=seeds,
         versions={"python": platform.python_version(), **_versions()},
         device=f"{'CUDA' if torch.cuda.is_available() else 'CPU'}, {os.cpu_count()} cores",
-        settings=_settings(config),
+        settings=_settings(config, further),
         data={name: f"{count} examples" for name, count in held.items()}
         | {"verification corpus": f"{narrated}, encoder {manifest['encoder']['name']}"},
     )
 
 
-def _settings(config: ExperimentConfig) -> dict[str, str]:
+def _settings(config: Experiment, further: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
     parts: dict[str, Mapping[str, Any]] = {
         "base planner": config.base,
-        "SFT": config.sft,
+        **further,
         "GRPO": config.grpo,
         "sampling": {**sampling, "samples": config.samples},
     }

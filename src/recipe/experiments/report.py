@@ -25,6 +25,7 @@ from recipe.evaluation.validity import (
     score_predictions,
     summarise,
 )
+from recipe.experiments.alarms import alarms_of
 from recipe.experiments.findings import caveats, summary
 from recipe.experiments.hand_made import read_hand_made
 from recipe.experiments.provenance import provenance
@@ -117,7 +118,7 @@ def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> resu
     seconds = stage_seconds(run_dir)
     found = results.Results(
         title=config.title,
-        provenance=provenance(run_dir, config, corpus),
+        provenance=provenance(run_dir, config, corpus, (seed,), {"SFT": config.sft}),
         stages=tuple(results.Stage(STAGES[name], seconds[name]) for name in STAGES if name in seconds),
         scores=tuple(
             _row(split, regime, means[split][regime], plans, seed) for split, regime, plans in _flat(measured.plans)
@@ -133,6 +134,7 @@ def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> resu
         lengths=tuple(_lengths(measured)),
         prompts=tuple(_shown(run_dir, config, measured, Verifier(corpus, settings.reward))),
         hand_made=read_hand_made(run_dir),
+        alarms=tuple(alarms_of(run_dir / REGIMES[TRAINED], TRAINED, seed)),
     )
     return replace(found, summary=summary(found, training_rows(run_dir)), caveats=caveats(config))
 

@@ -1,16 +1,18 @@
-"""The settings of a whole experiment; the demo's and those in `configs/` are TOML files of this shape."""
+"""The settings of whole experiments; the demo's and those in `configs/` are TOML files of these shapes."""
 
 import tomllib
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from recipe.config import CorpusConfig, Positive, SamplingConfig, Settings, parse_config
 
 QUICK = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
-"""What `--quick` cuts down, beside the prompts."""
+"""What `--quick` cuts down, beside the data."""
+QUICK_WORLD = {"narrations": 200, "documents": 1500, "train": 64, "test": 16}
+QUICK_FILES = {"documents": 1500, "train": 64, "test": 16}
 
 
 class WorldSource(Settings):
@@ -43,16 +45,14 @@ class FilesSource(Settings):
     """Test prompts of each benchmark."""
 
 
-class ExperimentConfig(Settings):
-    """One experiment: a source of data and the settings of each stage that differ from their defaults."""
+class Experiment(Settings):
+    """What every experiment has: a source of data and the settings of each stage that differ from their defaults."""
 
     title: str
     source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
     corpus: CorpusConfig = CorpusConfig()
     base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
-    sft: dict[str, Any] = Field(default_factory=dict)
-    """Keys of SFTConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
     """Keys of GRPOConfig but for the paths."""
     sampling: SamplingConfig = SamplingConfig()
@@ -73,14 +73,28 @@ class ExperimentConfig(Settings):
         return self
 
 
+class ExperimentConfig(Experiment):
+    """The whole method once: base, SFT, and GRPO on one reward."""
+
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths."""
+
+
+Kind = TypeVar("Kind", bound=Experiment)
+
+
 def demo_config(*, quick: bool = False, seed: int = 0, workers: int | None = None) -> ExperimentConfig:
     """The packaged settings of `recipe demo`; `quick` keeps every stage and a fraction of the work."""
     raw = tomllib.loads((files("recipe.experiments") / "demo.toml").read_text(encoding="utf-8"))
     raw["seed"] = seed
     if workers is not None:
         raw["workers"] = workers
-    if quick:
-        raw["source"] |= {"narrations": 200, "documents": 1500, "train": 64, "test": 16}
-        for stage, fewer in QUICK.items():
-            raw[stage] |= fewer
-    return parse_config(raw, ExperimentConfig, "the demo's settings")
+    config = parse_config(raw, ExperimentConfig, "the demo's settings")
+    return cut_down(config) if quick else config
+
+
+def cut_down(config: Kind) -> Kind:
+    """The same experiment with every stage and a fraction of the work: it shows the way and proves nothing."""
+    fewer = QUICK_WORLD if isinstance(config.source, WorldSource) else QUICK_FILES
+    stages = {name: {**getattr(config, name), **cut} for name, cut in QUICK.items() if hasattr(config, name)}
+    return config.model_copy(update={"source": config.source.model_copy(update=fewer), **stages})

@@ -32,6 +32,8 @@ Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
 CORPUS = "corpus"
 BASE = "base"
+ADAPTED: dict[str, object] = {"model": "base/model", "examples": TRAIN, "split": ""}
+"""Paths of a training run that starts from the base."""
 WEIGHED = 2
 """Samples of a prompt that the KL divergence is estimated from."""
 REGIMES = {BASE: "base", "SFT": "sft", "RL": "grpo"}
@@ -126,14 +128,14 @@ def base(run_dir: Path, settings: BaseModelConfig, progress: Progress) -> None:
     """The small base planner."""
     from recipe.training.base import train_base
 
-    train_base(_placed(settings, run_dir), progress)
+    train_base(placed(settings, run_dir), progress)
 
 
 def sft(run_dir: Path, settings: SFTConfig, progress: Progress) -> None:
     """Supervised fine-tuning of the base."""
     from recipe.training.sft import train_sft
 
-    train_sft(_placed(settings, run_dir), progress)
+    train_sft(placed(settings, run_dir), progress)
 
 
 def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
@@ -142,7 +144,7 @@ def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
     from recipe.reward.verifier import Verifier
     from recipe.training.grpo import train_grpo
 
-    config = _placed(settings, run_dir)
+    config = placed(settings, run_dir)
     corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
     train_grpo(config, Verifier(corpus, config.reward), progress)
 
@@ -150,22 +152,32 @@ def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     """Sample plans of a model for every test prompt; reward each, and weigh some against the base for the KL."""
     from recipe.corpus.store import Corpus
-    from recipe.planning.local import LocalEngine
-    from recipe.planning.planner import Planner
     from recipe.planning.rerank import reward_predictions
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)
-    engine = LocalEngine(run_dir / REGIMES[settings.regime] / "model")
-    predictions = Planner(engine, settings.sampling).predict(examples, settings.samples, progress)
-    if settings.regime != BASE and settings.sampling.temperature > 0:  # greedy plans have no density
-        base = LocalEngine(run_dir / REGIMES[BASE] / "model")
-        predictions = _weigh(predictions, examples, engine, base, settings.sampling, progress)
+    run = REGIMES[settings.regime]
+    predictions = plan_examples(run_dir, run, examples, settings.sampling, settings.samples, progress)
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
     with progress.task("embedding steps"):  # once, in one large batch
         verifier.embed(sorted({step for prediction in predictions for step in prediction.steps}))
     rewarded = reward_predictions(verifier, examples, predictions, progress)
     write_predictions(predictions_path(run_dir, settings.regime), rewarded)
+
+
+def plan_examples(
+    run_dir: Path, run: str, examples: Sequence[Example], sampling: SamplingConfig, samples: int, progress: Progress
+) -> list[Prediction]:
+    """Plans of the model of a training run, with the KL to the base of some of them."""
+    from recipe.planning.local import LocalEngine
+    from recipe.planning.planner import Planner
+
+    engine = LocalEngine(run_dir / run / "model")
+    predictions = Planner(engine, sampling).predict(examples, samples, progress)
+    if run == REGIMES[BASE] or sampling.temperature == 0:  # greedy plans have no density
+        return predictions
+    base = LocalEngine(run_dir / REGIMES[BASE] / "model")
+    return _weigh(predictions, examples, engine, base, sampling, progress)
 
 
 def _weigh(
@@ -194,7 +206,7 @@ def predictions_path(run_dir: Path, regime: str) -> Path:
     return run_dir / "predictions" / f"{REGIMES[regime]}.jsonl"
 
 
-def _placed(config: Run, run_dir: Path) -> Run:
+def placed(config: Run, run_dir: Path) -> Run:
     """The config with its paths, which are relative in an experiment, below the run folder."""
     paths = {
         name: run_dir / getattr(config, name) for name in ("examples", "output", "corpus") if hasattr(config, name)

@@ -9,7 +9,9 @@ TRL's sampler starts over when a run is resumed in a later epoch. The prompts of
 laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
 """
 
+import logging
 import random
+from contextlib import ExitStack
 from pathlib import Path
 
 from datasets import Dataset
@@ -21,15 +23,18 @@ from recipe.config import GRPOConfig
 from recipe.data.examples import read_examples
 from recipe.progress import SILENT, Progress
 from recipe.reward.adapters import Scorer
+from recipe.reward.watchdog import Finding, Watchdog, read_records, replay
 from recipe.text import planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.quiet import Unreported, quiet
-from recipe.training.rollouts import RewardFunction
+from recipe.training.rollouts import PART, RewardFunction, Tell
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
 from recipe.types import Example
+
+_LOG = logging.getLogger(__name__)
 
 _FIELDS = {
     "reward": "reward",
@@ -49,6 +54,12 @@ _FIELDS = {
     "completions/mean_length": "completion_tokens",
     "completions/clipped_ratio": "clipped_ratio",
     "frac_reward_zero_std": "zero_std",
+    "copied": "copied",
+    "repeated": "repeated",
+    "length_growth": "length_growth",
+    "length_pay": "length_pay",
+    "coverage": "coverage",
+    "abstained": "abstained",
     "reward_seconds": "reward_seconds",
     "step_seconds": "step_seconds",
 }
@@ -71,20 +82,31 @@ def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) 
         return run.model
     examples = read_examples(config.examples, config.split)
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
-    with quiet():
+    with quiet(), ExitStack() as shown:
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
         _drop_later_completions(run)
-        trainer = grpo_trainer(config, policy, examples, scorer, run)
+        trainer = grpo_trainer(config, policy, examples, scorer, run, _teller(run, progress, shown))
         return finish_training(trainer, run, log, "GRPO", config.steps, progress)
 
 
+def _teller(run: Run, progress: Progress, shown: ExitStack) -> Tell:
+    """Says a finding in the log, and keeps it in view until the run ends."""
+
+    def tell(finding: Finding) -> None:
+        _LOG.warning("%s: %s", run.folder.name, finding.sentence)
+        shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
+
+    return tell
+
+
 def grpo_trainer(
-    config: GRPOConfig, policy: Checkpoint, examples: list[Example], scorer: Scorer, run: Run
+    config: GRPOConfig, policy: Checkpoint, examples: list[Example], scorer: Scorer, run: Run, tell: Tell
 ) -> GRPOTrainer:
-    """The trainer of one run."""
+    """The trainer of one run; its watchdog knows the steps that were recorded before."""
+    watchdog = replay(read_records(run.completions)) if any(run.completions.glob("*.jsonl")) else Watchdog()
     return QuietGRPOTrainer(
         model=policy.model,
-        reward_funcs=RewardFunction(scorer, run.completions),
+        reward_funcs=RewardFunction(scorer, run.completions, config.max_completion_tokens, watchdog, tell),
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
         processing_class=policy.tokenizer,
@@ -154,10 +176,11 @@ def _drop_later_completions(run: Run) -> None:
 
 
 def _row(record: Row) -> Row | None:
-    return renamed(record, _FIELDS, _reward_share)
+    return renamed(record, _FIELDS, _derived)
 
 
-def _reward_share(record: Row) -> Row:
+def _derived(record: Row) -> Row:
+    parts = {name: value for name, value in record.items() if name.startswith(PART)}
     if "reward_seconds" not in record:
-        return {}
-    return {"reward_share": record["reward_seconds"] / record["step_seconds"]}
+        return parts
+    return parts | {"reward_share": record["reward_seconds"] / record["step_seconds"]}

@@ -1,6 +1,7 @@
 """Between the trainer and the reward: a step's completions become rewards, a readable record, and metrics.
 
-A completion that could not be scored is None, never a number: the trainer leaves it out of its group.
+A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog sees
+what the trainer sees; what it finds is told once.
 """
 
 import time
@@ -13,8 +14,15 @@ from typing import Any
 from recipe.artifacts import write_jsonl
 from recipe.reward.adapters import Scorer, trainer_reward
 from recipe.reward.verifier import Verifier
+from recipe.reward.watchdog import Finding, Watchdog, as_rollout
 from recipe.text import parse_plan
 from recipe.types import Malformed, Reward
+
+Tell = Callable[[Finding], None]
+"""Where a finding goes, once."""
+PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
+PART = "part/"
+"""Before the names of a reward's further parts, in a trainer's metrics."""
 
 
 class RewardFunction:
@@ -22,10 +30,11 @@ class RewardFunction:
 
     __name__ = "verifier"
 
-    def __init__(self, scorer: Scorer, folder: Path) -> None:
+    def __init__(self, scorer: Scorer, folder: Path, longest: int, watchdog: Watchdog, tell: Tell) -> None:
         # The verifier's encoder likes one large batch better than one for each prompt.
         prefetch = scorer.prepare if isinstance(scorer, Verifier) else None
-        self._reward, self._folder = trainer_reward(scorer, prefetch), folder
+        self._reward, self._folder, self._longest = trainer_reward(scorer, prefetch), folder, longest
+        self._watchdog, self._tell = watchdog, tell
 
     def __call__(
         self,
@@ -44,24 +53,28 @@ class RewardFunction:
         texts = [str(turns[0]["content"]) for turns in completions]
         rewards = self._reward(goal, history, texts)
         log_metric("reward_seconds", time.monotonic() - began)
-        plans = [parse_plan(text) for text in texts]
-        malformed = [isinstance(plan, Malformed) for plan in plans]
-        for name, value in reward_metrics(rewards, malformed).items():
-            log_metric(name, value)
-        rows = (
+        malformed = [isinstance(parse_plan(text), Malformed) for text in texts]
+        rows = [
             {
                 "example_id": name,
                 "goal": aim,
                 "history": list(done),
                 "completion": text,
                 "malformed": bad,
+                "clipped": len(tokens) >= self._longest,
                 "reward": None if reward is None else asdict(reward),
             }
-            for name, aim, done, text, bad, reward in zip(
-                example_id, goal, history, texts, malformed, rewards, strict=True
+            for name, aim, done, text, bad, tokens, reward in zip(
+                example_id, goal, history, texts, malformed, completion_ids, rewards, strict=True
             )
-        )
-        write_jsonl(self._folder / f"step-{trainer_state.global_step + 1:05d}.jsonl", rows)
+        ]
+        step = trainer_state.global_step + 1
+        write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
+        # From the record, so that a run that is resumed from its records has seen the same.
+        for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
+            self._tell(finding)
+        for name, value in (reward_metrics(rewards, malformed) | self._watchdog.metrics()).items():
+            log_metric(name, value)
         return [None if reward is None else reward.total for reward in rewards]
 
 
@@ -69,10 +82,11 @@ def reward_metrics(rewards: Sequence[Reward | None], malformed: Sequence[bool]) 
     """Means over a step's completions, for the parts of the reward over those that were scored."""
     scored = [reward for reward in rewards if reward is not None]
     means = {"malformed": fmean(malformed), "unscored": 1 - len(scored) / len(rewards)}
-    if scored:
-        means["steps"] = fmean(reward.steps for reward in scored)
-        means["aligned_history"] = fmean(reward.aligned_history for reward in scored)
-        means["aligned_full"] = fmean(reward.aligned_full for reward in scored)
-        means["rho"] = fmean(reward.rho for reward in scored)
-        means["gated"] = fmean(reward.gated for reward in scored)
-    return means
+    if not scored:
+        return means
+    means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
+    covered = [reward.coverage for reward in scored if reward.coverage is not None]
+    if covered:
+        means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
+    named = dict.fromkeys(name for reward in scored for name in reward.parts)
+    return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}

@@ -1,0 +1,143 @@
+"""What one training step's completions show: lengths, copies, repeats, and how the reward goes with length.
+
+Two lines are the same if their content words are equal or nearly so, whatever their case, order, punctuation and
+small words: the words common to both are at least three quarters of all words of the two.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.reward.prompts import Steps
+
+NEAR = 0.75
+"""Share of common words from which on two lines are the same."""
+_SMALL = frozenset(
+    {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
+    | {"then", "now", "next", "first", "finally", "please"}
+)
+"""Words that are no content."""
+_WORD = re.compile(r"\w+")
+
+
+class Rollout(NamedTuple):
+    """One completion of a training step."""
+
+    goal: str
+    history: Steps
+    plan: Steps
+    """Empty for a completion without steps."""
+    reward: float | None
+    """None where it could not be computed."""
+    gated: bool = False
+    """Whether the reward is a penalty for no progress."""
+    clipped: bool = False
+    """Whether the completion was cut at the token limit."""
+
+
+class Reading(NamedTuple):
+    """The numbers of one step; None where the step says nothing of it."""
+
+    step: int
+    length: float
+    """Mean steps of a plan."""
+    copied: float | None
+    """Share of all steps planned that the history holds already."""
+    repeated: float | None
+    """Share of all steps planned that the same plan has said before."""
+    reward: float | None
+    """Mean over the completions that were scored."""
+    gated: float | None
+    """Share of those that fell below the gate."""
+    still: float | None
+    """Share of groups whose completions all earn the same, so that they teach nothing."""
+    clipped: float
+    """Share of completions that were cut at the token limit."""
+    length_pay: float | None
+    """Correlation of reward and length among the completions of a prompt, all groups pooled."""
+
+
+def read_step(step: int, rollouts: Sequence[Rollout]) -> Reading:
+    """The numbers of a step's completions, at least one; a prompt's completions are a group."""
+    planned = sum(len(one.plan) for one in rollouts)
+    copied = sum(_copies(one.history, one.plan) for one in rollouts)
+    repeated = sum(_repeats(one.plan) for one in rollouts)
+    scored = [one for one in rollouts if one.reward is not None]
+    groups = _groups(scored)
+    return Reading(
+        step=step,
+        length=planned / len(rollouts),
+        copied=copied / planned if planned else None,
+        repeated=repeated / planned if planned else None,
+        reward=_mean([one.reward for one in scored if one.reward is not None]),
+        gated=_mean([float(one.gated) for one in scored]),
+        still=_mean([float(np.ptp(rewards) < 1e-9) for rewards, _ in groups]),
+        clipped=sum(one.clipped for one in rollouts) / len(rollouts),
+        length_pay=_pooled_correlation(groups),
+    )
+
+
+def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
+    """Share of a plan's lines that say a step of the history again; 0 for a plan without lines.
+
+    >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
+    0.5
+    """
+    return _copies(history, plan) / len(plan) if plan else 0.0
+
+
+def repeated_share(plan: Sequence[str]) -> float:
+    """Share of a plan's lines that say an earlier line of it again; 0 for a plan without lines.
+
+    >>> repeated_share(["whisk", "pour", "then whisk", "whisk"])
+    0.5
+    """
+    return _repeats(plan) / len(plan) if plan else 0.0
+
+
+def _copies(history: Sequence[str], plan: Sequence[str]) -> int:
+    done = [content_words(step) for step in history]
+    return sum(_said(content_words(line), done) for line in plan)
+
+
+def _repeats(plan: Sequence[str]) -> int:
+    lines = [content_words(line) for line in plan]
+    return sum(_said(line, lines[:place]) for place, line in enumerate(lines))
+
+
+def _said(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
+    return any(line == one or len(line & one) >= NEAR * len(line | one) for one in before)
+
+
+@lru_cache(maxsize=65_536)
+def content_words(line: str) -> frozenset[str]:
+    """The words of a line that carry content; all of them where none does."""
+    words = frozenset(_WORD.findall(line.casefold()))
+    return words - _SMALL or words
+
+
+def _groups(scored: Sequence[Rollout]) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Rewards and lengths of each prompt with two scored completions or more."""
+    by_prompt: dict[tuple[str, Steps], list[tuple[float, float]]] = {}
+    for one in scored:
+        if one.reward is not None:
+            by_prompt.setdefault((one.goal, one.history), []).append((one.reward, float(len(one.plan))))
+    tables = [np.array(pairs) for pairs in by_prompt.values() if len(pairs) > 1]
+    return [(table[:, 0], table[:, 1]) for table in tables]
+
+
+def _pooled_correlation(groups: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> float | None:
+    """sum cov / sqrt(sum var * sum var) within groups; None where reward or length never differs."""
+    moved = [(rewards - rewards.mean(), lengths - lengths.mean()) for rewards, lengths in groups]
+    spread = sum(float(r @ r) for r, _ in moved) * sum(float(n @ n) for _, n in moved)
+    if spread < 1e-18:
+        return None
+    return sum(float(r @ n) for r, n in moved) / float(np.sqrt(spread))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

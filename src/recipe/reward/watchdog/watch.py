@@ -1,0 +1,183 @@
+"""Findings from the readings of a run: what changed against its first steps, and what cannot be right at any time.
+
+A change counts when it is large (a bound for each signal) and certain (the medians of the first and of the latest steps
+lie far apart for the noise from step to step), and has lasted. The noise is estimated from the differences between
+neighbouring steps, so that a slow drift does not hide itself. Readings of a run that goes nowhere raise no finding;
+docs/comparison.md gives the rate measured.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.reward.watchdog.readings import Reading, Rollout, read_step
+from recipe.reward.watchdog.sentences import SENTENCES, Shown
+
+FIRST = 8
+"""Steps at the start that later ones are compared with."""
+LATEST = 8
+"""Steps that the present is told from."""
+LASTING = 3
+"""Steps in a row for which a finding must hold before it is told."""
+CERTAIN = 4.0
+"""Standard errors that two medians must lie apart."""
+_MEDIAN = 1.2533
+"""Standard error of a median in those of a mean, under Gaussian noise."""
+GROWN, SHRUNK = 0.4, -0.35
+"""Relative changes of length from which on they are told."""
+RISEN = 0.10
+"""Rise of the share of copied or repeated steps."""
+LEVELS = {"length_pay": 0.5, "clipped": 0.2, "gated": 0.9, "still": 0.5}
+"""Readings that are told from this level on, whatever they were at first."""
+
+Series = NDArray[np.float64]
+
+
+class Finding(NamedTuple):
+    """Something that a reader of the run should know."""
+
+    signal: str
+    since: int
+    """The step from which on it was so."""
+    until: int | None
+    """The last step at which it was so; None where it still is."""
+    sentence: str
+
+    @property
+    def headline(self) -> str:
+        """What is so and how much, without what it may mean."""
+        return self.sentence.partition(":")[0]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of a signal."""
+
+    streak: int = 0
+    """Steps in a row for which it has held."""
+    began: int = 0
+    """The first of them."""
+    since: int | None = None
+    """Set once told."""
+    last: int = 0
+    """The last step at which it was told or still held."""
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """Medians of the first and of the latest steps, and how certainly they differ, in standard errors."""
+
+    before: float
+    now: float
+    errors: float
+
+    @property
+    def relative(self) -> float:
+        return self.now / self.before - 1 if self.before else 0.0
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """Fed with every step's completions, in order; remembers numbers only, so that it may watch for weeks."""
+
+    readings: list[Reading] = field(default_factory=list)
+    _states: dict[str, _State] = field(default_factory=dict)
+
+    def observe(self, step: int, rollouts: Sequence[Rollout]) -> list[Finding]:
+        """Take in a step; returns what is found for the first time. A step without completions says nothing."""
+        if not rollouts:
+            return []
+        self.readings.append(read_step(step, rollouts))
+        shown = self._shown()
+        new = {signal for signal in SENTENCES if self._update(signal, shown.get(signal))}
+        return [finding for finding in self.findings if finding.signal in new]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All that was found, in order of step, with the figures of the last time that it was so."""
+        now = self.readings[-1].step if self.readings else 0
+        found = [
+            Finding(signal, state.since, None if state.last == now else state.last, state.sentence)
+            for signal, state in self._states.items()
+            if state.since is not None
+        ]
+        return sorted(found, key=lambda finding: finding.since)
+
+    def metrics(self) -> dict[str, float]:
+        """The latest step in numbers, for a trainer's log; what it does not say is left out."""
+        if not self.readings:
+            return {}
+        last = self.readings[-1]
+        length = _change(self._series("length"))
+        found = {"copied": last.copied, "repeated": last.repeated, "length_pay": last.length_pay}
+        found["length_growth"] = None if length is None else length.relative
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _series(self, name: str) -> Series:
+        """A reading of all steps that have it."""
+        values = (getattr(reading, name) for reading in self.readings)
+        return np.array([value for value in values if value is not None], dtype=np.float64)
+
+    def _update(self, signal: str, shown: Shown | None) -> bool:
+        """Count the latest step; True where the signal is to be told of now, and was not before."""
+        state, step = self._states.setdefault(signal, _State()), self.readings[-1].step
+        if shown is None:
+            state.streak = 0
+            return False
+        if state.streak == 0:
+            state.began = step
+        state.streak += 1
+        if state.since is None and state.streak < LASTING:
+            return False
+        new = state.since is None
+        if state.since is None:
+            state.since = state.began
+        state.last, state.sentence = step, SENTENCES[signal](state.since, shown)
+        return new
+
+    def _shown(self) -> dict[str, Shown]:
+        """The signals that hold now, with their figures."""
+        length, copied, repeated, reward = (
+            _change(self._series(name)) for name in ("length", "copied", "repeated", "reward")
+        )
+        found: dict[str, Shown] = {}
+        slope = theil_sen(self._series("length")[-2 * LATEST :])
+        if length is not None and length.errors >= CERTAIN and length.relative >= GROWN:
+            found["length"] = Shown(length.before, length.now, slope=slope)
+        if length is not None and length.errors <= -CERTAIN and length.relative <= SHRUNK:
+            found["shrunk"] = Shown(length.before, length.now, slope=slope)
+        for name, change in (("copied", copied), ("repeated", repeated)):
+            if change is not None and change.errors >= CERTAIN and change.now - change.before >= RISEN:
+                found[name] = Shown(change.before, change.now)
+        bought = [name for name in ("length", "copied", "repeated") if name in found]
+        if reward is not None and reward.errors >= CERTAIN and bought:
+            found["bought"] = Shown(reward.before, reward.now, beside={name: found[name] for name in bought})
+        for name, level in LEVELS.items():
+            latest = self._series(name)[-LATEST:]
+            if len(latest) == LATEST and (now := float(np.median(latest))) >= level:
+                found[name] = Shown(now, now)
+        return found
+
+
+def _change(values: Series) -> _Change | None:
+    """First against latest values; None where there are too few to tell."""
+    if len(values) < FIRST + LATEST:
+        return None
+    before, now = float(np.median(values[:FIRST])), float(np.median(values[-LATEST:]))
+    noise = float(np.sqrt(np.mean(np.diff(values) ** 2) / 2))
+    error = _MEDIAN * noise * np.sqrt(1 / FIRST + 1 / LATEST)
+    return _Change(before, now, float((now - before) / max(error, 1e-12)))
+
+
+def theil_sen(values: Series) -> float:
+    """Median slope over all pairs of steps, 0 for fewer than two values.
+
+    >>> theil_sen(np.array([1.0, 2.0, 3.0, 40.0, 5.0]))
+    1.0
+    """
+    first, second = np.triu_indices(len(values), k=1)
+    return float(np.median((values[second] - values[first]) / (second - first))) if len(first) else 0.0
