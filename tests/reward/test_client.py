@@ -13,6 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ def asked(script: Callable[[Any], Any], token: str | None = None, **limits: Any)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that would have been waited for; no time passes."""
     seconds: list[float] = []
-    monkeypatch.setattr("tenacity.nap.time.sleep", seconds.append)
+    monkeypatch.setattr("tenacity.nap.time", SimpleNamespace(sleep=seconds.append))
     return seconds
 
 

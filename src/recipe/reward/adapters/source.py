@@ -1,6 +1,7 @@
 """Where a trainer's rewards come from: a verifier in the trainer's own process, or the reward service."""
 
 import asyncio
+import atexit
 import importlib
 import os
 import threading
@@ -96,6 +97,7 @@ def _from_environment(given: _Settings) -> _Settings:
 def _open(named: _Settings) -> RewardSource:
     if named.service:
         client = _client().ServiceClient(named.service, named.token or None)
+        atexit.register(client.close)
         return RewardSource(client, workers=client.concurrency)
     config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
     verifier = Verifier(Corpus.open(named.corpus), config)
@@ -108,7 +110,7 @@ def _client() -> Any:
         return importlib.import_module("recipe.reward.client")
     except ModuleNotFoundError as error:
         if error.name in ("httpx2", "tenacity"):
-            raise MissingExtra("the client of the reward service", "service") from None
+            raise MissingExtra("the client of the reward service", "client") from None
         raise
 
 

@@ -1,0 +1,379 @@
+"""One contract for every way to a reward: the same plan earns the same number, and a failure is never a number.
+
+Each trainer is played by a few lines written from its contract; `test_adapters_real.py` lets the trainers themselves
+call, where they are installed.
+"""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, load_config
+from recipe.corpus.build import build_corpus
+from recipe.corpus.encoders import HashEncoder
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.reward.adapters import easyr1, ms_swift, openrlhf, source, verifiers, verl
+from recipe.reward.adapters.batch import Row, plan_of
+from recipe.reward.adapters.rows import row_of
+from recipe.reward.adapters.trl import alignment_reward
+from recipe.reward.verifier import Verifier
+from recipe.types import Narration, Segment
+
+httpx2 = pytest.importorskip("httpx2")
+uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("tenacity")
+pytest.importorskip("fastapi")
+
+from recipe.reward.client import AsyncServiceClient, ServiceClient  # noqa: E402
+from recipe.reward.service.app import create_app  # noqa: E402
+
+TALKS = {
+    "tea": ["boil the water", "warm the pot", "put tea leaves in the pot", "pour the water", "wait five minutes"],
+    "eggs": ["crack two eggs", "whisk the eggs with milk", "melt butter in a pan", "pour the eggs", "stir slowly"],
+    "tyre": ["lift the car", "remove the bolts", "take off the wheel", "mount the spare wheel", "lower the car"],
+    "toast": ["slice the bread", "toast the bread", "melt butter in a pan", "spread butter on the toast"],
+    "chat": ["hello everyone and welcome back"],
+}
+HISTORY = ("boil the water", "warm the pot")
+COMPLETIONS = {
+    "plan": "1. put tea leaves in the pot\n2. pour the water\n3. wait five minutes",
+    "another": "1. pour the water\n2. wait five minutes",
+    "empty": "",
+    "blank": " \n\t\n",
+    "no words": "...\n---",
+    "preamble": "Sure! Here is the rest:\n\n1. put tea leaves in the pot\n2. pour the water\n\nEnjoy your tea!",
+    "prose": "Put tea leaves in the pot, then pour the water and wait.",
+    "bullets": "- **put** tea leaves in the pot\n* pour the `water`\n• wait five minutes",
+    "German": "1. Teeblätter in die Kanne geben\n2. das heiße Wasser übergießen",
+    "Chinese": "1. 把茶叶放进壶里\n2. 倒入热水",
+    "Arabic": "1. ضع أوراق الشاي في الإبريق\n2. اسكب الماء",
+    "emoji": "1. pour the water 🫖\n2. wait ⏳ five minutes",
+    "copied history": "1. boil the water\n2. warm the pot",
+    "many steps": "\n".join(f"{n}. pour the water {n} times" for n in range(1, 151)),
+    "long step": "1. pour " + "the very hot " * 400 + "water",
+}
+ROWS = [
+    *(Row("make tea", HISTORY, text) for text in COMPLETIONS.values()),
+    Row("fry eggs", ("crack two eggs",), "1. whisk the eggs with milk\n2. pour the eggs"),
+    Row("fry eggs", (), "1. crack two eggs\n2. pour the eggs"),
+]
+LOST = Row("change a tyre", ("lift the car",), "1. remove the unspeakable bolts")
+SAVED = Row("change a tyre", ("lift the car",), "1. remove the bolts")
+FAILING = [ROWS[0], LOST, ROWS[1], SAVED]
+"""The encoder fails on one step, and with it on its group."""
+
+
+def conversation(row: Row) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": row.completion}]
+
+
+def side(row: Row) -> str:
+    return json.dumps({"goal": row.goal, "history": row.history, "example_id": "one"})
+
+
+def prompt_text(row: Row) -> str:
+    return f"<|im_start|>user\nGoal: {row.goal}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def by_trl(rows: Sequence[Row]) -> list[float | None]:
+    columns = {"goal": [row.goal for row in rows], "history": [list(row.history) for row in rows]}
+    return asyncio.run(
+        alignment_reward(
+            prompts=[row.goal for row in rows],
+            completions=[conversation(row) for row in rows],
+            completion_ids=[[0]] * len(rows),
+            trainer_state=None,
+            log_extra=lambda name, values: None,
+            log_metric=lambda name, value: None,
+            **columns,
+        )
+    )
+
+
+def by_verl(rows: Sequence[Row]) -> list[float | None]:
+    async def together() -> list[dict[str, float]]:
+        infos = [{"goal": row.goal, "history": np.array(row.history, object), "num_turns": None} for row in rows]
+        asks = [verl.compute_score("recipe", row.completion, "", info) for row, info in zip(rows, infos, strict=True)]
+        return list(await asyncio.gather(*asks))
+
+    return [result["score"] for result in asyncio.run(together())]
+
+
+def by_verl_remote(rows: Sequence[Row]) -> list[float | None]:
+    with ThreadPoolExecutor(8) as pool:
+        ask = lambda row: verl.compute_score_sync("recipe", row.completion, side(row), {"num_turns": 1})["score"]  # noqa: E731
+        return list(pool.map(ask, rows))
+
+
+def by_openrlhf(rows: Sequence[Row]) -> list[float | None]:
+    async def together() -> list[dict[str, Any]]:
+        queries = [prompt_text(row) + row.completion + "<|im_end|>" for row in rows]
+        calls = [([query], [prompt_text(row)], [side(row)]) for query, row in zip(queries, rows, strict=True)]
+        return list(await asyncio.gather(*(asyncio.to_thread(openrlhf.reward_func, *call) for call in calls)))
+
+    return [result["rewards"][0] for result in asyncio.run(together())]
+
+
+def by_verifiers(rows: Sequence[Row]) -> list[float | None]:
+    async def together() -> list[float]:
+        tasks = [SimpleNamespace(goal=row.goal, history=list(row.history), prompt=None) for row in rows]
+        traces = [SimpleNamespace(last_reply=row.completion.strip()) for row in rows]
+        pairs = zip(tasks, traces, strict=True)
+        return list(await asyncio.gather(*(verifiers.alignment(task=task, trace=trace) for task, trace in pairs)))
+
+    return list(asyncio.run(together()))
+
+
+def by_easyr1(rows: Sequence[Row]) -> list[float | None]:
+    inputs = [{"response": row.completion, "response_length": 9, "ground_truth": side(row)} for row in rows]
+    return [scores["overall"] for scores in easyr1.compute_score(inputs)]
+
+
+def swift_columns(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "completions": [row.completion for row in rows],
+        "goal": [row.goal for row in rows],
+        "history": [list(row.history) for row in rows],
+        "messages": [conversation(row) for row in rows],
+        "trainer_state": None,
+    }
+
+
+def by_ms_swift(rows: Sequence[Row]) -> list[float | None]:
+    return ms_swift.AlignmentReward(args=None)(**swift_columns(rows))
+
+
+def by_ms_swift_async(rows: Sequence[Row]) -> list[float | None]:
+    return asyncio.run(ms_swift.AsyncAlignmentReward(args=None)(**swift_columns(rows)))
+
+
+Trainer = Callable[[Sequence[Row]], list[float | None]]
+TAKES_NONE: dict[str, Trainer] = {
+    "TRL": by_trl,
+    "ms-swift": by_ms_swift,
+    "ms-swift, asynchronous": by_ms_swift_async,
+}
+TAKES_NO_NONE: dict[str, Trainer] = {
+    "verl": by_verl,
+    "verl, manager remote": by_verl_remote,
+    "OpenRLHF, local": by_openrlhf,
+    "verifiers": by_verifiers,
+    "EasyR1": by_easyr1,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, and settings beside it that are not the defaults."""
+    path = tmp_path_factory.mktemp("contract")
+    talks = [Narration(name, tuple(Segment(text) for text in texts)) for name, texts in TALKS.items()]
+    (path / "reward.toml").write_text("pool_size = 3\ngap = -0.02\n")
+    return build_corpus(talks, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
+
+
+@pytest.fixture(scope="module")
+def verifier(folder: Path) -> Verifier:
+    return Verifier(Corpus.open(folder), load_config(folder.parent / "reward.toml", RewardConfig))
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """The real service on a real port, with a verifier of its own."""
+    own = Verifier(Corpus.open(folder), load_config(folder.parent / "reward.toml", RewardConfig))
+    bound = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(create_app(own, prefetch=own.prepare), log_config=None, access_log=False)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([bound],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(params=["corpus", "service"])
+def origin(request: pytest.FixtureRequest, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the environment names: a corpus that is scored with in this process, or the service."""
+    monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
+    for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    if request.param == "corpus":
+        monkeypatch.setenv("RECIPE_CORPUS", str(folder))
+        monkeypatch.setenv("RECIPE_REWARD_CONFIG", str(folder.parent / "reward.toml"))
+    else:
+        monkeypatch.setenv("RECIPE_SERVICE", address)
+    return str(request.param)
+
+
+@pytest.fixture
+def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one word, and only there."""
+    encode = HashEncoder.encode
+
+    def failing(self: HashEncoder, texts: Sequence[str], *rest: Any) -> Any:
+        if any("unspeakable" in text for text in texts):
+            raise ComputeError("the encoder is down")
+        return encode(self, texts, *rest)
+
+    monkeypatch.setattr(HashEncoder, "encode", failing)
+
+
+def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
+    """Each row scored by itself. Sums of float32 in another order differ in the last digit."""
+    totals = [verifier.score(row.history, [plan_of(row.completion)], row.goal)[0].total for row in rows]
+    return pytest.approx(totals, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
+def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier) -> None:
+    totals = (TAKES_NONE | TAKES_NO_NONE)[name](ROWS)
+    assert totals == expected(verifier, ROWS)
+    assert totals[2] == totals[3] == totals[4] == pytest.approx(-0.2)  # no steps: the formula's reward, no failure
+    assert len({round(total, 4) for total in totals if total is not None}) > 8
+
+
+@pytest.mark.usefixtures("encoder_fails")
+@pytest.mark.parametrize("name", TAKES_NONE)
+def test_a_failure_is_none_for_its_group(name: str, origin: str, verifier: Verifier) -> None:
+    tea, lost, more_tea, saved = TAKES_NONE[name](FAILING)
+    assert lost is saved is None
+    assert [tea, more_tea] == expected(verifier, ROWS[:2])
+
+
+@pytest.mark.usefixtures("encoder_fails")
+@pytest.mark.parametrize("name", TAKES_NO_NONE)
+def test_where_none_is_not_taken_a_failure_is_an_error(name: str, origin: str, verifier: Verifier) -> None:
+    with pytest.raises(ComputeError, match="the encoder is down"):
+        TAKES_NO_NONE[name](FAILING)
+    assert source.reward_source().failures > 0
+    assert TAKES_NO_NONE[name](ROWS[:1]) == expected(verifier, ROWS[:1])
+
+
+@pytest.mark.parametrize("origin", ["service"], indirect=True)
+@pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
+def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_reward(
+    name: str, origin: str, verifier: Verifier
+) -> None:
+    wild = Row("fry eggs", ("crack two eggs",), "\n".join(f"stir {n}" for n in range(1000)))
+    rows = [ROWS[0], wild, ROWS[-2]]
+    if name in TAKES_NO_NONE:
+        with pytest.raises(InputError, match="1000 steps"):
+            TAKES_NO_NONE[name](rows)
+        return
+    tea, refused, eggs = TAKES_NONE[name](rows)
+    assert refused is None
+    assert [tea] == expected(verifier, rows[:1])
+    # ms-swift counts a lone None as 0, so that it costs the group; elsewhere the others of the group keep theirs.
+    assert eggs is None if name.startswith("ms-swift") else [eggs] == expected(verifier, rows[2:])
+
+
+@pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
+def test_a_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
+    with pytest.raises(InputError, match="blank|empty"):
+        (TAKES_NONE | TAKES_NO_NONE)[name]([Row("make tea", (" ",), "1. pour")])
+
+
+Post = Callable[[str, object], Any]
+
+
+@pytest.fixture
+def post(address: str) -> Iterator[Post]:
+    with httpx2.Client(base_url=address, timeout=30) as http:
+        yield lambda path, body: http.post(path, json=body)
+
+
+def verify_request(row: Row) -> dict[str, Any]:
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": row.completion}]}
+    metadata = {"goal": row.goal, "history": json.dumps(row.history)}
+    return {"responses_create_params": {"input": [], "metadata": metadata}, "response": {"output": [message]}}
+
+
+def openrlhf_request(row: Row) -> dict[str, Any]:
+    query = prompt_text(row) + row.completion + "<|im_end|>"
+    return {"query": [query], "prompts": [prompt_text(row)], "labels": [side(row)]}
+
+
+def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) -> None:
+    completions = [{"goal": row.goal, "history": row.history, "completion": row.completion} for row in ROWS]
+    plans = [{"goal": row.goal, "history": row.history, "continuation": plan_of(row.completion)} for row in ROWS]
+    want = expected(verifier, ROWS)
+    assert [post("/score", body).json()["reward"]["total"] for body in completions] == want
+    assert [post("/score", body).json()["reward"]["total"] for body in plans] == want
+    assert [post("/get_reward", openrlhf_request(row)).json()["rewards"][0] for row in ROWS] == want
+    assert [post("/verify", verify_request(row)).json()["reward"] for row in ROWS] == want
+
+
+def test_the_clients_give_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
+    plans = [plan_of(text) for text in COMPLETIONS.values()]
+    want = verifier.score(HISTORY, plans, "make tea")
+
+    async def ask() -> Any:
+        async with AsyncServiceClient(address) as client:
+            return await client.score(HISTORY, plans, "make tea")
+
+    with ServiceClient(address) as client:
+        for rewards in (client.score(HISTORY, plans, "make tea"), asyncio.run(ask())):
+            assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in want], abs=1e-6)
+            for reward, local in zip(rewards, want, strict=True):
+                assert [hit.narration for hit in reward.pool] == [hit.narration for hit in local.pool]
+                assert (reward.best_narration, reward.steps, reward.gated, reward.parts) == (
+                    local.best_narration,
+                    local.steps,
+                    local.gated,
+                    local.parts,
+                )
+
+
+@pytest.mark.usefixtures("encoder_fails")
+def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"goal": LOST.goal, "history": LOST.history, "completion": LOST.completion}
+    for path, request in (("/score", body), ("/get_reward", openrlhf_request(LOST))):
+        answer = post(path, request)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "compute_failed"
+    verdict = post("/verify", verify_request(LOST)).json()
+    assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
+    monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
+    with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
+        client.score(LOST.history, [plan_of(LOST.completion)], LOST.goal)
+
+
+def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(source, "_opened", {})
+    with pytest.raises(ConfigError, match=r"neither .* RECIPE_CORPUS and RECIPE_SERVICE"):
+        source.reward_source()
+    with pytest.raises(ConfigError, match="both"):
+        source.reward_source({"corpus": str(folder), "service": "http://localhost:1"})
+    monkeypatch.setenv("RECIPE_SERVICE", "http://localhost:1")
+    local = source.reward_source({"corpus": folder})
+    assert local is source.reward_source({"corpus": str(folder), "reward_router_address": "other keys are let be"})
+    assert local is not source.reward_source()
+
+
+@pytest.mark.parametrize(
+    ("places", "reason"),
+    [
+        ((None, "", "42", {"num_turns": 1}), "without its goal"),
+        (({"goal": 3},), "the goal is 3"),
+        (({"goal": "tea"},), "the history is None"),
+        (('{"goal": "tea", "history": "boil"}',), "the history is 'boil'"),
+        (({"goal": "tea", "history": ["boil", 1]},), "the history is"),
+    ],
+)
+def test_a_side_channel_that_cannot_be_read_is_told_of(places: tuple[Any, ...], reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        row_of("1. pour", *places)
