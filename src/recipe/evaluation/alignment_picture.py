@@ -12,7 +12,7 @@ from typing import NamedTuple
 from recipe.reward.explanation.records import AlignedNarration, Match
 from recipe.reward.explanation.words import clock, when
 
-STEP, TEXT, LINE = 52.0, 48.0, 21.0
+STEP, TEXT, LINE = 52.0, 54.0, 21.0
 """Heights of a step, of the text of a matched segment, and of the one line of an unmatched one."""
 AXIS, WIDTH = 70.0, 7.0
 """Left edge and width of the time axis, in percent of the column."""
@@ -104,6 +104,19 @@ def barcode(aligned: AlignedNarration, history: int) -> str:
     )
     return (
         f'<svg class="barcode" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(bars)}</svg>'
+    )
+
+
+def pool_strip(similarities: Sequence[float | None]) -> str:
+    """One cell a narration, the darker the more similar, none where a step is unmatched, as an `<svg>` element."""
+    cells = (
+        f'<rect x="{i}.08" width=".84" height="1" style="--s:{min(max(similarity, 0.0), 1.0):g}"/>'
+        for i, similarity in enumerate(similarities)
+        if similarity is not None
+    )
+    return (
+        f'<svg class="pool" viewBox="0 0 {max(len(similarities), 1)} 1" preserveAspectRatio="none" aria-hidden="true">'
+        f"{''.join(cells)}</svg>"
     )
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.alignment_picture import Picture, barcode, draw, place, segment_note
+from recipe.evaluation.alignment_picture import Picture, barcode, draw, place, pool_strip, segment_note
 from recipe.evaluation.formats import format_number
 from recipe.reward.explanation.links import Links
 from recipe.reward.explanation.records import AlignedNarration, Explanation, GroundedStep, StepEvidence
 from recipe.reward.explanation.words import Part, in_words, parts, when
+from recipe.types import Narration
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -34,6 +35,7 @@ class StepRow:
     evidence: StepEvidence
     share: float
     """Its contribution against the largest one, from -1 to 1."""
+    strip: Markup
     grounds: tuple["GroundRow", ...]
 
 
@@ -142,13 +144,22 @@ def _rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
     largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
     narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
-        grounds = []
-        for ground in step.grounds[:_GROUNDS]:
-            narration = narrations[ground.narration]
-            segment = narration.segments[ground.segment]
+        found = {ground.narration: ground.similarity for ground in step.grounds}
+        strip = pool_strip([found.get(index) for index in narrations])
+        grounds = tuple(_strongest(step, narrations, links))
+        yield StepRow(name, step, (step.contribution or 0.0) / largest, Markup(strip), grounds)
+
+
+def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[GroundRow]:
+    """The most similar segments of a step, each text once."""
+    said = set[str]()
+    for ground in step.grounds:
+        narration = narrations[ground.narration]
+        segment = narration.segments[ground.segment]
+        if len(said) < _GROUNDS and segment.text not in said:
+            said.add(segment.text)
             place = when(segment) or f"segment {ground.segment + 1}"
-            grounds.append(GroundRow(segment.text, place, ground.similarity, links.of(narration, segment)))
-        yield StepRow(name, step, (step.contribution or 0.0) / largest, tuple(grounds))
+            yield GroundRow(segment.text, place, ground.similarity, links.of(narration, segment))
 
 
 def _panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> Panel:

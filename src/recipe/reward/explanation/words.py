@@ -66,20 +66,20 @@ def clock(seconds: float) -> str:
 def _verdict(explanation: Explanation) -> str:
     reward, config = explanation.reward, explanation.config
     if reward.abstained:
-        return f"Reward {reward.total:.3f}, without the corpus: it covers this prompt too little to judge by."
+        return f"Reward {_number(reward.total)}, without the corpus: it covers this prompt too little to judge by."
     if not explanation.continuation:
-        return f"Reward {reward.total:.3f}: the plan holds no steps."
+        return f"Reward {_number(reward.total)}: the plan holds no steps."
     if config.verifier != "paper":
-        return f"Reward {reward.total:.3f}{_contrast(reward.parts)}."
+        return f"Reward {_number(reward.total)}{_contrast(reward.parts)}."
     if reward.gated:
         return (
-            f"Penalty {reward.total:.3f}: the plan's progress over the history, rho = {reward.rho:.3f}, "
+            f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
             f"stays below the threshold of {config.tau:g}."
         )
     threshold = f", above the threshold of {config.tau:g}" if config.gate else ""
     return (
-        f"Reward {reward.total:.3f}, the alignment of history and plan with the best narration of the pool; "
-        f"progress over the history is rho = {reward.rho:.3f}{threshold}."
+        f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
+        f"progress over the history is rho = {_number(reward.rho)}{threshold}."
     )
 
 
@@ -87,8 +87,8 @@ def _contrast(found: dict[str, float]) -> str:
     if not {"gain", "background"} <= found.keys():
         return ""
     return (
-        f": the plan adds {found['gain']:.3f} to what narrations of this activity say, "
-        f"and {found['background']:.3f} to random ones"
+        f": the plan adds {_number(found['gain'])} to what narrations of this activity say, "
+        f"and {_number(found['background'])} to random ones"
     )
 
 
@@ -105,10 +105,11 @@ def _evidence(explanation: Explanation) -> Iterator[str]:
     if not steps:
         return
     best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
-    share = sum(step.matched_in for step in steps) / (pool * len(steps))
+    found = [ground.similarity for step in steps for ground in step.grounds]
+    mean = f", with a mean similarity of {_number(sum(found) / len(found), 2)}" if found else ""
     yield (
         f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
-        f"{_count(pool, 'narration')}, a plan step is matched in {100 * share:.0f}%."
+        f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(found) / (pool * len(steps)):.0f}%{mean}."
     )
     if nowhere := [step for step in steps if not step.matched_in]:
         yield f"Matched in no narration: {_quoted(nowhere)}."
@@ -134,11 +135,16 @@ def _contribution(step: StepEvidence) -> float:
 
 
 def _signed(step: StepEvidence) -> str:
-    return f"it adds {_contribution(step):+.3f}"
+    return f"it adds {'+' if _contribution(step) > 0 else ''}{_number(_contribution(step))}"
 
 
 def _quoted(steps: Sequence[StepEvidence]) -> str:
     return ", ".join(f"“{text}”" for text in dict.fromkeys(step.text for step in steps))
+
+
+def _number(value: float, digits: int = 3) -> str:
+    """A number with a true minus sign."""
+    return f"{value:.{digits}f}".replace("-", "−")
 
 
 def _count(number: int, noun: str) -> str:
