@@ -281,7 +281,7 @@ def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_rewar
 
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
 def test_a_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
-    with pytest.raises(InputError, match="blank|empty"):
+    with pytest.raises(InputError, match=r"blank|empty"):
         (TAKES_NONE | TAKES_NO_NONE)[name]([Row("make tea", (" ",), "1. pour")])
 
 
