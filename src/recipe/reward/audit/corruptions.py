@@ -46,6 +46,8 @@ CORRUPTIONS = {
 
 MOST_FILLER = 8
 """Generic steps that `true_plus_filler` appends at most."""
+PADDING = 16
+"""Generic steps that a prompt holds to be appended to its true continuation."""
 NEAREST = 3
 """Goals that `related` takes its steps from."""
 
@@ -59,6 +61,8 @@ class AuditPrompt:
     video_id: str
     history: Steps
     variants: dict[str, Steps]
+    padding: Steps = ()
+    """Generic steps to append, for the reward as a function of their number."""
 
     @property
     def true(self) -> Steps:
@@ -108,14 +112,15 @@ def cut_at(performed: Performed, seed: int) -> _Cut:
 
 
 def _prompt(cut: _Cut, others: "_Others") -> AuditPrompt:
-    made = dict(_made_of_own_steps(cut)) | dict(_made_of_others(cut, others))
+    padding = fillers(PADDING, cut.random("true_plus_filler"))
+    made = dict(_made_of_own_steps(cut, padding)) | dict(_made_of_others(cut, others))
     variants = {TRUE: cut.true} | {name: made[name] for name in CORRUPTIONS if made.get(name, cut.true) != cut.true}
     variants |= {ALTERNATIVE: made[ALTERNATIVE]} if ALTERNATIVE in made else {}
     performed = cut.performed
-    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants)
+    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding)
 
 
-def _made_of_own_steps(cut: _Cut) -> Iterator[tuple[str, Steps]]:
+def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]:
     """Corruptions that need no other procedure."""
     history, true = cut.history, cut.true
     n = len(true)
@@ -130,7 +135,7 @@ def _made_of_own_steps(cut: _Cut) -> Iterator[tuple[str, Steps]]:
     yield "repeat_last", (history[-1],) * n
     yield "repeat_next", (true[0],) * n
     yield "filler", fillers(n, cut.random("filler"))
-    yield "true_plus_filler", true + fillers(min(n, MOST_FILLER), cut.random("true_plus_filler"))
+    yield "true_plus_filler", true + padding[: min(n, MOST_FILLER)]
     yield "half", true[: n // 2]
     yield "missing_middle", (*true[: n // 2], *true[n // 2 + 1 :])
     yield "doubled", tuple(step for step in true for _ in range(2))

@@ -32,10 +32,10 @@ class Selection(NamedTuple):
     """Reason in words -> number of procedures; reasons that did not occur have 0."""
 
 
-REPEATED = "given before"
+REPEATED = "given twice"
 IN_CORPUS = "narrated in the corpus"
-TOO_SHORT = f"fewer than {FEWEST} steps"
-TOO_LONG = f"more than {MOST} steps"
+TOO_SHORT = f"of fewer than {FEWEST} steps"
+TOO_LONG = f"of more than {MOST} steps"
 
 
 def select(
