@@ -221,7 +221,6 @@ def _axis(
 ) -> Iterable[str]:
     kinds = _kinds(aligned, history)
     for k, span in enumerate(picture.segments):
-        numbers = " ".join(str(i) for i, match in enumerate(aligned.matches) if match.segment == k)
         bar = (
             f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
             f'height="{span.bottom - span.top:.2f}"/>'
@@ -230,10 +229,15 @@ def _axis(
         address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
         role = "" if links[k] else ' role="img"'
         note = escape(notes[k])
-        yield (
-            f'<{name}{address}{role} class="segment" tabindex="{-1 if k else 0}" data-links="{numbers}" '
-            f'data-note="{note}" aria-label="{note}"><title>{note}</title>{bar}</{name}>'
-        )
+        tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+        focus = f'class="segment" tabindex="{-1 if k else 0}"'
+        yield f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>"
+
+
+def link_numbers(aligned: AlignedNarration, segment: int) -> str:
+    """What ties a segment's bar, text and links together: the numbers of its matches, or a mark of its own."""
+    numbers = [str(i) for i, match in enumerate(aligned.matches) if match.segment == segment]
+    return " ".join(numbers or [f"free{segment}"])
 
 
 def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) -> str:

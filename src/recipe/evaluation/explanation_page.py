@@ -9,7 +9,7 @@ from pathlib import Path
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.alignment_picture import Picture, barcode, draw, place, pool_strip, segment_note
+from recipe.evaluation.alignment_picture import Picture, barcode, draw, link_numbers, place, pool_strip, segment_note
 from recipe.evaluation.formats import format_number
 from recipe.reward.explanation.links import Links
 from recipe.reward.explanation.records import AlignedNarration, Explanation, GroundedStep, StepEvidence
@@ -31,7 +31,8 @@ class StepRow:
     """A step of h + c with what the pool says of it, ready to be shown."""
 
     name: str
-    """`done 1` in the history, `step 1` in the plan."""
+    number: int
+    """In the history or in the plan, from 1."""
     evidence: StepEvidence
     share: float
     """Its contribution against the largest one, from -1 to 1."""
@@ -136,7 +137,7 @@ def _signed(value: float) -> str:
 
 
 def _names(explanation: Explanation) -> list[str]:
-    done = [f"done {number}" for number in range(1, len(explanation.history) + 1)]
+    done = [f"history step {number}" for number in range(1, len(explanation.history) + 1)]
     return done + [f"step {number}" for number in range(1, len(explanation.continuation) + 1)]
 
 
@@ -147,7 +148,8 @@ def _rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
         found = {ground.narration: ground.similarity for ground in step.grounds}
         strip = pool_strip([found.get(index) for index in narrations])
         grounds = tuple(_strongest(step, narrations, links))
-        yield StepRow(name, step, (step.contribution or 0.0) / largest, Markup(strip), grounds)
+        number = int(name.split()[-1])
+        yield StepRow(name, number, step, (step.contribution or 0.0) / largest, Markup(strip), grounds)
 
 
 def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[GroundRow]:
@@ -190,7 +192,7 @@ def _text_mark(
         text=here.text,
         place=when(here) or f"segment {segment + 1}",
         link=address or None,
-        links=" ".join(str(number) for number, _ in matches),
+        links=link_numbers(aligned, segment),
         kind=("done" if matches[0][1].step < history else "plan") if matches else "free",
         similarity=max((match.similarity for _, match in matches), default=None),
         note=note,
