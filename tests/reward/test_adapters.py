@@ -1,14 +1,23 @@
-"""What a trainer sees: grouped scoring, parsed completions, None for what could not be computed."""
+"""What a trainer sees: grouped scoring, parsed completions, None for what could not be computed, shared batches."""
 
+import asyncio
+import functools
 import logging
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from recipe.config import RewardConfig
-from recipe.errors import ComputeError, CorpusError
-from recipe.reward.adapters import trainer_reward
+from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.reward.adapters import ms_swift, trainer_reward
+from recipe.reward.adapters.batch import Row, score_rows
+from recipe.reward.adapters.microbatch import MicroBatcher
+from recipe.reward.adapters.rows import text_of
+from recipe.reward.adapters.source import RewardSource
+from recipe.reward.adapters.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 
@@ -100,3 +109,145 @@ def test_a_failed_prefetch_leaves_the_verdict_to_each_group() -> None:
 
     assert trainer_reward(StepCounter(), prefetch)(["tea"], [[]], ["- a"])[0] is not None
     assert trainer_reward(StepCounter(), prefetch)([], [], []) == []
+
+
+class Refuses:
+    """Takes no plan of more than two steps, and nothing towards the goal "none"."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        self.calls += 1
+        if goal == "none" or any(len(plan) > 2 for plan in continuations):
+            raise InputError("too many steps")
+        return StepCounter().score(history, continuations, goal)
+
+
+def test_a_plan_that_is_refused_costs_its_group_nothing() -> None:
+    completions = ["- a", "- a\n- b\n- c", "- a\n- b"]
+    rewards = trainer_reward(Refuses())(["tea"] * 3, [[]] * 3, completions)
+    assert [reward and reward.total for reward in rewards] == [1, None, 2]
+
+
+def test_a_batch_of_which_nothing_can_be_used_stops_the_training() -> None:
+    with pytest.raises(InputError, match="too many"):
+        trainer_reward(Refuses())(["none"] * 2, [[]] * 2, ["- a"] * 2)
+
+
+def test_a_failure_to_compute_is_not_asked_for_plan_by_plan() -> None:
+    scorer = StepCounter(ComputeError("encoder down"))
+    failures = score_rows(scorer, [Row("fail", (), "- a"), Row("fail", (), "- b")])
+    assert [str(failure) for failure in failures] == ["encoder down"] * 2
+    assert len(scorer.calls) == 1
+
+
+def test_a_scorer_that_can_is_asked_about_several_groups_at_once() -> None:
+    together = threading.Barrier(3, timeout=10)
+
+    class Waits(StepCounter):
+        concurrency = 3
+
+        def score(self, *asked: Any) -> list[Reward]:
+            together.wait()
+            return super().score(*asked)
+
+    rewards = trainer_reward(Waits())(["tea", "toast", "eggs"], [[]] * 3, ["- a", "- a\n- b", ""])
+    assert [reward.total for reward in rewards if reward] == [1, 2, 0]
+
+
+def test_samples_that_are_awaited_together_are_scored_together() -> None:
+    scorer = StepCounter()
+    origin = RewardSource(scorer, window=0.2)
+    rows = [Row("tea", (), "- a\n" * number) for number in range(20)]
+
+    async def ask() -> list[Reward]:
+        return list(await asyncio.gather(*map(origin.score_one, rows)))
+
+    assert [reward.total for reward in asyncio.run(ask())] == list(range(20))
+    assert len(scorer.calls) == 1
+    with ThreadPoolExecutor(20) as pool:
+        rewards = [one for few in pool.map(lambda row: origin.score_each([row]), rows) for one in few]
+    assert [reward.total for reward in rewards] == list(range(20))
+    assert len(scorer.calls) == 2
+
+
+def test_a_failure_reaches_the_samples_of_its_own_group_and_is_counted() -> None:
+    origin = RewardSource(StepCounter(ComputeError("encoder down")), window=0.2)
+
+    async def ask() -> list[Any]:
+        rows = [Row(goal, (), "- a") for goal in ("tea", "fail", "fail", "eggs")]
+        return list(await asyncio.gather(*map(origin.score_one, rows), return_exceptions=True))
+
+    tea, first, second, eggs = asyncio.run(ask())
+    assert (tea.total, eggs.total) == (1, 1)
+    assert isinstance(first, ComputeError)
+    assert isinstance(second, ComputeError)
+    assert origin.failures == 2
+
+
+def test_a_fault_of_the_program_reaches_everyone_who_waits() -> None:
+    origin = RewardSource(StepCounter(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        origin.score_each([Row("tea", (), "- a"), Row("fail", (), "- a")])
+    assert origin.score_each([Row("tea", (), "- a")])[0].total == 1
+
+
+def test_who_has_given_up_is_not_computed_for() -> None:
+    computed: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def compute(items: Sequence[int]) -> Sequence[int]:
+        computed.extend(items)
+        begun.set()
+        assert go_on.wait(10)
+        return items
+
+    batcher = MicroBatcher(compute, window=0.0, largest=2)
+    first = batcher.submit(1)
+    assert begun.wait(10)
+    late = [batcher.submit(number) for number in (2, 3, 4, 5)]
+    assert late[1].cancel()
+    go_on.set()
+    assert [first.result(), *(future.result() for future in (late[0], *late[2:]))] == [1, 2, 4, 5]
+    assert computed == [1, 2, 4, 5]
+
+
+def test_trl_logs_every_part_over_the_rows_that_have_it() -> None:
+    metrics: dict[str, float] = {}
+    columns: dict[str, list[Any]] = {}
+    reward = functools.partial(alignment_reward, source=RewardSource(StepCounter(ComputeError("encoder down"))))
+    totals = asyncio.run(
+        reward(
+            completions=["- a", "- a", [{"role": "assistant", "content": "- a\n- b"}]],
+            goal=["tea", "fail", "tea"],
+            history=[[], "[]", ()],
+            log_extra=columns.__setitem__,
+            log_metric=metrics.__setitem__,
+        )
+    )
+    assert totals == [1, None, 2]
+    assert columns["steps"] == [1, None, 2]
+    assert (metrics["steps"], metrics["unscored"]) == (1.5, pytest.approx(1 / 3))
+    assert {"rho", "gated", "aligned_history", "aligned_full"} <= set(metrics)
+
+
+@pytest.mark.parametrize(
+    ("completion", "text"),
+    [
+        ("1. pour", "1. pour"),
+        ([{"role": "assistant", "content": "1. pour"}], "1. pour"),
+        ([{"role": "assistant", "content": "thinking"}, {"role": "assistant", "content": "1. pour"}], "1. pour"),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
+        ([{"role": "assistant", "content": [{"type": "image"}, {"type": "text", "text": "1. pour"}]}], "1. pour"),
+        ([], ""),
+    ],
+)
+def test_a_completion_is_read_in_every_form(completion: Any, text: str) -> None:
+    assert text_of(completion) == text
+
+
+def test_ms_swift_finds_the_rewards_by_name() -> None:
+    orms: dict[str, Any] = {}
+    ms_swift.register(orms)
+    assert orms == {"alignment": ms_swift.AlignmentReward, "alignment_async": ms_swift.AsyncAlignmentReward}

@@ -40,7 +40,7 @@ TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
 
 
-def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None, workers: int = 1) -> TrainerReward:
+def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerReward:
     """A function for a trainer that takes None for a row without a reward; the rest is as in `score_rows`.
 
     Raises InputError where not one row of a batch can be used: that is a fault of the setup, not of a completion.
@@ -51,7 +51,7 @@ def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None, workers: in
     ) -> list[Reward | None]:
         columns = zip(goals, histories, completions, strict=True)
         rows = [Row(goal, as_steps(history), text) for goal, history, text in columns]
-        return or_none(score_rows(scorer, rows, prefetch, workers))
+        return or_none(score_rows(scorer, rows, prefetch))
 
     return rewards
 
@@ -64,15 +64,13 @@ def or_none(outcomes: Sequence[Reward | Failure]) -> list[Reward | None]:
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]
 
 
-def score_rows(
-    scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = None, workers: int = 1
-) -> list[Reward | Failure]:
+def score_rows(scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = None) -> list[Reward | Failure]:
     """The reward of each row, or why it has none, with a warning in the log: never a number in its place.
 
-    Rows with equal goal and history are a group, scored in one call, and `workers` groups at a time. A completion
-    that holds no steps is scored as an empty plan. Where a group cannot be used, each of its plans is tried by
-    itself. `prefetch` is given all groups first, for example `Verifier.prepare`: steps are then encoded, and the
-    corpus scanned, once instead of for each prompt.
+    Rows with equal goal and history are a group, scored in one call; a scorer that has a `concurrency`, as the
+    service's client does, is given so many groups at a time. A completion that holds no steps is scored as an empty
+    plan. Where a group cannot be used, each of its plans is tried by itself. `prefetch` is given all groups first,
+    for example `Verifier.prepare`: steps are then encoded, and the corpus scanned, once instead of for each prompt.
     """
     owners: dict[tuple[str, Steps], list[int]] = {}
     for number, row in enumerate(rows):
@@ -83,7 +81,7 @@ def score_rows(
         with suppress(ComputeError, CorpusError, InputError):  # the group that is concerned meets the failure again
             prefetch(groups)
     outcomes: list[Reward | Failure | None] = [None] * len(rows)
-    for numbers, scored in zip(owners.values(), _score_all(scorer, groups, workers), strict=True):
+    for numbers, scored in zip(owners.values(), _score_all(scorer, groups), strict=True):
         for number, outcome in zip(numbers, scored, strict=True):
             outcomes[number] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
@@ -95,7 +93,8 @@ def plan_of(completion: str) -> Steps:
     return plan.steps if isinstance(plan, Plan) else ()
 
 
-def _score_all(scorer: Scorer, groups: Sequence[PromptGroup], workers: int) -> Iterator[Sequence[Reward | Failure]]:
+def _score_all(scorer: Scorer, groups: Sequence[PromptGroup]) -> Iterator[Sequence[Reward | Failure]]:
+    workers = getattr(scorer, "concurrency", 1)
     if workers == 1 or len(groups) < 2:
         yield from (_score(scorer, group) for group in groups)
         return

@@ -21,14 +21,12 @@ from recipe.types import Reward
 class RewardSource:
     """A scorer as the trainers call it: by the batch, or one sample at a time.
 
-    `prefetch` and `workers` are those of `score_rows`. Calls of one sample that come within `window` seconds are
-    scored together. Safe to share between threads and event loops.
+    `prefetch` is that of `score_rows`. Calls of one sample that come within `window` seconds are scored together.
+    Safe to share between threads and event loops.
     """
 
-    def __init__(
-        self, scorer: Scorer, prefetch: Prefetch | None = None, *, workers: int = 1, window: float = 0.005
-    ) -> None:
-        self._scorer, self._prefetch, self._workers = scorer, prefetch, workers
+    def __init__(self, scorer: Scorer, prefetch: Prefetch | None = None, *, window: float = 0.005) -> None:
+        self._scorer, self._prefetch = scorer, prefetch
         self._single = MicroBatcher(self.score, window=window)
         self._lock = threading.Lock()
         self.failures = 0
@@ -36,7 +34,7 @@ class RewardSource:
 
     def score(self, rows: Sequence[Row]) -> list[Reward | Failure]:
         """The reward of each row, or why it has none."""
-        outcomes = score_rows(self._scorer, rows, self._prefetch, self._workers)
+        outcomes = score_rows(self._scorer, rows, self._prefetch)
         with self._lock:
             self.failures += sum(not isinstance(outcome, Reward) for outcome in outcomes)
         return outcomes
@@ -98,7 +96,7 @@ def _open(named: _Settings) -> RewardSource:
     if named.service:
         client = _client().ServiceClient(named.service, named.token or None)
         atexit.register(client.close)
-        return RewardSource(client, workers=client.concurrency)
+        return RewardSource(client)
     config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
     verifier = Verifier(Corpus.open(named.corpus), config)
     return RewardSource(verifier, verifier.prepare)
