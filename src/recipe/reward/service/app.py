@@ -58,11 +58,11 @@ class RewardService:
     @property
     def unready(self) -> str | None:
         """Why requests should go elsewhere; None where they are welcome."""
-        return "draining: what was accepted is being finished" if self.draining else self.batcher.unready
+        return "Draining: what was accepted is being finished." if self.draining else self.batcher.unready
 
     async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
         """The rewards of each group's plans. Raises Refusal."""
-        return await self.batcher.rewards(groups, request.receive) if groups else []
+        return await self.batcher.rewards(groups, request.is_disconnected) if groups else []
 
     async def body(self, request: Request) -> bytes:
         """The whole body. Raises Refusal where it is larger than the limit, as soon as that is known."""
@@ -166,6 +166,7 @@ def _add_rewards(app: FastAPI, service: RewardService) -> None:
         except Refusal as refusal:
             if refusal.code not in FAILURES:
                 raise
+            service.metrics.failed(refusal.code)
             return _json(nemo_gym.failure(from_json(body), refusal))
         return _json(nemo_gym.verdict(from_json(body), reward))
 
@@ -213,19 +214,23 @@ def _body(schema: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
+    service: RewardService = request.app.state.service
+    service.metrics.failed(error.code)
     return _json(error.envelope, error.status, error.headers)
 
 
-async def _refused_by_router(_: Request, error: Exception) -> Response:
+async def _refused_by_router(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-    refusal = Refusal(code, f"{error.detail}: docs/service.md lists the endpoints.")
-    return _json(refusal.envelope, error.status_code)
+    envelope = Refusal(
+        code, f"{error.detail}: {request.method} {request.url.path}; docs/service.md lists the endpoints."
+    )
+    return _json(envelope.envelope, error.status_code, dict(error.headers or {}))
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    return _json(Refusal("internal", "The service failed; its log tells why.").envelope, 500)
+async def _failed(request: Request, error: Exception) -> Response:
+    return await _refused(request, Refusal("internal", "The service failed; its log tells why."))

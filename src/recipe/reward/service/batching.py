@@ -24,6 +24,8 @@ from recipe.types import Reward
 _LOG = logging.getLogger(__name__)
 _FLUSH = 0.002
 """Seconds of scoring after which a batch's finished requests are answered while the others are scored."""
+_SWEEP = 0.1
+"""Seconds between two looks for clients that have hung up."""
 _GRACE = 5.0
 """Seconds that a stopping worker is waited for beyond the limit of a request."""
 
@@ -31,15 +33,17 @@ Value = TypeVar("Value")
 Scored = Reward | Refusal
 Rewards = list[list[Reward]]
 Outcome = Rewards | Refusal
+Gone = Callable[[], Awaitable[bool]]
+"""Whether the client of a request has hung up."""
 
 
 class Job:
     """A request that was accepted: its groups, and what becomes of them."""
 
-    __slots__ = ("accepted", "future", "groups", "loop", "outcome", "parts", "plans")
+    __slots__ = ("accepted", "future", "gone", "groups", "loop", "outcome", "parts", "plans")
 
-    def __init__(self, groups: Sequence[PromptGroup], loop: asyncio.AbstractEventLoop) -> None:
-        self.groups = groups
+    def __init__(self, groups: Sequence[PromptGroup], gone: Gone, loop: asyncio.AbstractEventLoop) -> None:
+        self.groups, self.gone = groups, gone
         self.plans = sum(len(group.plans) for group in groups)
         self.parts: dict[int, list[Scored]] = {}
         self.accepted = time.monotonic()
@@ -86,7 +90,7 @@ class Batcher:
         self._plans = 0
         self._busy_since: float | None = None
         self._warmed = warm is None
-        self._stopping = False
+        self._stopping, self._ended = False, threading.Event()
         self.failure: str | None = None
         """Why warming up failed; a service that cannot warm up cannot serve."""
         self._threads = [
@@ -95,9 +99,10 @@ class Batcher:
         ]
 
     def start(self) -> None:
-        """Begin to warm up, and then to score."""
+        """Begin to warm up, and then to score; called in the event loop."""
         for thread in self._threads:
             thread.start()
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     async def stop(self) -> None:
         """Score what is accepted, refuse what is not, and end."""
@@ -105,6 +110,7 @@ class Batcher:
             self._stopping = True
             self._changed.notify_all()
         await asyncio.to_thread(self._threads[0].join, self._settings.timeout + _GRACE)
+        self._sweeper.cancel()
 
     @property
     def waiting(self) -> int:
@@ -115,25 +121,20 @@ class Batcher:
     def unready(self) -> str | None:
         """Why it should not be asked now; None where it may be."""
         if self.failure is not None:
-            return f"warming up failed: {self.failure}"
+            return f"Warming up failed: {self.failure}"
         if not self._warmed:
-            return "warming up: the encoder and the corpus are being loaded"
+            return "Warming up: the encoder and the corpus are being loaded."
         since = self._busy_since
         if since is not None and (busy := time.monotonic() - since) > self._settings.timeout:
-            return f"stuck: the batch under way has taken {busy:.0f} s"
+            return f"Stuck: the batch under way has taken {busy:.0f} s."
         return None
 
-    async def rewards(self, groups: Sequence[PromptGroup], gone: Callable[[], Awaitable[object]]) -> Rewards:
-        """The rewards of each group's plans; `gone` ends when the client hangs up. Raises Refusal."""
-        job = self._accept(groups, asyncio.get_running_loop())
-        watch = asyncio.ensure_future(self._drop(job, gone))
-        try:
-            return await job.future
-        finally:
-            watch.cancel()
+    async def rewards(self, groups: Sequence[PromptGroup], gone: Gone) -> Rewards:
+        """The rewards of each group's plans. Raises Refusal."""
+        return await self._accept(groups, gone, asyncio.get_running_loop()).future
 
-    def _accept(self, groups: Sequence[PromptGroup], loop: asyncio.AbstractEventLoop) -> Job:
-        job, most = Job(groups, loop), self._settings.queue
+    def _accept(self, groups: Sequence[PromptGroup], gone: Gone, loop: asyncio.AbstractEventLoop) -> Job:
+        job, most = Job(groups, gone, loop), self._settings.queue
         if job.plans > most:
             raise Refusal("too_many_plans", f"The request holds {job.plans} plans; send at most {most} at once.")
         with self._changed:
@@ -146,9 +147,18 @@ class Batcher:
             self._changed.notify()
         return job
 
-    async def _drop(self, job: Job, gone: Callable[[], Awaitable[object]]) -> None:
-        await gone()
-        self._resolve([(job, Refusal("hung_up", "The client hung up."))])
+    async def _sweep(self) -> None:
+        """Drop the requests whose clients have hung up; one that is answered sooner than this looks costs nothing."""
+        while True:
+            await asyncio.sleep(_SWEEP)
+            late = time.monotonic() - _SWEEP
+            for job in self._open():
+                if job.accepted < late and await job.gone():
+                    self._resolve([(job, Refusal("hung_up", "The client hung up."))])
+
+    def _open(self) -> list[Job]:
+        with self._changed:
+            return [job for job in (*self._taken, *self._waiting) if job.outcome is None]
 
     def _work(self) -> None:
         if self._warm is not None and isinstance(failed := _attempt("warming up", self._warm), Refusal):
@@ -158,6 +168,7 @@ class Batcher:
             self._busy_since = time.monotonic()
             self._answer([job for job in jobs if job.outcome is None])
             self._busy_since = None
+        self._ended.set()
 
     def _take(self) -> list[Job]:
         """The requests of the next batch, at least one; none once the service has stopped."""
@@ -226,19 +237,14 @@ class Batcher:
                 if job.outcome is None:
                     job.outcome = outcome
                     settled.append(job)
-        for job in settled:
-            if isinstance(job.outcome, Refusal):
-                self._metrics.failed(job.outcome.code)
         if settled:
             settled[0].loop.call_soon_threadsafe(_answer_all, settled)
 
     def _keep_time(self) -> None:
         limit = self._settings.timeout
-        while not self._stopping or self._threads[0].is_alive():
-            time.sleep(min(limit / 10, 0.5))
+        while not self._ended.wait(min(limit / 10, 0.5)):
             late = time.monotonic() - limit
-            with self._changed:
-                expired = [job for job in (*self._taken, *self._waiting) if job.accepted < late]
+            expired = [job for job in self._open() if job.accepted < late]
             message = f"No reward was computed within {limit:g} s; ask again."
             self._resolve([(job, Refusal("timed_out", message)) for job in expired])
 

@@ -43,6 +43,7 @@ class Guard:
             if self._token is None or scope["path"] in _OPEN or self._shown(scope):
                 await self._app(scope, receive, counted)
             else:
+                self._metrics.failed("unauthorized")
                 await _send(Refusal("unauthorized", "The token is absent or wrong; send it as a bearer."), counted)
         finally:
             endpoint = scope["path"] if scope["path"] in self._endpoints else "other"

@@ -69,30 +69,27 @@ def checked(
     goal: str, history: Sequence[str], plans: Sequence[Sequence[str]], settings: ServiceSettings
 ) -> PromptGroup:
     """A prompt and its plans, within the limits. Raises Refusal."""
-    _text("goal", goal, settings)
-    _steps("history", history, settings)
+    _check_text("The goal", goal, settings)
+    _check_steps("The history", history, settings)
     for number, plan in enumerate(plans, start=1):
-        _steps("plan" if len(plans) == 1 else f"plan {number}", plan, settings)
+        _check_steps("The plan" if len(plans) == 1 else f"Plan {number}", plan, settings)
     return PromptGroup(goal, tuple(history), [tuple(plan) for plan in plans])
 
 
-def _steps(name: str, steps: Sequence[str], settings: ServiceSettings) -> None:
+def _check_steps(name: str, steps: Sequence[str], settings: ServiceSettings) -> None:
     if len(steps) > settings.max_steps:
         most = settings.max_steps
-        raise Refusal("too_many_steps", f"The {name} has {len(steps)} steps; this service takes at most {most}.")
+        raise Refusal("too_many_steps", f"{name} has {len(steps)} steps; this service takes at most {most}.")
     for number, step in enumerate(steps, start=1):
-        _text(f"{name}'s step {number}", step, settings)
+        _check_text(f"{name}'s step {number}", step, settings)
 
 
-def _text(name: str, text: str, settings: ServiceSettings) -> None:
+def _check_text(name: str, text: str, settings: ServiceSettings) -> None:
     if not text or text.isspace():
-        raise Refusal(
-            "invalid_field", f"{name[0].upper()}{name[1:]}: the text is blank; give it words or leave it out."
-        )
+        raise Refusal("invalid_field", f"{name} is blank; give it words or leave it out.")
     if len(text) > settings.max_characters:
         most = settings.max_characters
-        message = f"{name[0].upper()}{name[1:]}: {len(text)} characters; this service takes at most {most}."
-        raise Refusal("too_long", message)
+        raise Refusal("too_long", f"{name} has {len(text)} characters; this service takes at most {most}.")
 
 
 def _refused(error: ValidationError, known: Sequence[str], within: str) -> Refusal:

@@ -1,5 +1,6 @@
 """The service as a process: it listens, says when it is ready, and ends once what it accepted is answered."""
 
+import gc
 import logging
 import signal
 import socket
@@ -56,6 +57,7 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
     try:
         _Server(config, service).run([bound])
     finally:
+        gc.unfreeze()
         for number, handler in before.items():
             signal.signal(number, handler)
     if service.batcher.failure is not None:
@@ -70,6 +72,9 @@ def warm_up(verifier: Verifier, groups: list[PromptGroup]) -> None:
             verifier.prepare(groups[first : first + _BATCH])
         except RecipeError as error:
             _LOG.warning("warming up went on without %d prompts: %s", len(groups[first : first + _BATCH]), error)
+    # The encoder's packages are a million objects that stay: to look through them again takes half a second each time.
+    gc.collect()
+    gc.freeze()
 
 
 def _ended(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,262 @@
+"""The batcher: every request gets its own reward or its own failure, in time, whatever is scored beside it."""
+
+import asyncio
+import threading
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.refusals import Refusal
+from recipe.reward.service.settings import ServiceSettings
+from recipe.types import Reward
+
+batching = pytest.importorskip("recipe.reward.service.batching")
+metrics = pytest.importorskip("recipe.reward.service.metrics")
+
+
+def value(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
+    return zlib.crc32(repr((goal, tuple(history), tuple(plan))).encode()) / 2**32
+
+
+class Scorer:
+    """Remembers what it was given, fails on goals named for it, and waits on `gate` for slow ones."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[PromptGroup]] = []
+        self.scored: list[tuple[str, ...]] = []
+        self.gate, self.entered = threading.Event(), threading.Event()
+
+    def prepare(self, groups: Sequence[PromptGroup]) -> None:
+        self.batches.append(list(groups))
+        if any("slow" in group.goal for group in groups):
+            self.entered.set()
+            self.gate.wait(20)
+        if any("lost" in group.goal for group in groups):
+            raise CorpusError("a shard is damaged.")
+        if any("fault" in group.goal for group in groups):
+            raise IndexError
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        for plan in continuations:
+            for name, error in (("lost", ComputeError("down.")), ("blank", InputError("no.")), ("fault", IndexError())):
+                if name in (goal, *plan):
+                    raise error
+        self.scored += map(tuple, continuations)
+        rewards = [value(goal, history, plan) for plan in continuations]
+        return [Reward(total, 0, 0, 0, False, 1, (), None) for total in rewards]
+
+
+async def _here() -> bool:
+    return False
+
+
+async def _gone() -> bool:
+    return True
+
+
+Ask = Callable[..., Awaitable[float]]
+
+
+@asynccontextmanager
+async def serving(scorer: Scorer, warm: Callable[[], object] | None = None, **limits: Any) -> Any:
+    batcher = batching.Batcher(
+        scorer, ServiceSettings(**limits), metrics.ServiceMetrics(), prefetch=scorer.prepare, warm=warm
+    )
+    batcher.start()
+    try:
+        yield batcher
+    finally:
+        scorer.gate.set()
+        await batcher.stop()
+
+
+async def ask(batcher: Any, goal: str, *plan: str, history: tuple[str, ...] = ("h",), gone: Any = _here) -> float:
+    [[reward]] = await batcher.rewards([PromptGroup(goal, history, [plan])], gone)
+    return float(reward.total)
+
+
+async def outcome(request: Awaitable[float]) -> float | str:
+    try:
+        return await request
+    except Refusal as refusal:
+        return refusal.code
+
+
+def test_many_clients_get_their_own_rewards_in_few_batches() -> None:
+    scorer = Scorer()
+    samples = [(f"goal {n % 7}", f"plan {n}") for n in range(500)]
+
+    async def run() -> list[float]:
+        async with serving(scorer) as batcher:
+            return list(await asyncio.gather(*(ask(batcher, *sample) for sample in samples)))
+
+    assert asyncio.run(run()) == [value(goal, ("h",), (plan,)) for goal, plan in samples]
+    assert len(scorer.batches) <= 12
+    for batch in scorer.batches:
+        assert sum(len(group.plans) for group in batch) <= 64
+        assert len(batch) == len({(group.goal, group.history) for group in batch})
+
+
+def test_a_request_of_many_groups_is_answered_in_order() -> None:
+    groups = [PromptGroup(f"g{n % 3}", (f"h{n % 2}",), [(f"p{n}", str(k)) for k in range(n % 4)]) for n in range(30)]
+
+    async def run() -> Any:
+        async with serving(Scorer(), batch=8) as batcher:
+            return await batcher.rewards(groups, _here)
+
+    expected = [[value(g.goal, g.history, plan) for plan in g.plans] for g in groups]
+    assert [[reward.total for reward in rewards] for rewards in asyncio.run(run())] == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("lost", "compute_failed"), ("fault", "internal"), ("blank", "invalid_field")]
+)
+def test_a_bad_sample_fails_alone(word: str, code: str) -> None:
+    async def run() -> list[float | str]:
+        async with serving(Scorer()) as batcher:
+            asked = [ask(batcher, "tea", "a"), ask(batcher, "tea", word), ask(batcher, "tea", "b"), ask(batcher, word)]
+            return list(await asyncio.gather(*map(outcome, [*asked, ask(batcher, "eggs", "c")])))
+
+    good = [value("tea", ("h",), ("a",)), value("tea", ("h",), ("b",)), value("eggs", ("h",), ("c",))]
+    assert asyncio.run(run()) == [good[0], code, good[1], code, good[2]]
+
+
+def test_a_full_queue_turns_away_and_a_request_beyond_it_is_too_large() -> None:
+    async def run() -> list[float | str]:
+        scorer = Scorer()
+        async with serving(scorer, queue=3, batch=2) as batcher:
+            first = asyncio.ensure_future(outcome(ask(batcher, "slow")))
+            await asyncio.to_thread(scorer.entered.wait)
+            waiting = [asyncio.ensure_future(outcome(ask(batcher, "tea", str(n)))) for n in range(3)]
+            await asyncio.sleep(0)
+            assert batcher.waiting == 3
+            refused = await outcome(ask(batcher, "tea", "late"))
+            with pytest.raises(Refusal, match="holds 4 plans"):
+                await batcher.rewards([PromptGroup("tea", (), [("a",)] * 4)], _here)
+            scorer.gate.set()
+            return [refused, *await asyncio.gather(first, *waiting), await outcome(ask(batcher, "tea", "late"))]
+
+    refused, *answered = asyncio.run(run())
+    assert refused == "queue_full"
+    assert all(isinstance(one, float) for one in answered)
+
+
+def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered() -> None:
+    async def run() -> Any:
+        scorer = Scorer()
+        async with serving(scorer, timeout=0.3) as batcher:
+            first = asyncio.ensure_future(outcome(ask(batcher, "slow")))
+            await asyncio.to_thread(scorer.entered.wait)
+            behind = await outcome(ask(batcher, "tea", "a"))
+            stuck = batcher.unready
+            scorer.gate.set()
+            after = [await outcome(ask(batcher, "tea", "b")) for _ in range(3)]
+            return await first, behind, stuck, after, batcher.unready, scorer.scored
+
+    first, behind, stuck, after, ready, scored = asyncio.run(run())
+    assert first == behind == "timed_out"
+    assert stuck.startswith("Stuck: the batch under way has taken")
+    assert after == [value("tea", ("h",), ("b",))] * 3
+    assert ready is None
+    assert scored == [("b",)] * 3, "what is out of time is not scored"
+
+
+def test_a_busy_event_loop_is_no_timeout() -> None:
+    async def run() -> float:
+        async with serving(Scorer(), timeout=0.3) as batcher:
+            request = asyncio.ensure_future(ask(batcher, "tea", "a"))
+            await asyncio.sleep(0)
+            time.sleep(1.0)  # nothing else runs in the event loop, while the worker scores
+            return await request
+
+    assert asyncio.run(run()) == value("tea", ("h",), ("a",))
+
+
+def test_clients_that_hang_up_are_dropped_from_the_batch() -> None:
+    async def run() -> Any:
+        scorer = Scorer()
+        async with serving(scorer) as batcher:
+            first = asyncio.ensure_future(outcome(ask(batcher, "slow")))
+            await asyncio.to_thread(scorer.entered.wait)
+            left = asyncio.ensure_future(outcome(ask(batcher, "tea", "left", gone=_gone)))
+            stays = asyncio.ensure_future(outcome(ask(batcher, "tea", "stays")))
+            dropped = await left
+            scorer.gate.set()
+            return dropped, await first, await stays, scorer.scored
+
+    dropped, first, stays, scored = asyncio.run(run())
+    assert (dropped, stays) == ("hung_up", value("tea", ("h",), ("stays",)))
+    assert isinstance(first, float)
+    assert ("left",) not in scored
+
+
+def test_stopping_finishes_what_is_accepted_and_refuses_the_rest() -> None:
+    async def run() -> Any:
+        scorer = Scorer()
+        async with serving(scorer, batch=2) as batcher:
+            accepted = [asyncio.ensure_future(outcome(ask(batcher, "slow", str(n)))) for n in range(7)]
+            await asyncio.to_thread(scorer.entered.wait)
+            stopping = asyncio.ensure_future(batcher.stop())
+            await asyncio.sleep(0.05)
+            refused = await outcome(ask(batcher, "tea", "late"))
+            scorer.gate.set()
+            await stopping
+            return refused, await asyncio.gather(*accepted)
+
+    refused, answered = asyncio.run(run())
+    assert refused == "stopped"
+    assert answered == [value("slow", ("h",), (str(n),)) for n in range(7)]
+
+
+def test_requests_wait_while_the_service_warms_up() -> None:
+    async def run() -> Any:
+        go = threading.Event()
+        async with serving(Scorer(), warm=go.wait) as batcher:
+            before = batcher.unready
+            request = asyncio.ensure_future(ask(batcher, "tea", "a"))
+            await asyncio.sleep(0.05)
+            go.set()
+            return before, await request, batcher.unready
+
+    assert asyncio.run(run()) == (
+        "Warming up: the encoder and the corpus are being loaded.",
+        value("tea", ("h",), ("a",)),
+        None,
+    )
+
+
+def test_a_service_that_cannot_warm_up_says_why() -> None:
+    def warm() -> None:
+        raise CorpusError("the encoder is another.")
+
+    async def run() -> tuple[str, str]:
+        async with serving(Scorer(), warm=warm) as batcher:
+            for _ in range(100):
+                await asyncio.sleep(0.01)
+                if batcher.failure:
+                    break
+            return batcher.failure, batcher.unready
+
+    assert asyncio.run(run()) == ("the encoder is another.", "Warming up failed: the encoder is another.")
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    yield
+    deadline = time.monotonic() + 5
+    while any(one.name.startswith("recipe-") for one in threading.enumerate()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [one.name for one in threading.enumerate() if one.name.startswith("recipe-")] == []
+
+
+@pytest.mark.parametrize("limits", [{"queue": 0}, {"timeout": 0}, {"linger": -1}, {"unknown": 1}])
+def test_settings_have_bounds(limits: dict[str, int]) -> None:
+    with pytest.raises(ValidationError):
+        ServiceSettings.model_validate(limits)

@@ -1,0 +1,276 @@
+"""The service as users run it: a process that is asked over sockets, signalled, restarted, and left alone."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.reward.verifier import Verifier
+from recipe.types import Narration, Segment
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("recipe.reward.service.server")
+
+SLOW = """
+import time, zlib, sys
+from recipe.reward.service.app import create_app
+from recipe.reward.service.server import listen, serve
+from recipe.reward.service.settings import ServiceSettings
+from recipe.types import Reward
+
+class Scorer:
+    def score(self, history, continuations, goal):
+        time.sleep(0.5 if goal == "slow" else 0.001)
+        totals = [zlib.crc32(repr((goal, *history, *plan)).encode()) / 2**32 for plan in continuations]
+        return [Reward(total, 0, 0, 0, False, 1, (), None) for total in totals]
+
+with listen("127.0.0.1", int(sys.argv[1])) as bound:
+    print(bound.getsockname()[1], flush=True)
+    serve(create_app(Scorer(), ServiceSettings()), bound)
+"""
+
+
+def total(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
+    return zlib.crc32(repr((goal, *history, *plan)).encode()) / 2**32
+
+
+def ask(port: int, path: str, body: object = None, method: str = "POST") -> Any:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body))
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+    finally:
+        connection.close()
+
+
+def score(port: int, goal: str, *plan: str) -> Any:
+    return ask(port, "/score", {"goal": goal, "history": ["h"], "continuation": plan})
+
+
+def patiently(port: Callable[[], int], goal: str, *plan: str) -> float:
+    """As trainers do: a request that is not answered is sent again."""
+    while True:
+        try:
+            status, body = score(port(), goal, *plan)
+        except (OSError, http.client.HTTPException):
+            status = None
+        if status == 200:
+            return float(body["reward"]["total"])
+        time.sleep(0.05)
+
+
+class Started:
+    """A process that serves the slow scorer."""
+
+    def __init__(self, port: int = 0) -> None:
+        command = [sys.executable, "-c", SLOW, str(port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+def test_nothing_is_lost_and_nothing_is_wrong_while_it_restarts_under_load() -> None:
+    first = Started()
+    ports = [first.port]
+    samples = [(f"goal {n % 9}", f"plan {n}") for n in range(600)]
+    with ThreadPoolExecutor(16) as clients:
+        asked = [clients.submit(patiently, lambda: ports[-1], *sample) for sample in samples]
+        while sum(one.done() for one in asked) < 100:
+            time.sleep(0.01)
+        code = first.end()
+        second = Started(first.port)
+        answers = [one.result() for one in asked]
+    assert (code, second.end()) == (0, 0)
+    assert answers == [total(goal, ["h"], [plan]) for goal, plan in samples]
+
+
+def test_sigterm_finishes_what_is_accepted() -> None:
+    service = Started()
+    with ThreadPoolExecutor(8) as clients:
+        asked = [clients.submit(score, service.port, "slow", str(n)) for n in range(8)]
+        time.sleep(0.25)
+        code = service.end()
+        answers = [one.result() for one in asked]
+    assert code == 0
+    assert [status for status, _ in answers] == [200] * 8
+    assert [body["reward"]["total"] for _, body in answers] == [total("slow", ["h"], [str(n)]) for n in range(8)]
+    with pytest.raises(OSError):
+        score(service.port, "tea", "late")
+
+
+def test_clients_that_hang_up_do_no_harm() -> None:
+    service = Started()
+    body = json.dumps({"goal": "slow", "history": [], "continuation": ["gone"]}).encode()
+    head = b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with ThreadPoolExecutor(1) as clients:
+        held = clients.submit(score, service.port, "slow", "held")  # the next batch waits behind it
+        time.sleep(0.1)
+        for sent in (head + body, head + body, head + body[:10], head[:20], b"\x16\x03\x01 no HTTP at all\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", service.port)) as client:
+                client.sendall(sent)
+                time.sleep(0.02)
+        assert held.result()[0] == 200
+    assert score(service.port, "tea", "pour")[1]["reward"]["total"] == total("tea", ["h"], ["pour"])
+    status, page = text(service.port, "/metrics")
+    assert status == 200
+    assert 'recipe_reward_failures_total{class="hung_up"} 2.0' in page
+    assert service.end() == 0
+
+
+TALKS = {
+    "tea": ["boil the water", "warm the pot", "put tea leaves in the pot", "pour the water"],
+    "eggs": ["crack two eggs", "whisk the eggs with milk", "melt butter in a pan", "pour the eggs"],
+    "tyre": ["lift the car", "remove the bolts", "take off the wheel"],
+}
+OTHER = {"toast": ["slice the bread", "toast the bread", "spread butter on the toast"]}
+
+
+def built(folder: Path, talks: dict[str, list[str]]) -> Path:
+    narrations = [Narration(name, tuple(map(Segment, texts))) for name, texts in talks.items()]
+    return build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:128")))
+
+
+class Served:
+    """`recipe reward serve`, and what it says on standard error."""
+
+    def __init__(self, *options: object) -> None:
+        command = [sys.executable, "-m", "recipe", "reward", "serve", "--port", "0", *map(str, options)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if " at http://" in line:
+                self.port = int(line.rstrip().rpartition(":")[2])
+                break
+        while ask(self.port, "/readyz", method="GET")[0] != 200:
+            time.sleep(0.05)
+
+    def end(self) -> str:
+        self.process.send_signal(signal.SIGTERM)
+        _, said = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0
+        return "".join(self.lines) + said
+
+
+def text(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
+    steps = [text for talk in TALKS.values() for text in talk]
+    prompts = [(steps[n % 7 : n % 7 + 2], [*steps[n % 5 :: 3], f"wait {n} minutes"][:6]) for n in range(96)]
+    bodies = [{"goal": "g", "history": history, "continuation": plan} for history, plan in prompts]
+    with ThreadPoolExecutor(32) as clients:
+        answers = list(clients.map(lambda body: ask(port, "/score", body), bodies))
+    rewards = [verifier.score(history, [plan], "g")[0] for history, plan in prompts]
+    assert [body["reward"]["total"] for _, body in answers] == pytest.approx([one.total for one in rewards], abs=1e-6)
+    assert len({one.total for one in rewards}) > 40
+
+
+def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
+    folder = built(tmp_path / "corpus", TALKS)
+    examples = tmp_path / "warm.jsonl"
+    examples.write_text(json.dumps({"goal": "tea", "history": ["boil the water"], "continuation": ["warm the pot"]}))
+    kept = Verifier(Corpus.open(folder))
+    served = Served("--corpus", folder, "--warm", examples)
+    assert_rewards_of_the_library(served.port, kept)
+    before = ask(served.port, "/info", method="GET")[1]
+    other = built(tmp_path / "other", OTHER)
+    folder.rename(tmp_path / "old")
+    missing = ask(served.port, "/info", method="GET")[1]
+    other.rename(folder)
+    after = ask(served.port, "/info", method="GET")[1]
+    [expected] = kept.score(["crack two eggs"], [["whisk the eggs", "melt butter in the pan"]], "eggs")
+    _, answer = ask(
+        served.port,
+        "/score",
+        {"goal": "eggs", "history": ["crack two eggs"], "continuation": ["whisk the eggs", "melt butter in the pan"]},
+    )
+    _, page = text(served.port, "/metrics")
+    said = served.end()
+    ids = {name: Corpus.open(tmp_path / place).manifest["id"] for name, place in (("old", "old"), ("new", "corpus"))}
+    assert before["corpus"] | {"folder": ""} == {
+        "folder": "",
+        "id": ids["old"],
+        "narrations": 3,
+        "segments": 11,
+        "on_disk": {"id": ids["old"], "replaced": False},
+    }
+    assert missing["corpus"]["on_disk"] == {"id": None, "replaced": True}
+    assert (after["corpus"]["id"], after["corpus"]["on_disk"]) == (ids["old"], {"id": ids["new"], "replaced": True})
+    assert (before["encoder"]["name"], before["verifier"]["verifier"]) == ("hash:128", "paper")
+    assert answer["reward"]["total"] == pytest.approx(expected.total, abs=1e-6)
+    assert answer["reward"]["best_narration"] == expected.best_narration == 1
+    assert "recipe_reward_corpus_replaced 1.0" in page
+    assert f'recipe_reward_corpus{{id="{ids["old"]}"}} 1.0' in page
+    assert f"now holds corpus {ids['new']}; the service goes on with {ids['old']}" in said
+
+
+def test_what_keeps_it_from_starting_is_told_in_one_sentence(tmp_path: Path) -> None:
+    def serve(*options: object) -> tuple[int, str]:
+        command = [sys.executable, "-m", "recipe", "reward", "serve", *map(str, options)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stderr.strip().splitlines()[-1]
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, ThreadPoolExecutor(3) as pool:
+        empty = tmp_path / "token"
+        empty.touch()
+        results = pool.map(
+            lambda options: serve(*options),
+            [
+                ("--corpus", tmp_path / "none", "--port", 0),
+                ("--corpus", tmp_path, "--port", taken.getsockname()[1]),
+                ("--corpus", tmp_path, "--token-file", empty),
+            ],
+        )
+        absent, in_use, token = results
+    assert absent == (
+        1,
+        f"error: {tmp_path / 'none'}: no corpus here (manifest.json is missing); check the path or build one.",
+    )
+    assert in_use[0] == 1
+    assert "already in use" in in_use[1]
+    assert token == (1, f"error: {empty}: the file is empty; write the token into it.")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    started: list[subprocess.Popen[str]] = []
+    popen = subprocess.Popen.__init__
+
+    def remember(self: Any, *arguments: Any, **options: Any) -> None:
+        popen(self, *arguments, **options)
+        started.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", remember)
+        yield
+    for process in started:
+        process.kill()
+        process.wait()
