@@ -67,24 +67,6 @@ def test_tables_show_every_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     shown = recipe("score", "--corpus", folder, *ASKED, "--continuation", "[bold] pour", "--continuation", "")
     for part in ("A(h + c)", "rho", "below tau", "-0.200", "[bold] pour", "(holds no steps)"):
         assert part in shown
-    more_steps_than_segments = "\n".join([*PLAN, "sing", "dance"])
-    explained = recipe("explain", "--corpus", folder, *ASKED, "--continuation", more_steps_than_segments)
-    for part in ("Grounded in tea (Tea)", "20.0-28.0 s", "1.000", "skipped"):
-        assert part in explained
-
-
-def test_explain_as_json(folder: Path) -> None:
-    row = json.loads(recipe("explain", "--corpus", folder, *ASKED, "--continuation", "\n".join(PLAN), "--json"))
-    assert [step["step"] for step in row["grounding"]] == HISTORY + PLAN
-    assert row["grounding"][2] | {"similarity": 1} == {
-        "step": PLAN[0],
-        "in_history": False,
-        "segment": 2,
-        "similarity": 1,
-        "text": "put tea leaves in the pot",
-        "start": 20.0,
-        "end": 28.0,
-    }
 
 
 def test_settings_come_from_a_file(folder: Path) -> None:

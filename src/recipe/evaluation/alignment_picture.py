@@ -252,4 +252,5 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
         with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
         return f"{place} “{here.text}”: matched with {with_steps}"
     nearest = aligned.closest_step(segment)
-    return f"{place} “{here.text}”: unmatched; nearest is {names[nearest.step]} ({nearest.similarity:.2f})"
+    near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
+    return f"{place} “{here.text}”: unmatched{near}"

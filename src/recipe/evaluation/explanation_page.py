@@ -211,7 +211,9 @@ def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step:
     here = f"{name} “{ground.text}”"
     if ground.segment is None or ground.index is None or ground.similarity is None:
         nearest = aligned.closest_segment(step)
+        if nearest is None:
+            return f"{here}: unmatched"
         text = aligned.narration.segments[nearest.segment].text
-        return f"{here}: unmatched here; nearest is “{text}” ({nearest.similarity:.2f})"
+        return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
     place = when(ground.segment) or f"segment {ground.index + 1}"
     return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"

@@ -67,13 +67,15 @@ class AlignedNarration:
         """The last segment that one of the first `history` steps is matched with; None where none is."""
         return max((match.segment for match in self.matches if match.step < history), default=None)
 
-    def closest_step(self, segment: int) -> Match:
-        """The step most similar to a segment, the first of equals, whether they are matched or not."""
-        return max((Match(i, segment, row[segment]) for i, row in enumerate(self.similarities)), key=_similarity)
+    def closest_step(self, segment: int) -> Match | None:
+        """The step most similar to a segment, the first of equals, matched or not; None without steps."""
+        matches = (Match(i, segment, row[segment]) for i, row in enumerate(self.similarities))
+        return max(matches, key=_similarity, default=None)
 
-    def closest_segment(self, step: int) -> Match:
-        """The segment most similar to a step, the first of equals, whether they are matched or not."""
-        return max((Match(step, k, value) for k, value in enumerate(self.similarities[step])), key=_similarity)
+    def closest_segment(self, step: int) -> Match | None:
+        """The segment most similar to a step, the first of equals, matched or not; None without segments."""
+        matches = (Match(step, k, value) for k, value in enumerate(self.similarities[step]))
+        return max(matches, key=_similarity, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,255 @@
+"""Explanations: contributions against brute force, alignments and evidence against their definitions."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.alignment.reference import needleman_wunsch
+from recipe.config import RewardConfig
+from recipe.corpus.encoders import HashEncoder
+from recipe.errors import InputError
+from recipe.reward.explanation.explain import explain
+from recipe.reward.explanation.links import Links
+from recipe.reward.explanation.records import AlignedNarration, Explanation, Match, best_matches
+from recipe.reward.explanation.rows import as_row, from_row
+from recipe.reward.explanation.words import in_words, parts
+from recipe.reward.method import PooledAlignment
+from recipe.reward.verifier import Verifier
+from recipe.types import Hit, Narration, Reward, Segment
+
+HISTORY = ["boil some water", "warm up the pot"]
+PLAN = ["put tea leaves in the pot", "juggle", "pour the water", "pour the water"]
+
+
+class Told:
+    """A verifier that is told its rewards, by the length of the plan, and its alignments."""
+
+    def __init__(
+        self, corpus: Any, reward: Reward, alignments: tuple[PooledAlignment, ...] = (), **config: Any
+    ) -> None:
+        self.corpus, self.config = corpus, RewardConfig.model_validate(config)
+        self._reward, self._alignments = reward, alignments
+
+    def score(self, history: Any, continuations: Any, goal: str) -> list[Reward]:
+        return [self._reward for _ in continuations]
+
+    def align(self, history: Any, continuation: Any, goal: str) -> list[PooledAlignment]:
+        return list(self._alignments)
+
+
+def reward(total: float, **more: Any) -> Reward:
+    values = {"aligned_history": 0.0, "aligned_full": total, "rho": 0.0, "gated": False, "steps": 1, "pool": ()}
+    return Reward(total, **values | {"best_narration": None} | more)
+
+
+@pytest.fixture
+def explanation(corpus: Any) -> Explanation:
+    return explain(Verifier(corpus, RewardConfig(pool_size=4)), HISTORY, PLAN, "make tea")
+
+
+@pytest.mark.parametrize("pool", ["history", "full", "own"])
+@pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "no history"])
+def test_a_contribution_is_the_reward_less_that_of_the_plan_without_the_step(
+    corpus: Any, pool: str, history: list[str]
+) -> None:
+    config = RewardConfig.model_validate({"pool": pool, "pool_size": 3})
+    explained = explain(Verifier(corpus, config), history, PLAN, "make tea")
+    [whole] = Verifier(corpus, config).score(history, [PLAN], "make tea")
+    assert explained.reward.total == pytest.approx(whole.total, abs=1e-6)
+    assert [step.contribution for step in explained.evidence[: len(history)]] == [None] * len(history)
+    for i, step in enumerate(explained.plan_evidence):
+        [without] = Verifier(corpus, config).score(history, [PLAN[:i] + PLAN[i + 1 :]], "make tea")
+        assert step.text == PLAN[i]
+        assert step.without == pytest.approx(without.total, abs=1e-6)
+        assert step.contribution == pytest.approx(whole.total - without.total, abs=1e-6)
+        assert step.gated_without == without.gated
+
+
+def test_a_plan_and_all_its_shorter_plans_are_scored_in_one_call(corpus: Any) -> None:
+    calls = []
+
+    class Counting(Verifier):
+        def score(self, history: Any, continuations: Any, goal: str) -> list[Reward]:
+            calls.append([tuple(plan) for plan in continuations])
+            return super().score(history, continuations, goal)
+
+    explain(Counting(corpus), HISTORY, ["a", "b", "c"], "g")
+    assert calls == [[("a", "b", "c"), ("b", "c"), ("a", "c"), ("a", "b")]]
+
+
+def test_every_narration_of_the_pool_is_aligned_best_first(corpus: Any, explanation: Explanation) -> None:
+    steps = HashEncoder(128).encode(HISTORY + PLAN)
+    assert {aligned.index for aligned in explanation.narrations} == {hit.narration for hit in explanation.reward.pool}
+    assert [aligned.score for aligned in explanation.narrations] == sorted(
+        (aligned.score for aligned in explanation.narrations), reverse=True
+    )
+    for aligned in explanation.narrations:
+        W = steps @ corpus.embeddings(aligned.index).T
+        path = needleman_wunsch(W).path
+        assert [match[:2] for match in aligned.matches] == [move for move in path if None not in move]
+        assert aligned.narration == corpus.narration(aligned.index)
+        np.testing.assert_allclose(aligned.similarities, W, atol=6e-5)
+        assert all(match.similarity == aligned.similarities[match.step][match.segment] for match in aligned.matches)
+
+
+def test_matches_rise_and_the_unmatched_are_the_rest(explanation: Explanation) -> None:
+    for aligned in explanation.narrations:
+        steps, segments = [m.step for m in aligned.matches], [m.segment for m in aligned.matches]
+        assert steps == sorted(set(steps))
+        assert segments == sorted(set(segments))
+        assert sorted([*steps, *aligned.unmatched_steps]) == list(range(len(HISTORY + PLAN)))
+        assert sorted([*segments, *aligned.unmatched_segments]) == list(range(len(aligned.narration.segments)))
+        assert aligned.history_end(len(HISTORY)) == max(
+            (m.segment for m in aligned.matches if m.step < len(HISTORY)), default=None
+        )
+
+
+def test_evidence_asks_the_whole_pool(explanation: Explanation) -> None:
+    for i, step in enumerate(explanation.evidence):
+        found = [(one.index, match) for one in explanation.narrations for match in one.matches if match.step == i]
+        assert step.matched_in == len(found)
+        assert {(g.narration, g.segment, g.similarity) for g in step.grounds} == {
+            (index, match.segment, match.similarity) for index, match in found
+        }
+        assert [g.similarity for g in step.grounds] == sorted((g.similarity for g in step.grounds), reverse=True)
+        mean = np.mean([match.similarity for _, match in found]) if found else None
+        assert step.mean_similarity == (None if mean is None else pytest.approx(mean))
+    assert explanation.evidence[2].grounds[0].similarity == pytest.approx(1, abs=1e-4)
+
+
+def test_the_best_narration_is_the_rewards(corpus: Any, explanation: Explanation) -> None:
+    assert explanation.best is not None
+    assert explanation.best.index == explanation.reward.best_narration
+    assert explanation.narration == corpus.narration(0)
+    assert [step.text for step in explanation.steps] == HISTORY + PLAN
+    first = explanation.steps[2]
+    assert (first.index, first.segment, first.in_history) == (2, corpus.narration(0).segments[2], False)
+    skipped = [step for step in explanation.steps if step.index is None]
+    assert skipped
+    assert all(step.segment is None and step.similarity is None for step in skipped)
+
+
+def test_a_step_on_several_segments_counts_once_with_the_most_similar(corpus: Any) -> None:
+    W = np.array([[0.2, 0.9, 0.9, 0.1, 0.0]], np.float32)
+    pooled = PooledAlignment(Hit(1, 0.5), 0.4, ((0, 0), (0, 1), (0, 2)), W)
+    explained = explain(Told(corpus, reward(0.3, best_narration=7), (pooled,)), [], ["whisk"], "eggs")
+    [evidence], [ground] = explained.evidence, explained.steps
+    assert (evidence.matched_in, evidence.grounds[0].segment, ground.index) == (1, 1, 1)
+    assert explained.narrations[0].unmatched_segments == (3, 4)
+    assert explained.best == explained.narrations[0]
+
+
+@given(st.lists(st.builds(Match, st.integers(0, 4), st.integers(0, 9), st.floats(-1, 1)), max_size=30))
+def test_best_matches_are_the_most_similar_and_the_first_of_equals(matches: list[Match]) -> None:
+    best = best_matches(tuple(matches))
+    assert best.keys() == {match.step for match in matches}
+    for step, match in best.items():
+        of_step = [one for one in matches if one.step == step]
+        assert match == next(one for one in of_step if one.similarity == max(m.similarity for m in of_step))
+
+
+def test_the_nearest_are_named_for_what_is_unmatched() -> None:
+    narration = Narration("v", (Segment("a"), Segment("b")))
+    aligned = AlignedNarration(0, narration, 0.5, 0.5, (), ((0.1, 0.7), (0.3, 0.7)))
+    assert aligned.closest_step(0) == Match(1, 0, 0.3)
+    assert aligned.closest_step(1) == Match(0, 1, 0.7)
+    assert aligned.closest_segment(1) == Match(1, 1, 0.7)
+
+
+def test_json_holds_everything(explanation: Explanation) -> None:
+    row = json.loads(json.dumps(as_row(explanation, Links())))
+    assert from_row(row) == explanation
+    assert row["summary"] == in_words(explanation)
+    assert row["reward"]["best_video_id"] == "tea"
+    for narration, aligned in zip(row["narrations"], explanation.narrations, strict=True):
+        assert narration["title"] == aligned.narration.title
+        assert narration["history_end"] == aligned.history_end(len(HISTORY))
+        assert narration["unmatched_segments"] == list(aligned.unmatched_segments)
+    ground = row["steps"][2]["grounds"][0]
+    assert (ground["video_id"], ground["text"], ground["start"]) == ("tea", "put tea leaves in the pot", 20.0)
+
+
+@pytest.mark.parametrize("plan", [PLAN, []], ids=["plan", "no plan"])
+def test_json_reads_back_what_other_verifiers_add(corpus: Any, plan: list[str]) -> None:
+    told = reward(0.2, coverage=0.4, abstained=True, parts={"gain": 0.5}, pool=(Hit(0, 0.25),))
+    explained = explain(Told(corpus, told, verifier="grounded"), HISTORY, plan, "make tea")
+    assert from_row(json.loads(json.dumps(as_row(explained, Links("none"))))) == explained
+
+
+def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
+    explained = explain(Verifier(corpus), [], [], "make tea")
+    assert (explained.narration, explained.steps, explained.evidence, explained.narrations) == (None, (), (), ())
+    assert "the plan holds no steps" in in_words(explained)[0]
+    assert from_row(as_row(explained, Links())) == explained
+
+
+def test_an_empty_plan_still_shows_where_the_history_stands(corpus: Any) -> None:
+    explained = explain(Verifier(corpus), HISTORY, [], "make tea")
+    assert explained.narrations
+    assert [step.contribution for step in explained.evidence] == [None, None]
+
+
+def test_one_text_is_no_list_of_steps(corpus: Any) -> None:
+    with pytest.raises(InputError, match="not one text"):
+        explain(Verifier(corpus), HISTORY, "pour the water", "make tea")
+
+
+def test_words_say_what_was_paid_and_what_was_not(corpus: Any, explanation: Explanation) -> None:
+    told = " ".join(in_words(explanation))
+    assert f"Reward {explanation.reward.total:.3f}" in told
+    assert "above the threshold of 0.1" in told
+    matched = sum(step.index is not None for step in explanation.steps[2:])
+    assert f"matches {matched} of 4 plan steps" in told
+    best = max(explanation.plan_evidence, key=lambda step: step.contribution or 0)
+    assert f"falls most without “{best.text}”" in told
+    wrong = explain(Verifier(corpus), HISTORY, ["say hello", "sing"], "make tea")
+    assert in_words(wrong)[0].startswith("Penalty −")
+
+
+def test_words_for_the_grounded_reward(corpus: Any) -> None:
+    found = {"gain": 0.5, "background": 0.125, "contrast": 0.3, "relevance": 0.1, "novel": 1.0}
+    explained = explain(Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded"), [], ["a"], "g")
+    told = " ".join(in_words(explained))
+    assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in told
+    assert "covers this prompt at 0.42" in told
+    assert "Nothing was aligned" in told
+    named = {part.name: part.value for part in parts(explained)}
+    assert named.items() >= (found | {"R": 0.3, "coverage": 0.42}).items()
+    abstained = explain(Told(corpus, reward(0.1, coverage=0.0, abstained=True), verifier="grounded"), [], ["a"], "g")
+    assert "without the corpus" in in_words(abstained)[0]
+
+
+@pytest.mark.parametrize(
+    ("template", "narration", "start", "link"),
+    [
+        ("", Narration("a-Z_0123456", ()), 61.9, "https://www.youtube.com/watch?v=a-Z_0123456&t=61s"),
+        ("", Narration("a-Z_0123456", ()), None, "https://www.youtube.com/watch?v=a-Z_0123456"),
+        ("", Narration("a-Z_0123456", (), source="world"), 1.0, None),
+        ("", Narration("a-Z_0123456", (), source="how2"), 1.0, "https://www.youtube.com/watch?v=a-Z_0123456&t=1s"),
+        ("", Narration("world-000001", ()), 1.0, None),
+        ("none", Narration("a-Z_0123456", ()), 1.0, None),
+        ("https://h/{video_id}?t={start}", Narration("a/b?c", ()), 2.0, "https://h/a%2Fb%3Fc?t=2"),
+        ("https://h/{video_id}?t={start}&x=1", Narration("v", ()), None, "https://h/v?x=1"),
+        ("https://h/{video_id}#t={start}", Narration("v", ()), None, "https://h/v"),
+        ("https://h/{start}/{video_id}", Narration("v", ()), None, "https://h/0/v"),
+        ("https://h/?v={video_id}", Narration('"><script>', ()), 3.0, "https://h/?v=%22%3E%3Cscript%3E"),
+        ("https://h/?v={video_id}&t={start}", Narration("{start}", ()), 3.0, "https://h/?v=%7Bstart%7D&t=3"),
+    ],
+)
+def test_links(template: str, narration: Narration, start: float | None, link: str | None) -> None:
+    end = None if start is None else start + 1
+    assert Links(template).of(narration, Segment("x", start, end)) == link
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["javascript:alert('{video_id}')", "https://h/", "https://h/{video_id}{", "https://h/{video_id!r}", "youtube",
+     "https://h/{video_id}/{title}"],
+)  # fmt: skip
+def test_templates_that_cannot_be_used_are_refused(template: str) -> None:
+    with pytest.raises(InputError, match="--link"):
+        Links(template)

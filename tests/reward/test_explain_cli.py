@@ -1,0 +1,144 @@
+"""`recipe reward explain`: the explanation as JSON, on the terminal and as a page, of plans given and plans sampled."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from recipe.cli.reward import app
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.errors import InputError
+from recipe.reward.explanation.explain import explain
+from recipe.reward.explanation.links import Links
+from recipe.reward.explanation.rows import as_row, from_row
+from recipe.reward.verifier import Verifier
+
+HISTORY = ["boil some water", "warm up the pot"]
+PLAN = ["put tea leaves in the pot", "juggle"]
+ASKED = ["--goal", "tea", "--history", HISTORY[0], "--history", HISTORY[1]]
+EXAMPLE = {"example_id": "e/1", "goal": "tea", "history": HISTORY, "continuation": PLAN}
+
+
+@pytest.fixture
+def folder(corpus: Any, tmp_path: Path) -> Path:
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
+    return build_corpus(corpus.narrations, tmp_path / "corpus", config)
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recipe.cli.console.out.width", 180)
+
+
+def recipe(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["explain", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def lines(path: Path, *rows: object) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_json_is_the_explanation(folder: Path) -> None:
+    row = json.loads(
+        recipe("--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json")
+    )
+    expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea")
+    assert from_row(row) == expected
+    assert row == json.loads(json.dumps(as_row(expected, Links())))
+
+
+def test_the_terminal_shows_parts_steps_and_narrations(folder: Path) -> None:
+    plan = "\n".join([*PLAN, "sing [bold]", "dance"])
+    shown = recipe(
+        "--corpus",
+        folder,
+        *ASKED,
+        "--continuation",
+        plan,
+        "--narrations",
+        2,
+        "--link",
+        "https://h/{video_id}?t={start}",
+    )
+    for part in (
+        "A(h + c)",
+        "the history ends here",
+        "0:20–0:28",
+        "1.00",
+        "unmatched",
+        "sing [bold]",
+        "2 of 5, best first",
+    ):
+        assert part in shown
+    assert "1." in shown
+    assert "Tea (tea)" in shown
+    assert "https://h/tea\n" in shown
+
+
+def test_a_plan_without_steps_is_explained(folder: Path) -> None:
+    assert "the plan holds no steps" in recipe("--corpus", folder, *ASKED, "--continuation", "")
+
+
+def test_a_history_may_be_empty(folder: Path) -> None:
+    row = json.loads(recipe("--corpus", folder, "--goal", "tea", "--continuation", "\n".join(PLAN), "--json"))
+    assert row["history"] == []
+    assert [step["step"] for step in row["steps"]] == PLAN
+
+
+def test_a_plan_that_was_sampled_is_explained(folder: Path) -> None:
+    examples = lines(folder.parent / "examples.jsonl", EXAMPLE, EXAMPLE | {"example_id": "e/2", "goal": "eggs"})
+    predictions = lines(
+        folder.parent / "predictions.jsonl",
+        {"example_id": "e/1", "sample": 0, "steps": ["wait"]},
+        {"example_id": "e/1", "sample": 3, "steps": ["pour the water"]},
+    )
+    asked = ["--corpus", folder, "--examples", examples, "--example", "e/1", "--json"]
+    sampled = json.loads(recipe(*asked, "--predictions", predictions, "--sample", 3))
+    assert (sampled["goal"], sampled["history"], sampled["continuation"]) == ("tea", HISTORY, ["pour the water"])
+    assert json.loads(recipe(*asked, "--predictions", predictions))["continuation"] == ["wait"]
+    assert json.loads(recipe(*asked))["continuation"] == PLAN
+
+
+def test_a_page_is_written_beside_what_is_shown(folder: Path) -> None:
+    pytest.importorskip("jinja2")
+    page = folder.parent / "new" / "page.html"
+    shown = recipe("--corpus", folder, *ASKED, "--continuation", "\n".join(PLAN), "--html", page, "--narrations", 1)
+    assert f"picture: {page}" in shown
+    assert "put tea leaves in the pot" in page.read_text()
+    assert page.read_text().count('class="picture"') == 1
+    json.loads(recipe("--corpus", folder, *ASKED, "--continuation", "stir", "--html", page, "--json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--goal", "g", "--history", " ", "--continuation", "b"], "--history is missing or empty"),
+        (["--history", "a", "--continuation", "b"], "--goal is missing or empty"),
+        (["--goal", "g", "--history", "a"], "--continuation is missing"),
+        (["--goal", "g", "--continuation", "b", "--example", "e/1"], "--predictions and --example go with --examples"),
+        (["--goal", "g", "--examples", "EXAMPLES", "--example", "e/1"], "not from both"),
+        (
+            ["--examples", "EXAMPLES", "--example", "e/9"],
+            "no example 'e/9'; give --example one of its ids, such as 'e/1'",
+        ),
+        (
+            ["--examples", "EXAMPLES", "--example", "e/1", "--predictions", "PREDICTIONS", "--sample", "2"],
+            "no sample 2 of 'e/1'; samples of it in the file: 0",
+        ),
+        (["--goal", "g", "--continuation", "b", "--link", "youtube"], "is no web address"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(folder: Path, arguments: list[str], reason: str) -> None:
+    files = {
+        "EXAMPLES": lines(folder.parent / "examples.jsonl", EXAMPLE),
+        "PREDICTIONS": lines(folder.parent / "predictions.jsonl", {"example_id": "e/1", "steps": ["wait"]}),
+    }
+    with pytest.raises(InputError, match=reason):
+        recipe("--corpus", folder, *(files.get(word, word) for word in arguments))
