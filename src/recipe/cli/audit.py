@@ -1,0 +1,131 @@
+"""`recipe reward audit`: what rewards can and cannot tell apart on the user's own procedures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from recipe.cli.console import out, print_json, progress
+from recipe.cli.reward_options import AsJson, Config, Folder, settings
+
+if TYPE_CHECKING:
+    from recipe.config import RewardConfig
+    from recipe.corpus.store import Corpus
+    from recipe.evaluation.audit.results import Audit
+    from recipe.evaluation.results import Interval
+
+NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
+"""What --verifier may name; `paper` reads the pool that the settings say."""
+
+
+def audit(
+    folder: Folder,
+    procedures: Annotated[list[Path], typer.Option(help="Procedures, JSON lines; repeat for each file.")],
+    verifiers: Annotated[
+        list[str] | None, typer.Option("--verifier", help=f"{', '.join(NAMES)}; repeat for each. Paper and grounded.")
+    ] = None,
+    config: Config = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Procedures of each source at most.")] = None,
+    seed: Annotated[int, typer.Option(help="Draws procedures, cuts and corruptions.")] = 0,
+    attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the greedy attack is run on.")] = 40,
+    skip_attack: Annotated[bool, typer.Option("--skip-attack", help="Leave the greedy attack out.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html and plots.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what rewards can and cannot tell apart: true continuations against 16 corruptions of them.
+
+    The controls `length` and `relevance`, which read no corpus, always stand beside the verifiers.
+
+    Example: recipe reward audit --corpus corpora/mine --procedures tasks.jsonl --limit 100 --output audits/mine
+    """
+    names = verifiers or ["paper", "grounded"]
+    if unknown := [name for name in names if name not in NAMES]:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES)}.", param_hint="--verifier")
+    from recipe.artifacts import require_writable
+    from recipe.corpus.store import Corpus
+    from recipe.data.procedures import read_procedures
+    from recipe.evaluation.audit.results import rewards_json
+    from recipe.evaluation.audit.run import Extent, audit_rewards
+    from recipe.reward.audit.scoring import Audited
+    from recipe.reward.verifier import Verifier
+
+    if output is not None:
+        from recipe.evaluation.audit.page import DATA, write_audit
+
+        require_writable(output / DATA)
+    chosen = [one for path in procedures for one in read_procedures(path).procedures]
+    corpus = Corpus.open(folder)
+    scorers = {name: Verifier(corpus, _settings(name, config)) for name in names}
+    found = audit_rewards(
+        [Audited(name, scorer, scorer.prepare) for name, scorer in scorers.items()],
+        corpus,
+        chosen,
+        next(iter(scorers.values())).embed,
+        Extent(limit, seed, 0 if skip_attack else attacked),
+        _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()}),
+        progress(),
+    )
+    written = [] if output is None else write_audit(found, output)
+    if as_json:
+        print_json(rewards_json(found))
+        return
+    _show(found)
+    for path in written:
+        out.print(path, highlight=False, markup=False, soft_wrap=True)
+
+
+def _settings(name: str, config: Path | None) -> "RewardConfig":
+    """The settings of a verifier by its name: the file's, or the defaults, with the method and pool of the name."""
+    method, _, pool = name.partition(":")
+    return settings(config, method, pool or None)
+
+
+def _record(
+    folder: Path, corpus: "Corpus", procedures: Sequence[Path], configs: "dict[str, RewardConfig]"
+) -> dict[str, Any]:
+    """What it takes to run the audit again."""
+    return {
+        "corpus": str(folder),
+        "narrations": len(corpus),
+        "encoder": corpus.manifest["encoder"]["name"],
+        "procedures": [str(path) for path in procedures],
+        "verifiers": {name: one.model_dump(mode="json") for name, one in configs.items()},
+    }
+
+
+def _show(found: "Audit") -> None:
+    """The sentences, then a table: rewards as columns."""
+    from recipe.reward.audit.corruptions import CORRUPTIONS
+
+    for sentence in (found.answer, *found.findings):
+        out.print(f"- {sentence}", highlight=False, markup=False)
+    table = Table("", box=None, padding=(0, 1))
+    rewards = found.rewards
+    for one in rewards:
+        table.add_column(one.name, justify="right", no_wrap=True)
+    table.add_row("[bold]mean", *(_cell(one.mean) for one in rewards))
+    for name in CORRUPTIONS:
+        table.add_row(name, *(_cell(one.classes.get(name)) for one in rewards))
+    table.add_row("alternative", *(_cell(one.alternative) for one in rewards))
+    table.add_section()
+    table.add_row("r with length", *(_optional(one.length_correlation, "{:+.2f}") for one in rewards))
+    table.add_row("true ones gated", *(f"{one.gated:.0%}" for one in rewards))
+    table.add_row("coverage", *(_optional(one.coverage, "{:.2f}") for one in rewards))
+    table.add_row("seconds", *(f"{one.seconds:.1f}" for one in rewards))
+    out.print(table)
+
+
+def _cell(share: "Interval | None") -> str:
+    """P(true > corrupted) in percent, with its 95% interval."""
+    if share is None:
+        return "-"
+    if share.low is None or share.high is None:
+        return f"{100 * share.mean:.0f}"
+    colour = "green" if share.low > 0.5 else "red" if share.high < 0.5 else "default"
+    return f"[{colour}]{100 * share.mean:.0f}[/] [dim]{100 * share.low:.0f}-{100 * share.high:.0f}[/]"
+
+
+def _optional(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
