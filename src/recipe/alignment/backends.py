@@ -4,9 +4,10 @@ import importlib
 import importlib.util
 from typing import Protocol, cast
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.ragged import Float32, GroupAlignment
+from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment
 from recipe.errors import InputError, MissingExtra
 
 BACKENDS = {"cpu": "recipe.alignment.cpu", "reference": "recipe.alignment.reference_batch"}
@@ -26,6 +27,10 @@ class Backend(Protocol):
     def grouped_needleman_wunsch(
         self, W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike, gap: float = ...
     ) -> GroupAlignment: ...
+
+    def grouped_free_alignment(self, W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> FreeAlignment: ...
+
+    def precedence(self, W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]: ...
 
 
 def available() -> tuple[str, ...]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recipe.alignment.compilation import compiled
-from recipe.alignment.ragged import Float32, GroupAlignment, Int64, Ragged, ragged
+from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment, Int64, Ragged, ragged
 from recipe.errors import InputError
 
 Row = NDArray[np.float64]
+Scores = NDArray[np.float64]
 Moves = NDArray[np.int32]
 
 
@@ -44,6 +45,29 @@ def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike
     result = GroupAlignment(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
     _needleman_wunsch(batch.W, batch.bounds, batch.offsets, gap, result.score, result.length)
     return result
+
+
+def grouped_free_alignment(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> FreeAlignment:
+    """The two free-gap scores of h and of each h + c_g: W >= 0 [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
+
+    One dynamic programme: row |h| of both tables is kept and each completion goes on from there. Raises InputError.
+    """
+    batch = ragged(W, offsets, bounds)
+    shape = batch.bounds.size, batch.offsets.size - 1
+    result = FreeAlignment(np.zeros(shape), np.zeros(shape))
+    _free_alignment(batch.W, batch.bounds, batch.offsets, result.matched, result.covered)
+    return result
+
+
+def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
+    """The sum over narrations of how much each says step i before step j: W [S, C], offsets [N + 1] -> [C, C].
+
+    Raises InputError.
+    """
+    batch = ragged(W, offsets)
+    said = np.zeros((batch.W.shape[1],) * 2)
+    _precedence(batch.W, batch.offsets, said)
+    return said
 
 
 def _grouped_coverage(batch: Ragged) -> Float32:
@@ -152,3 +176,53 @@ def _align_steps(
 def _finish(value: float, moves: float, row: int, n: int, score: Float32, length: Moves) -> None:
     score[row, n] = min(max(value / moves, 1e-6), 1.0)
     length[row, n] = moves
+
+
+@compiled
+def _free_alignment(W: Float32, bounds: Int64, offsets: Int64, matched: Scores, covered: Scores) -> None:
+    longest = 0
+    for n in range(offsets.size - 1):
+        longest = max(longest, offsets[n + 1] - offsets[n])
+    shared_B, shared_A = np.empty(longest + 1), np.empty(longest + 1)
+    B, A = np.empty(longest + 1), np.empty(longest + 1)
+    for n in range(offsets.size - 1):
+        start, segments = offsets[n], offsets[n + 1] - offsets[n]
+        for k in range(segments + 1):
+            shared_B[k] = shared_A[k] = 0.0
+        _align_freely(W, start, segments, 0, bounds[0], shared_B, shared_A)
+        matched[0, n], covered[0, n] = shared_B[segments], shared_A[segments]
+        for g in range(1, bounds.size):
+            for k in range(segments + 1):
+                B[k], A[k] = shared_B[k], shared_A[k]
+            _align_freely(W, start, segments, bounds[g - 1], bounds[g], B, A)
+            matched[g, n], covered[g, n] = B[segments], A[segments]
+
+
+@compiled
+def _align_freely(W: Float32, start: int, segments: int, first: int, last: int, B: Row, A: Row) -> None:
+    """Take a row of both tables on by the steps first:last."""
+    for j in range(first, last):
+        diagonal, left_B, left_A = B[0], B[0], A[0]
+        for k in range(1, segments + 1):
+            w = float(W[start + k - 1, j])
+            match, up = diagonal + w, B[k]
+            diagonal = up
+            left_B = max(up, left_B, match)
+            left_A = max(A[k], left_A + w)
+            B[k], A[k] = left_B, left_A
+
+
+@compiled
+def _precedence(W: Float32, offsets: Int64, said: Scores) -> None:
+    steps = W.shape[1]
+    later = np.empty(steps)
+    for n in range(offsets.size - 1):
+        later[:] = 0.0
+        for k in range(offsets[n + 1] - 1, offsets[n] - 1, -1):
+            for i in range(steps):
+                w = float(W[k, i])
+                if w != 0.0:  # a segment says few of the steps
+                    for j in range(steps):
+                        said[i, j] += w * later[j]
+            for j in range(steps):
+                later[j] += W[k, j]

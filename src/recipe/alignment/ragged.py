@@ -26,6 +26,15 @@ class GroupAlignment(NamedTuple):
     """[G + 1, N], |pi*|, the number of moves on the optimal path."""
 
 
+class FreeAlignment(NamedTuple):
+    """What h (row 0) and each h + c_g (row g) earn against each narration where gaps are free, float64 [G + 1, N]."""
+
+    matched: NDArray[np.float64]
+    """Each step owns at most one segment, and each segment at most one step."""
+    covered: NDArray[np.float64]
+    """Each segment belongs to one step at most; a step may explain many."""
+
+
 class Ragged(NamedTuple):
     """Arguments that have been checked, in the number formats and memory order that kernels read."""
 

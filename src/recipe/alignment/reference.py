@@ -56,6 +56,69 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
     return Alignment(float(np.clip(F[-1, -1] / len(path), LOWEST, HIGHEST)), path)
 
 
+def free_matching(W: ArrayLike) -> Alignment:
+    """The best one-to-one monotone matching where gaps cost nothing, not normalised, and one that attains it.
+
+    B[i, k] = max(B[i-1, k], B[i, k-1], B[i-1, k-1] + W[i, k]), B[0, .] = B[., 0] = 0. Ties go to the skipped
+    segment, then to the skipped step, so that only what earns something is matched. W has shape [M, L]. Raises
+    InputError.
+
+    >>> free_matching([[0.5, 0.0], [0.0, 0.25]]).score
+    0.75
+    """
+    W = _similarities(W)
+    M, L = W.shape
+    B = np.zeros((M + 1, L + 1))
+    for i in range(1, M + 1):
+        for k in range(1, L + 1):
+            B[i, k] = max(B[i - 1, k], B[i, k - 1], B[i - 1, k - 1] + W[i - 1, k - 1])
+    return Alignment(float(B[M, L]), _free_moves(B))
+
+
+def free_coverage(W: ArrayLike) -> float:
+    """The most that monotone steps explain of the segments: a step may own many, a segment has one step at most.
+
+    A[i, k] = max(A[i-1, k], A[i, k-1] + W[i, k]), A[0, .] = A[., 0] = 0, for W >= 0 of shape [M, L]. Raises InputError.
+
+    >>> free_coverage([[0.5, 0.5, 0.0], [0.0, 0.0, 0.25]])
+    1.25
+    """
+    W = _similarities(W)
+    M, L = W.shape
+    A = np.zeros((M + 1, L + 1))
+    for i in range(1, M + 1):
+        for k in range(1, L + 1):
+            A[i, k] = max(A[i - 1, k], A[i, k - 1] + W[i - 1, k - 1])
+    return float(A[M, L])
+
+
+def precedence(W: ArrayLike) -> NDArray[np.float64]:
+    """How much a narration says step i before step j: N[i, j] = sum_{k < l} W[i, k] W[j, l], [M, M]. Raises InputError.
+
+    >>> precedence([[1.0, 0.0], [0.0, 0.5]]).tolist()
+    [[0.0, 0.5], [0.0, 0.0]]
+    """
+    W = _similarities(W)
+    later = np.cumsum(W[:, ::-1], axis=1)[:, ::-1] - W
+    return W @ later.T
+
+
+def _free_moves(B: NDArray[np.float64]) -> tuple[tuple[int | None, int | None], ...]:
+    i, k = B.shape[0] - 1, B.shape[1] - 1
+    moves: list[tuple[int | None, int | None]] = []
+    while i or k:
+        if k and B[i, k] == B[i, k - 1]:
+            k -= 1
+            moves.append((None, k))
+        elif i and B[i, k] == B[i - 1, k]:
+            i -= 1
+            moves.append((i, None))
+        else:
+            i, k = i - 1, k - 1
+            moves.append((i, k))
+    return tuple(reversed(moves))
+
+
 def _table(W: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     M, L = W.shape
     F = np.empty((M + 1, L + 1))

@@ -4,12 +4,13 @@ Layout, arguments and results are those of `recipe.alignment.ragged`.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from recipe.alignment import reference
-from recipe.alignment.ragged import Float32, GroupAlignment, Ragged, ragged
+from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment, Ragged, ragged
 
 
 def monotone_coverage(W: ArrayLike, offsets: ArrayLike) -> Float32:
@@ -39,6 +40,29 @@ def grouped_needleman_wunsch(
         alignment = reference.needleman_wunsch(similarities, gap)
         result.score[row, n], result.length[row, n] = alignment.score, len(alignment.path)
     return result
+
+
+def grouped_free_alignment(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) -> FreeAlignment:
+    """The two free-gap scores of h and of each h + c_g: W >= 0 [S, C], bounds [G + 1], offsets [N + 1] -> [G + 1, N].
+
+    Raises InputError.
+    """
+    batch = ragged(W, offsets, bounds)
+    result = FreeAlignment(_zeros(batch).astype(np.float64), _zeros(batch).astype(np.float64))
+    for row, n, similarities in _pairs(batch):
+        result.matched[row, n] = reference.free_matching(similarities).score
+        result.covered[row, n] = reference.free_coverage(similarities)
+    return result
+
+
+def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
+    """The sum over narrations of how much each says step i before step j: W [S, C], offsets [N + 1] -> [C, C].
+
+    Raises InputError.
+    """
+    batch = ragged(W, offsets)
+    parts = (batch.W[a:b].T for a, b in pairwise(batch.offsets))
+    return np.asarray(sum((reference.precedence(part) for part in parts), np.zeros((batch.W.shape[1],) * 2)))
 
 
 def _coverage(batch: Ragged) -> Float32:
