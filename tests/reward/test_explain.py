@@ -205,7 +205,8 @@ def test_words_say_what_was_paid_and_what_was_not(corpus: Any, explanation: Expl
     matched = sum(step.index is not None for step in explanation.steps[2:])
     assert f"matches {matched} of 4 plan steps" in told
     best = max(explanation.plan_evidence, key=lambda step: step.contribution or 0)
-    assert f"falls most without “{best.text}”" in told
+    number = explanation.plan_evidence.index(best) + 1
+    assert f"falls most without step {number}, “{best.text}”, which adds +{best.contribution:.3f}" in told
     wrong = explain(Verifier(corpus), HISTORY, ["say hello", "sing"], "make tea")
     assert in_words(wrong)[0].startswith("Penalty −")
 

@@ -116,26 +116,23 @@ def _evidence(explanation: Explanation) -> Iterator[str]:
 
 
 def _contributions(explanation: Explanation) -> Iterator[str]:
-    steps = explanation.plan_evidence
-    earned = sorted((step for step in steps if _contribution(step) >= _SMALL), key=lambda step: -_contribution(step))
-    costs = sorted((step for step in steps if _contribution(step) <= -_SMALL), key=_contribution)
-    if earned:
-        step = earned[0]
-        gate = "; the gate then closes" if step.gated_without and not explanation.reward.gated else ""
-        yield f"Leaving one step out, the reward falls most without {_quoted([step])} ({_signed(step)}{gate})."
-    if costs:
+    added = [(step.contribution or 0.0, number) for number, step in enumerate(explanation.plan_evidence, start=1)]
+    most, least = max(added, default=(0.0, 0)), min(added, default=(0.0, 0))
+    if most[0] >= _SMALL:
+        closes = explanation.plan_evidence[most[1] - 1].gated_without and not explanation.reward.gated
+        gate = "; the gate then closes" if closes else ""
+        yield f"Leaving one step out, the reward falls most without {_named(explanation, *most)}{gate}."
+    if least[0] <= -_SMALL:
+        costs = sum(value <= -_SMALL for value, _ in added)
         yield (
-            f"The plan would earn more without {len(costs)} of its {_count(len(steps), 'step')}, "
-            f"most without {_quoted(costs[:1])} ({_signed(costs[0])})."
+            f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
+            f"most without {_named(explanation, *least)}."
         )
 
 
-def _contribution(step: StepEvidence) -> float:
-    return step.contribution or 0.0
-
-
-def _signed(step: StepEvidence) -> str:
-    return f"it adds {'+' if _contribution(step) > 0 else ''}{_number(_contribution(step))}"
+def _named(explanation: Explanation, added: float, number: int) -> str:
+    sign = "+" if added > 0 else ""
+    return f"step {number}, “{explanation.continuation[number - 1]}”, which adds {sign}{_number(added)}"
 
 
 def _quoted(steps: Sequence[StepEvidence]) -> str:
