@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from recipe.cli import explain, serve_reward
+from recipe.cli import audit, explain, serve_reward, watch
 from recipe.cli.console import out, print_json, progress
 from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, plan_steps, settings
 
@@ -70,8 +70,10 @@ def score(
             _show_rewards(result)
 
 
+app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.command("serve")(serve_reward.serve)
+app.command("watch")(watch.watch)
 
 
 def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[Prompt]:

@@ -35,6 +35,9 @@ COLOURS = {
 }
 """Regimes by their lower-case names; after Okabe and Ito, so that colour-blind readers tell them apart."""
 
+REWARDS = {"paper": COLOURS["rl"], "grounded": COLOURS["best"], "validity": COLOURS["sft"], "relevance": "#7a4fbf"}
+"""Regimes that end on the name of what pays or chooses, in a comparison of rewards."""
+
 SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b")
 """Colours of further regimes, in order of appearance."""
 
@@ -76,8 +79,8 @@ SERIES = {
 }
 """Series of a curve beside those of the over-optimisation figure, with their names in words."""
 
-CHANGES = ("score", "coverage", "clean", "steps", "repeats")
-"""Metrics whose paired differences are drawn, one panel each."""
+CHANGES = ("score", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
+"""Metrics whose paired differences are drawn, one panel each; those of them that are known."""
 
 MARKERS = ("o", "D", "s", "^")
 """Splits, where they share a panel."""
@@ -91,6 +94,9 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
 
 def _known_colour(regime: str) -> str | None:
     name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
+    for reward, colour in REWARDS.items():
+        if name.endswith(reward):
+            return colour
     if name.startswith("best"):
         return COLOURS["best"]
     return COLOURS.get(name)
@@ -100,7 +106,7 @@ def _known_colour(regime: str) -> str | None:
 def means_figure(results: Results, metric: str) -> Figure:
     """Mean and interval of a metric by regime, one panel a split."""
     rows = len({row.regime for row in results.scores if metric in row.metrics})
-    figure = _figure(7.6, 0.9 + 0.4 * rows, gap=0.06)
+    figure = new_figure(7.6, 0.9 + 0.4 * rows, gap=0.06)
     _draw_means(figure, results, metric)
     return figure
 
@@ -108,7 +114,7 @@ def means_figure(results: Results, metric: str) -> Figure:
 @mpl.rc_context(STYLE)
 def over_optimisation_figure(curve: Curve) -> Figure:
     """Reward, and exact validity where known, over training; below them the plans' length."""
-    figure = _figure(7.6, 3.6)
+    figure = new_figure(7.6, 3.6)
     _draw_over_optimisation(figure, curve)
     return figure
 
@@ -119,7 +125,7 @@ def training_figure(curves: Sequence[Curve]) -> Figure | None:
     names = [name for name in SERIES if any(name in curve.series for curve in curves)]
     if not names:
         return None
-    figure = _figure(7.6, 2.1)
+    figure = new_figure(7.6, 2.1)
     panels = figure.subplots(1, max(3, len(names)), squeeze=False)[0]
     colours = regime_colours(curve.regime for curve in curves)
     for name, panel in zip(names, panels, strict=False):
@@ -142,12 +148,12 @@ def differences_figure(differences: Sequence[Difference]) -> Figure | None:
     regimes = list(dict.fromkeys(one.regime for one in differences))
     if not names:
         return None
-    figure = _figure(7.6, 1.15 + 0.5 * len(regimes), gap=0.06)
+    figure = new_figure(7.6, 1.15 + 0.5 * len(regimes), gap=0.06)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for name, panel in zip(names, panels, strict=True):
         _draw_differences(panel, [one for one in differences if one.metric == name], regimes)
         panel.set_title(METRICS[name])
-    _label_rows(panels[0], regimes)
+    label_rows(panels[0], regimes)
     splits = list(dict.fromkeys(one.split for one in differences))
     if len(splits) > 1:
         handles = [
@@ -165,7 +171,7 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
     """Shares of plans by number of steps, one row a regime and one column a split."""
     regimes = list(dict.fromkeys(one.regime for one in lengths))
     splits = list(dict.fromkeys(one.split for one in lengths))
-    figure = _figure(7.6, 0.7 + 0.55 * len(regimes))
+    figure = new_figure(7.6, 0.7 + 0.55 * len(regimes))
     panels = figure.subplots(len(regimes), len(splits), squeeze=False, sharex=True, sharey=True)
     colours = regime_colours(regimes)
     peak = max(max(one.counts) / max(1, sum(one.counts)) for one in lengths)
@@ -191,18 +197,22 @@ def lengths_figure(lengths: Sequence[Lengths]) -> Figure:
 
 @mpl.rc_context(STYLE)
 def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
-    """What the verifier's choice among N samples gains, between their mean and the best, one panel a split."""
-    figure = _figure(7.6, 2.1, gap=0.06)
-    panels = figure.subplots(1, len(rerankings), squeeze=False, sharex=True, sharey=True)[0]
-    for one, panel in zip(rerankings, panels, strict=True):
-        parts = ((one.mean, COLOURS["base"]), (one.best, COLOURS["best"]), (one.oracle, INK))
-        for place, (value, colour) in enumerate(parts):
+    """What each verifier's choice among N samples gains, between their mean and the best, one panel a split."""
+    splits = list(dict.fromkeys(one.split for one in rerankings))
+    verifiers = list(dict.fromkeys(one.verifier for one in rerankings))
+    figure = new_figure(7.6, 1.2 + 0.3 * (len(verifiers) + 2), gap=0.06)
+    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    for split, panel in zip(splits, panels, strict=True):
+        own = [one for one in rerankings if one.split == split]
+        chosen = [(one.best, REWARDS.get(one.verifier, INK) if len(own) > 1 else COLOURS["best"]) for one in own]
+        for place, (value, colour) in enumerate([(own[0].mean, COLOURS["base"]), *chosen, (own[0].oracle, INK)]):
             _bar(panel, value, place, colour)
-            _note(panel, _short(value.mean, one.metric), (value.mean, place), colour)
-        panel.set_title(SPLITS.get(one.split, one.split))
-        panel.set_xlabel(METRICS.get(one.metric, one.metric))
+            _note(panel, _short(value.mean, own[0].metric), (value.mean, place), colour)
+        panel.set_title(SPLITS.get(split, split))
+        panel.set_xlabel(METRICS.get(own[0].metric, own[0].metric))
         panel.locator_params(axis="x", nbins=5)
-    _label_rows(panels[0], ("mean sample", "verifier's choice", "best sample"))
+    choices = [f"chosen by {name}" for name in verifiers] if len(verifiers) > 1 else ["verifier's choice"]
+    label_rows(panels[0], ("mean sample", *choices, "best sample"))
     return figure
 
 
@@ -216,7 +226,7 @@ def key_figure(results: Results, target: Path) -> None:
     if not results.scores or not curves:
         raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
     metric = _main_metric(results)
-    figure = _figure(10.4, 3.5, gap=0.06)
+    figure = new_figure(10.4, 3.5, gap=0.06)
     halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     left, right = halves
     _draw_means(left, results, metric)
@@ -232,7 +242,7 @@ def _main_metric(results: Results) -> str:
     return "score" if any("score" in row.metrics for row in results.scores) else "reward"
 
 
-def _figure(width: float, height: float, gap: float = 0.02) -> Figure:
+def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:
     """An empty figure of a size in inches; `gap` is the space between panels as a share of their width."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=gap))
 
@@ -252,7 +262,7 @@ def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> No
         panel.set_title(SPLITS.get(split, split))
         panel.set_xlabel(METRICS.get(metric, metric))
         panel.locator_params(axis="x", nbins=5)
-    _label_rows(panels[0], regimes)
+    label_rows(panels[0], regimes)
 
 
 def _draw_over_optimisation(figure: Figure | SubFigure, curve: Curve) -> None:
@@ -293,7 +303,7 @@ def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = 
     panel.plot([value.mean], [place], marker, color=colour, markersize=6)
 
 
-def _label_rows(panel: Axes, names: Sequence[str]) -> None:
+def label_rows(panel: Axes, names: Sequence[str]) -> None:
     """Names of the rows 0, 1, ... from top to bottom."""
     panel.set_yticks(range(len(names)), names, fontsize=10)
     panel.set_ylim(len(names) - 0.5, -0.65)

@@ -1,7 +1,7 @@
 """Results as one HTML page that needs nothing but itself: inline style, inline figures, readable on paper and phone."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation import plots
+from recipe.evaluation import comparison_plots, plots
 from recipe.evaluation.formats import (
     format_bounds,
     format_cell,
@@ -24,6 +24,7 @@ from recipe.evaluation.results import (
     SHARES,
     SPLITS,
     Curve,
+    Difference,
     Interval,
     Results,
     Scores,
@@ -36,6 +37,9 @@ try:
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
+
+MAIN = {"score": "Exact validity", "ordered_f1": "Step F1 in order", "reward": "Reward"}
+"""What may say how good plans are, the best first."""
 
 STATUSES = {
     "valid": ("✓", "a new step of the goal whose prerequisites are met"),
@@ -70,7 +74,10 @@ def render_html(results: Results) -> str:
         results=results,
         figures=_figures(results),
         tables=[(split, _metrics(rows), rows) for split, rows in _by_split(results)],
-        changes=_changes(results),
+        exact=any("score" in row.metrics for row in results.scores),
+        agreement=any("f1" in row.metrics for row in results.scores),
+        changes=_changes(results.differences),
+        seeds=_seeds(results.by_seed),
         metrics=METRICS,
         splits=SPLITS,
         shares=SHARES,
@@ -107,17 +114,15 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
             name = f"{section}{len(shown)}"
             shown.append(Figure(Markup(inline_svg(figure, name, escape(caption))), caption))
 
-    for metric in ("score", "reward"):
+    for metric, name in MAIN.items():
         if any(metric in row.metrics for row in results.scores):
-            name = "Exact validity" if metric == "score" else "Reward"
-            draw(metric, plots.means_figure(results, metric), f"{name}: mean and 95% interval by regime.")
-    for curve in results.curves:
-        if "reward" in curve.series:
-            seed = "" if curve.seed is None else f", seed {curve.seed}"
-            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed, curve))
-    if results.curves:
-        caption = "What else was logged while training, as above."
-        draw("training", plots.training_figure(results.curves), caption)
+            draw("means", plots.means_figure(results, metric), f"{name}: mean and 95% interval by regime.")
+            break
+    _draw_training(results.curves, draw)
+    if results.by_seed:
+        caption = "Every run alone: its mean difference to the base on the same prompts, with its 95% interval."
+        metric = next(name for name in (*MAIN, results.by_seed[0].metric) if _has(results.by_seed, name))
+        draw("seeds", comparison_plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
     if results.differences:
         caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
         draw("differences", plots.differences_figure(results.differences), caption)
@@ -128,6 +133,23 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
     return drawn
 
 
+def _has(differences: Sequence[Difference], metric: str) -> bool:
+    return any(one.metric == metric for one in differences)
+
+
+def _draw_training(curves: Sequence[Curve], draw: Callable[[str, Any, str], None]) -> None:
+    """One run in its own figures; several by series, all in one."""
+    if len(curves) > 1:
+        caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
+        draw("training", comparison_plots.curves_figure(curves), caption)
+        return
+    for curve in curves:
+        if "reward" in curve.series:
+            seed = "" if curve.seed is None else f", seed {curve.seed}"
+            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed, curve))
+        draw("training", plots.training_figure(curves), "What else was logged while training, as above.")
+
+
 def _training_caption(run: str, curve: Curve) -> str:
     window = plots.smoothing_window(len(curve.steps))
     smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
@@ -136,9 +158,11 @@ def _training_caption(run: str, curve: Curve) -> str:
 
 def _reranking_caption(results: Results) -> str:
     first = results.rerankings[0]
+    several = len({one.verifier for one in results.rerankings}) > 1
+    chooser = "each reward pays" if several else f"the {first.verifier} verifier rewards"
     return (
-        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that the {first.verifier} "
-        "verifier rewards most, and the best there is. Nothing is trained."
+        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that {chooser} most, and the "
+        "best there is. Nothing is trained."
     )
 
 
@@ -154,13 +178,18 @@ def _metrics(rows: Sequence[Scores]) -> list[str]:
     return [name for name in METRICS if name in present] + [name for name in present if name not in METRICS]
 
 
-def _changes(results: Results) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
+def _changes(differences: Sequence[Difference]) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
     """Differences as (split, metrics, rows), a row being a regime and its differences by metric."""
     splits: dict[str, dict[str, dict[str, Interval]]] = {}
-    for one in results.differences:
+    for one in differences:
         splits.setdefault(one.split, {}).setdefault(one.regime, {})[one.metric] = one.value
     ordered = {split: dict.fromkeys(name for row in rows.values() for name in row) for split, rows in splits.items()}
     return [(split, list(ordered[split]), list(rows.items())) for split, rows in splits.items()]
+
+
+def _seeds(by_seed: Sequence[Difference]) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
+    """As `_changes`, a row being one run."""
+    return _changes([replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed])
 
 
 def _regimes(results: Results) -> Iterable[str]:

@@ -24,14 +24,18 @@ LASTING = 3
 """Steps in a row for which a finding must hold before it is told."""
 CERTAIN = 4.0
 """Standard errors that two medians must lie apart."""
+SURE = 3.0
+"""The same for a level, which is looked at alone."""
 _MEDIAN = 1.2533
 """Standard error of a median in those of a mean, under Gaussian noise."""
+_TIED = 0.9
+"""Correlation between neighbouring steps that is reckoned with at most."""
 GROWN, SHRUNK = 0.4, -0.35
 """Relative changes of length from which on they are told."""
 RISEN = 0.10
 """Rise of the share of copied or repeated steps."""
-LEVELS = {"length_pay": 0.5, "clipped": 0.2, "gated": 0.9, "still": 0.5}
-"""Readings that are told from this level on, whatever they were at first."""
+LEVELS = {"length_pay": (0.5, 0.3), "clipped": (0.25, 0.1), "gated": (0.9, 0.75), "still": (0.6, 0.3)}
+"""Readings that are told from a level on, whatever they were at first, and a level that they must surely exceed."""
 
 Series = NDArray[np.float64]
 
@@ -89,9 +93,11 @@ class Watchdog:
 
     def observe(self, step: int, rollouts: Sequence[Rollout]) -> list[Finding]:
         """Take in a step; returns what is found for the first time. A step without completions says nothing."""
-        if not rollouts:
-            return []
-        self.readings.append(read_step(step, rollouts))
+        return self.take(read_step(step, rollouts)) if rollouts else []
+
+    def take(self, reading: Reading) -> list[Finding]:
+        """As `observe`, of a step that is in numbers already."""
+        self.readings.append(reading)
         shown = self._shown()
         new = {signal for signal in SENTENCES if self._update(signal, shown.get(signal))}
         return [finding for finding in self.findings if finding.signal in new]
@@ -156,9 +162,10 @@ class Watchdog:
         bought = [name for name in ("length", "copied", "repeated") if name in found]
         if reward is not None and reward.errors >= CERTAIN and bought:
             found["bought"] = Shown(reward.before, reward.now, beside={name: found[name] for name in bought})
-        for name, level in LEVELS.items():
-            latest = self._series(name)[-LATEST:]
-            if len(latest) == LATEST and (now := float(np.median(latest))) >= level:
+        for name, (level, usual) in LEVELS.items():
+            values = self._series(name)
+            now = float(np.median(values[-LATEST:])) if len(values) >= LATEST else -np.inf
+            if now >= level and now - usual >= SURE * standard_error(values, LATEST):
                 found[name] = Shown(now, now)
         return found
 
@@ -168,9 +175,24 @@ def _change(values: Series) -> _Change | None:
     if len(values) < FIRST + LATEST:
         return None
     before, now = float(np.median(values[:FIRST])), float(np.median(values[-LATEST:]))
-    noise = float(np.sqrt(np.mean(np.diff(values) ** 2) / 2))
-    error = _MEDIAN * noise * np.sqrt(1 / FIRST + 1 / LATEST)
+    error = np.hypot(standard_error(values, FIRST), standard_error(values, LATEST))
     return _Change(before, now, float((now - before) / max(error, 1e-12)))
+
+
+def standard_error(values: Series, count: int) -> float:
+    """Standard error of the median of `count` neighbouring values [n], n >= 3, that waver about a slow drift.
+
+    For noise of variance v with correlation p between neighbours, differences d have variance 2 v (1 - p) and
+    correlation -(1 - p) / 2, which a slow drift leaves alone; a mean of neighbours has variance v (1 + p) / (1 - p) / n.
+    """
+    d = np.diff(values)
+    spread = float(d @ d) / len(d)
+    if spread == 0:
+        return 0.0
+    between = float(d[1:] @ d[:-1]) / (len(d) - 1) / spread
+    p = min(max(1 + 2 * between, 0.0), _TIED) * len(d) / (len(d) + 10)
+    variance = spread / (2 * (1 - p)) * (1 + p) / (1 - p)
+    return _MEDIAN * float(np.sqrt(variance / count))
 
 
 def theil_sen(values: Series) -> float:

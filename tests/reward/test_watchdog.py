@@ -1,0 +1,320 @@
+"""The watchdog: readings by hand, silence on runs that go nowhere, and a sentence for each way of gaming a reward."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from recipe.artifacts import write_jsonl
+from recipe.cli import app
+from recipe.errors import InputError
+from recipe.reward.watchdog import (
+    Finding,
+    Reading,
+    Rollout,
+    Watchdog,
+    copied_share,
+    read_records,
+    read_step,
+    repeated_share,
+    replay,
+)
+from recipe.reward.watchdog.watch import FIRST, LASTING, LATEST, standard_error
+
+WORDS = [f"{verb} the {thing}" for verb in ("lift", "oil", "sand", "paint") for thing in ("chair", "gate", "hinge")]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ("Add the eggs.", "now add eggs", True),
+        ("add the eggs", "add the flour", False),
+        ("fold the wet mixture into dry mixture slowly", "fold wet mixture into the dry mixture", True),
+        ("turn the oven on", "turn the oven off", False),
+        ("then", "then", True),
+        ("stir", "", False),
+    ],
+)
+def test_lines_are_the_same_by_their_content_words(first: str, second: str, same: bool) -> None:
+    assert (copied_share([first], [second]) == 1.0) is same
+    assert (repeated_share([first, second]) == 0.5) is same
+
+
+def test_a_reading_by_hand() -> None:
+    rollouts = [
+        Rollout("a", ("boil",), ("boil", "pour"), 0.0, gated=True),
+        Rollout("a", ("boil",), ("pour", "pour", "Pour!", "drink"), 1.0),
+        Rollout("b", (), ("dig",), 0.5, clipped=True),
+        Rollout("b", (), (), 0.5),
+        Rollout("c", (), ("wait",), None),
+    ]
+    reading = read_step(7, rollouts)
+    assert reading == Reading(
+        step=7,
+        length=8 / 5,
+        copied=1 / 8,
+        repeated=2 / 8,
+        reward=0.5,
+        gated=1 / 4,
+        still=1 / 2,
+        clipped=1 / 5,
+        # Group a moves by (-.5, +.5) and (-1, +1), group b by (0, 0) and (+.5, -.5).
+        length_pay=pytest.approx(1.0 / np.sqrt(0.5 * 2.5)),
+    )
+
+
+def test_what_a_step_does_not_say_is_none() -> None:
+    reading = read_step(1, [Rollout("a", (), (), None), Rollout("a", (), (), None)])
+    assert (reading.copied, reading.repeated, reading.reward, reading.gated) == (None, None, None, None)
+    assert (reading.still, reading.length_pay, reading.length, reading.clipped) == (None, None, 0.0, 0.0)
+    watchdog = Watchdog([reading])
+    assert watchdog.metrics() == {}
+    assert watchdog.observe(2, []) == []
+
+
+@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=2, max_size=8), st.randoms())
+def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any) -> None:
+    rollouts = [Rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]
+    mixed = rng.sample(rollouts, len(rollouts))
+    for first, second in zip(read_step(1, rollouts), read_step(1, mixed), strict=True):
+        assert first == (None if second is None else pytest.approx(second, abs=1e-12))
+
+
+def noise(rng: np.random.Generator, steps: int, tied: float, heavy: bool) -> np.ndarray:
+    """Unit noise, correlated from step to step by `tied`."""
+    drawn = rng.standard_t(3, steps) / np.sqrt(3) if heavy else rng.standard_normal(steps)
+    for step in range(1, steps):
+        drawn[step] = tied * drawn[step - 1] + np.sqrt(1 - tied**2) * drawn[step]
+    return drawn
+
+
+def flat(
+    seed: int, steps: int, groups: int = 8, size: int = 4, tied: float = 0.0, heavy: bool = False
+) -> list[Reading]:
+    """A run that goes nowhere: every reading wavers about a level of its own, as means over a step's groups do."""
+    rng = np.random.default_rng(seed)
+    length = rng.uniform(2, 12)
+
+    def share(highest: float, of: float) -> np.ndarray:
+        level = rng.uniform(0, highest)
+        return np.clip(level + noise(rng, steps, tied, heavy) * np.sqrt(2 * level * (1 - level) / of), 0, 1)
+
+    spread = length * np.sqrt(0.45**2 / groups + 0.35**2 / (groups * size))
+    table = {
+        "length": np.maximum(0.2, length + spread * noise(rng, steps, tied, heavy)),
+        "copied": share(0.4, groups * size * length / 2),
+        "repeated": share(0.3, groups * size * length / 2),
+        "reward": rng.uniform(-0.2, 0.5) + noise(rng, steps, tied, heavy) * 0.25 / np.sqrt(groups),
+        "gated": share(0.8, groups * size),
+        "still": share(0.3, groups),
+        "clipped": share(0.1, groups * size),
+        "length_pay": rng.uniform(-0.3, 0.3) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
+    }
+    return [Reading(step + 1, **{name: float(values[step]) for name, values in table.items()}) for step in range(steps)]
+
+
+def found(readings: list[Reading]) -> list[Finding]:
+    watchdog = Watchdog()
+    for reading in readings:
+        watchdog.take(reading)
+    return watchdog.findings
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs", "alarms"),
+    [
+        ({"steps": 60}, 60, 0),
+        ({"steps": 60, "heavy": True}, 60, 0),
+        ({"steps": 60, "groups": 32, "size": 8}, 60, 0),
+        ({"steps": 60, "groups": 2}, 60, 2),
+        ({"steps": 60, "tied": 0.5}, 60, 6),
+        ({"steps": 400}, 6, 0),
+    ],
+    ids=["plain", "heavy tails", "large steps", "two prompts a step", "steps tied to each other", "long"],
+)
+def test_it_is_quiet_about_runs_that_go_nowhere(kind: dict[str, Any], runs: int, alarms: int) -> None:
+    assert sum(bool(found(flat(seed, **kind))) for seed in range(runs)) <= alarms
+
+
+def rollouts(
+    rng: np.random.Generator, length: float, copies: float = 0.0, repeats: float = 0.0, pay: float = 0.0
+) -> Any:
+    """A step of 8 prompts x 4 plans over 100 distinct steps each, paid by chance and by length."""
+    step = []
+    for prompt in range(8):
+        history = tuple(f"p{prompt} done{n}" for n in range(24))
+        for _ in range(4):
+            plan: list[str] = []
+            for n in range(max(1, int(rng.poisson(length)))):
+                kind = rng.random()
+                if kind < copies:
+                    plan.append(history[int(rng.integers(24))])
+                elif kind < copies + repeats and plan:
+                    plan.append(plan[-1])
+                else:
+                    plan.append(f"p{prompt} line{n} word{rng.integers(10**9)}")
+            step.append(Rollout(f"goal {prompt}", history, tuple(plan), float(rng.normal(0.2 + pay * len(plan), 0.1))))
+    return step
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6))
+def test_flat_roll_outs_raise_nothing(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    watchdog = Watchdog()
+    for step in range(1, 41):
+        assert watchdog.observe(step, rollouts(rng, 5.0, copies=0.1, repeats=0.1)) == []
+
+
+def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
+    """45 steps: ten as at first, then fifteen from the first value to the second, then as at last."""
+    rng, watchdog, told = np.random.default_rng(1), Watchdog(), []
+    for step in range(1, 46):
+        share = min(max((step - 10) / 15, 0.0), 1.0)
+        now = {name: first + share * (last - first) for name, (first, last) in ramps.items()}
+        told += watchdog.observe(step, rollouts(rng, **now))
+    return watchdog, told
+
+
+@pytest.mark.parametrize(
+    ("ramps", "signals", "words"),
+    [
+        (
+            {"length": (4, 8)},
+            {"length"},
+            r"Plans grew from 4\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: .*beta",
+        ),
+        ({"length": (8, 4)}, {"shrunk"}, r"Plans shrank from 8\.\d to [34]\.\d steps \(-\d\d%\) since step [12]\d: "),
+        (
+            {"length": (5, 5), "copies": (0.1, 0.5)},
+            {"copied"},
+            r"\d\d% of all steps planned are copied from the history",
+        ),
+        ({"length": (5, 5), "repeats": (0.1, 0.5)}, {"repeated"}, r"\d\d% of all steps planned repeat an earlier step"),
+        (
+            {"length": (4, 8), "pay": (0.1, 0.1)},
+            {"length_pay", "length", "bought"},
+            r"The reward rose from 0\.\d+ to \d\.\d+ since step [12]\d while plans grew by \d+%: .*earlier checkpoint",
+        ),
+    ],
+    ids=["longer", "shorter", "copies", "repeats", "paid by length"],
+)
+def test_each_way_of_gaming_is_told_once(ramps: dict[str, Any], signals: set[str], words: str) -> None:
+    import re
+
+    watchdog, told = run(**ramps)
+    assert {finding.signal for finding in told} == signals
+    assert len(told) == len(signals)
+    assert {finding.signal for finding in watchdog.findings} == signals
+    assert any(re.search(words, finding.sentence) for finding in watchdog.findings)
+    assert all(finding.headline in finding.sentence and ":" not in finding.headline for finding in told)
+    assert all(1 <= finding.since <= 30 for finding in told)
+
+
+def test_a_rising_reward_alone_is_no_finding() -> None:
+    rng, watchdog = np.random.default_rng(0), Watchdog()
+    for step in range(1, 46):
+        raised = [one._replace(reward=one.reward + 0.02 * step) for one in rollouts(rng, 5.0)]
+        watchdog.observe(step, raised)
+    assert watchdog.findings == []
+
+
+@pytest.mark.parametrize(
+    ("change", "signal"),
+    [({"gated": True}, "gated"), ({"clipped": True}, "clipped"), ({"reward": 0.0}, "still")],
+)
+def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> None:
+    rng, watchdog = np.random.default_rng(0), Watchdog()
+    for step in range(1, LATEST + LASTING):
+        told = watchdog.observe(step, [one._replace(**change) for one in rollouts(rng, 5.0)])
+    assert [finding.signal for finding in told] == [signal]
+    assert told[0].since == LATEST
+
+
+def test_what_has_passed_is_said_to_have_passed() -> None:
+    rng, watchdog = np.random.default_rng(3), Watchdog()
+    for step, length in enumerate([4.0] * FIRST + [9.0] * 14 + [4.0] * 14, start=1):
+        watchdog.observe(step, rollouts(rng, length))
+    [finding] = watchdog.findings
+    assert finding.signal == "length"
+    assert finding.until is not None
+    assert FIRST + 14 <= finding.until < FIRST + 28
+
+
+def test_the_standard_error_of_a_median() -> None:
+    rng = np.random.default_rng(0)
+    for tied in (0.0, 0.4):
+        whole = noise(rng, 40_000, tied, heavy=False)
+        drift = whole + np.linspace(0, 20, len(whole))
+        medians = np.median(whole.reshape(-1, 50), axis=1)
+        assert standard_error(drift, 50) == pytest.approx(medians.std(), rel=0.15)
+    assert standard_error(np.ones(5), 8) == 0.0
+
+
+def rows(step: int, **changes: Any) -> list[dict[str, Any]]:
+    row = {
+        "goal": "tea",
+        "history": ["boil"],
+        "completion": "1. pour\n2. drink",
+        "reward": {"total": 0.5, "gated": False},
+    }
+    return [row | changes, row | {"reward": None}, row | {"reward": 1, "step": step}]
+
+
+def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> None:
+    for step in (1, 2, 10):
+        write_jsonl(tmp_path / "run" / "completions" / f"step-{step:05d}.jsonl", rows(step))
+    steps = [row | {"step": step} for step in (10, 1, 2) for row in rows(step)]
+    write_jsonl(tmp_path / "any.jsonl", steps)
+    own, any_trainer = (list(read_records(tmp_path / name)) for name in ("run", "any.jsonl"))
+    assert own == any_trainer
+    assert [record.step for record in own] == [1, 2, 10]
+    assert [one.reward for one in own[0].rollouts] == [0.5, None, 1.0]
+    assert own[0].rollouts[0].plan == ("pour", "drink")
+    assert len(replay(own).readings) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"goal": " "}, r"line 1, field 'goal': the text is empty"),
+        ({"history": "boil"}, r"line 1, field 'history': no list of steps"),
+        ({"completion": ["pour"]}, r"line 1, field 'completion': no text; give the completion as a string"),
+        ({"reward": "high"}, r"line 1, field 'reward': no reward; give a number, null, or an object with 'total'"),
+        ({"reward": {}}, r"line 1, field 'reward': no reward"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_located(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    write_jsonl(tmp_path / "step-00001.jsonl", rows(1, **change))
+    with pytest.raises(InputError, match=message):
+        list(read_records(tmp_path))
+
+
+def test_records_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no completions are recorded here; give a run folder"):
+        list(read_records(tmp_path))
+    write_jsonl(tmp_path / "all.jsonl", rows(1))
+    with pytest.raises(InputError, match=r"line 1, field 'step': no step is given"):
+        list(read_records(tmp_path / "all.jsonl"))
+
+
+def test_the_command_tells_the_curve_and_the_findings(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = []
+    for step in range(1, 31):
+        for one in rollouts(rng, 3.0 if step < 12 else 8.0):
+            text = "\n".join(f"{n}. {line}" for n, line in enumerate(one.plan, start=1))
+            lines.append({"step": step, **one._asdict(), "completion": text})
+    write_jsonl(tmp_path / "told.jsonl", lines)
+    shown = CliRunner().invoke(app, ["reward", "watch", str(tmp_path / "told.jsonl")])
+    assert shown.exit_code == 0, shown.output
+    assert "Plans grew from" in shown.stdout
+    told = json.loads(CliRunner().invoke(app, ["reward", "watch", str(tmp_path / "told.jsonl"), "--json"]).stdout)
+    assert [finding["signal"] for finding in told["findings"]] == ["length"]
+    assert len(told["steps"]) == 30
+    assert told["steps"][0]["length"] == pytest.approx(3.0, abs=1.0)
