@@ -119,8 +119,10 @@ def _template(name: str) -> str:
 
 
 def _shown_parts(explanation: Explanation) -> list[tuple[Part, float]]:
-    """The parts with the length of each one's bar: values are shares, or close to it, and are cut at 1."""
-    return [(part, min(abs(part.value), 1.0)) for part in parts(explanation)]
+    """The parts with the length of each one's bar, all on one scale that reaches 1 or the largest of them."""
+    found = parts(explanation)
+    largest = max(1.0, *(abs(part.value) for part in found))
+    return [(part, round(abs(part.value) / largest, 4)) for part in found]
 
 
 def _settings(explanation: Explanation) -> list[tuple[str, object]]:

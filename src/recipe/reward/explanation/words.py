@@ -12,7 +12,8 @@ _SMALL = 0.0005
 _MEANINGS = {
     "gain": "what the plan adds to the pool's narrations beyond the history",
     "background": "what the same plan adds to random narrations",
-    "contrast": "gain over background, for the plan's length",
+    "contrast": "gain less background",
+    "order": "how far the pool confirms the order of the steps, from −1 to 1",
     "relevance": "how close the steps are to the goal and the history, without the corpus",
 }
 """Parts of the grounded reward, in words."""
