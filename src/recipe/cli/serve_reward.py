@@ -33,7 +33,7 @@ def serve(
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
-    queue: Annotated[int, typer.Option(min=1, help="Plans that may wait.")] = 1024,
+    queue: Annotated[int, typer.Option(min=1, help="Plans that may wait.")] = 4096,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
     batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
 ) -> None:

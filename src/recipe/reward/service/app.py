@@ -1,5 +1,6 @@
 """The endpoints (docs/service.md): our own `/score`, OpenRLHF's `/get_reward`, NeMo-Gym's `/verify`, and the state."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,6 +32,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the reward service", "serve") from error
 
 _DEFAULTS = ServiceSettings()
+_LOOK = 10.0
+"""Seconds between two looks at the corpus's folder."""
 
 
 class RewardService:
@@ -85,6 +88,12 @@ class RewardService:
             self.metrics.replaced.set(found.replaced)
         return found
 
+    async def keep_watch(self) -> None:
+        """Look at the folder now and then, so that the log tells of a change also where nobody asks."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            await run_in_threadpool(self.on_disk)
+
     def info(self) -> dict[str, Any]:
         """What is served, and by what settings."""
         about: dict[str, Any] = {
@@ -124,7 +133,9 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
+        watching = asyncio.create_task(service.keep_watch())
         yield
+        watching.cancel()
         await service.batcher.stop()
 
     app = FastAPI(title="recipe reward", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)

@@ -27,7 +27,7 @@ _FLUSH = 0.002
 _SWEEP = 0.1
 """Seconds between two looks for clients that have hung up."""
 _GRACE = 5.0
-"""Seconds that a stopping worker is waited for beyond the limit of a request."""
+"""Seconds that a worker is waited for whose batch nobody waits for any more."""
 
 Value = TypeVar("Value")
 Scored = Reward | Refusal
@@ -109,7 +109,9 @@ class Batcher:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        await asyncio.to_thread(self._threads[0].join, self._settings.timeout + _GRACE)
+        while self._open():  # none is open for longer than its time limit
+            await asyncio.sleep(_SWEEP / 4)
+        await asyncio.to_thread(self._threads[0].join, _GRACE)
         self._sweeper.cancel()
 
     @property

@@ -18,7 +18,7 @@ class ServiceSettings(Settings):
     """Characters of a step or a goal."""
     max_body: Positive = 4 << 20
     """Bytes of a request."""
-    queue: Positive = 1024
+    queue: Positive = 4096
     """Plans that may wait to be scored; requests beyond are told to come back."""
     timeout: Seconds = 60.0
     """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
