@@ -1,0 +1,26 @@
+"""Exact validity as a reward."""
+
+import pytest
+
+from recipe.errors import InputError
+from recipe.world.examples import draw_examples
+from recipe.world.graph import World
+from recipe.world.scorer import ValidityScorer
+from recipe.world.validity import score_plan
+
+
+def test_a_plan_is_paid_its_validity(world: World) -> None:
+    for example in draw_examples(world, "test_cuts", 5):
+        plans = [example.continuation, example.continuation[::-1], example.history, ()]
+        rewards = ValidityScorer(world).score(example.history, plans, example.goal)
+        known = [score_plan(world, example.goal, example.history, plan) for plan in plans]
+        assert [reward.total for reward in rewards] == [one.score for one in known]
+        assert [reward.parts["clean"] for reward in rewards] == [one.clean for one in known]
+        assert rewards[0].total == 1.0
+        assert rewards[-1].total == 0.0
+        assert [reward.steps for reward in rewards] == [len(plan) for plan in plans]
+
+
+def test_an_unknown_goal_is_an_error(world: World) -> None:
+    with pytest.raises(InputError, match="The world has no goal 'brew a pot of toe'"):
+        ValidityScorer(world).score((), [("stir",)], "brew a pot of toe")
