@@ -24,7 +24,7 @@ from recipe.types import Reward
 _LOG = logging.getLogger(__name__)
 _PASSING = frozenset({429, 502, 503, 504})
 """Statuses that say: not now."""
-_FIRST_WAIT, _LONGEST_WAIT = 0.2, 15.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 """Seconds."""
 # Of its own, so that waiting leaves the draws of a training run alone; unseeded, so that clients do not wait alike.
 _JITTER = random.Random()
