@@ -25,10 +25,10 @@ def filler_figure(rewards: Sequence[RewardAudit]) -> Figure:
     rows = -(-len(rewards) // _ACROSS)
     across = min(_ACROSS, len(rewards))
     figure = Figure(figsize=(7.6, 0.5 + 1.8 * rows), layout=ConstrainedLayoutEngine(wspace=0.06, hspace=0.08))
-    panels = figure.subplots(rows, across, squeeze=False, sharex=True).flat
+    panels = figure.subplots(rows, across, squeeze=False).ravel()
     for one, panel in zip(rewards, panels, strict=False):
         _draw_fillers(panel, one)
-    for panel in list(panels)[len(rewards) :]:
+    for panel in panels[len(rewards) :]:
         panel.set_visible(False)
     figure.supxlabel("generic steps after the true continuation", color=MUTED, fontsize=9)
     return figure
@@ -50,7 +50,7 @@ def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
             left += width
         note = f"earns more in {percent(attack.beats_true.mean)}%"
         panel.annotate(
-            note, (left, place), (6, 0), textcoords="offset points", va="center", color=INK, annotation_clip=False
+            note, (max(left, 1.0), place), (6, 0), textcoords="offset points", va="center", color=INK, annotation_clip=False
         )
     panel.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_yticks(range(len(attacked)), [name for name, _ in attacked], fontsize=10)

@@ -1,0 +1,178 @@
+"""The audit's prompts: what each corruption is made of, and that a prompt does not depend on what else is audited."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recipe.reward.audit.corruptions import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, audit_prompts, cut_at
+from recipe.reward.audit.selection import Performed, collapsed, select
+from recipe.reward.audit.wordings import wordings
+from recipe.types import Procedure, Step
+
+
+def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    """A direction for each text, from its hash."""
+    seeds = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) for text in texts]
+    vectors = np.stack([np.random.default_rng(seed).normal(size=8) for seed in seeds])
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+
+
+def procedure(video_id: str, goal: str, steps: Sequence[str], source: str = "home") -> Procedure:
+    return Procedure(source, video_id, goal, tuple(Step(text) for text in steps))
+
+
+def kitchen(goals: int = 6, videos: int = 2, steps: int = 9) -> list[Procedure]:
+    """Every step of every goal is told apart by its text."""
+    return [
+        procedure(f"g{goal}v{video}", f"goal {goal}", [f"do part {n} of {goal} by {video}" for n in range(steps)])
+        for goal in range(goals)
+        for video in range(videos)
+    ]
+
+
+steps_lists = st.lists(st.sampled_from("abcdefg"), min_size=5, max_size=24)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(steps_lists, min_size=2, max_size=6), st.integers(0, 3))
+def test_every_corruption_is_what_it_says(lists: list[list[str]], seed: int) -> None:
+    made = [procedure(f"v{n}", f"goal {n % 3}", [f"put {step}" for step in steps]) for n, steps in enumerate(lists)]
+    whole = {one.video_id: collapsed(one) for one in made}
+    for prompt in audit_prompts(made, embed, seed):
+        steps, true, n = whole[prompt.video_id].steps, prompt.true, len(prompt.true)
+        assert prompt.history + true == steps
+        assert len(prompt.history) >= 2
+        assert n >= 3
+        variants = prompt.variants
+        assert set(variants) <= {TRUE, ALTERNATIVE, *CORRUPTIONS}
+        assert all(variants[name] != true for name in CORRUPTIONS if name in variants)
+        lengths = {name: len(plan) for name, plan in variants.items() if name not in (TRUE, ALTERNATIVE)}
+        special = {
+            "true_plus_filler": n + min(n, 8),
+            "half": n // 2,
+            "missing_middle": n - 1,
+            "doubled": 2 * n,
+            "too_long": 2 * n,
+            "empty": 0,
+        }
+        assert lengths == {name: special.get(name, n) for name in lengths}
+        for name in {"shuffled", "reversed", "swap_adjacent"} & set(variants):
+            assert Counter(variants[name]) == Counter(true)
+        if "swap_adjacent" in variants:
+            assert sum(a != b for a, b in zip(variants["swap_adjacent"], true, strict=True)) == 2
+        assert set(variants.get("repeat_history", ())) <= set(prompt.history)
+        assert set(variants.get("filler", ())) <= set(wordings().fillers)
+        assert variants["true_plus_filler"][:n] == true
+        assert variants["doubled"][::2] == variants["doubled"][1::2] == true
+        if "too_long" in variants:
+            assert variants["too_long"][:n] == true
+
+
+def test_foreign_steps_are_consecutive_and_at_the_same_relative_position() -> None:
+    for prompt in audit_prompts(kitchen(), embed):
+        n, own = len(prompt.true), prompt.goal.removeprefix("goal ")
+        for name in ("offgoal", "related"):
+            parts = [step.split() for step in prompt.variants[name]]
+            assert len({(part[4], part[6]) for part in parts}) == 1
+            assert parts[0][4] != own
+            assert [int(part[2]) for part in parts] == list(range(9 - n, 9))
+        assert prompt.variants["too_long"][n:] == prompt.variants["offgoal"]
+        alternative = [step.split() for step in prompt.variants[ALTERNATIVE]]
+        assert {part[4] for part in alternative} == {own}
+        assert {part[6] for part in alternative} == {str(1 - int(prompt.video_id[-1]))}
+
+
+def test_related_steps_are_of_the_three_nearest_goals() -> None:
+    prompts = audit_prompts(kitchen(goals=12), embed)
+    goals = sorted({prompt.goal for prompt in prompts})
+    vectors = embed(goals)
+    for prompt in prompts:
+        order = np.argsort(-(vectors @ vectors[goals.index(prompt.goal)]))
+        nearest = [goals[j] for j in order if goals[j] != prompt.goal][:3]
+        assert f"goal {prompt.variants['related'][0].split()[4]}" in nearest
+
+
+def test_cuts_are_uniform() -> None:
+    cuts = Counter(cut_at(Performed("home", f"v{n}", "goal", tuple("abcdefghij")), 0).at for n in range(3000))
+    assert sorted(cuts) == [2, 3, 4, 5, 6, 7]
+    assert sum((count - 500) ** 2 / 500 for count in cuts.values()) < 20.5  # 99.9% of chi squared, 5 degrees
+
+
+def test_a_prompt_depends_neither_on_the_order_of_the_files_nor_on_the_limit() -> None:
+    made = [*kitchen(), procedure("x", "goal 1", [f"tie {n}" for n in range(6)], source="away")]
+    all_of_them = audit_prompts(made, embed, seed=3)
+    assert audit_prompts(made[::-1], embed, seed=3) == all_of_them
+    some = audit_prompts(made, embed, seed=3, limit=4)
+    assert [prompt.source for prompt in some] == ["away"] + 4 * ["home"]
+    assert all(prompt in all_of_them for prompt in some)
+    assert {prompt.video_id for prompt in audit_prompts(made, embed, seed=3, limit=3)} < {p.video_id for p in some}
+    assert audit_prompts(made, embed, seed=4, limit=4) != some
+
+
+def test_paraphrases_keep_the_objects_and_change_the_words() -> None:
+    made = [procedure("v", "tea", ["Pour the water.", "stir the pot", "frobnicate it", "wait", "drink", "rest"])]
+    [prompt] = audit_prompts(made, embed)
+    for said, step in zip(prompt.variants["paraphrased_history"], prompt.history, strict=False):
+        template = next(one for one in wordings().templates if said.startswith(one.split("{")[0]))
+        assert said.endswith(" ".join(step.rstrip(".").split()[1:]))
+        verb = step.split()[0].lower()
+        words = said.removeprefix(template.split("{")[0])
+        assert any(words.startswith(other) for other in wordings().verbs.get(verb, (verb,)))
+
+
+def test_the_tables_of_wordings_are_sound() -> None:
+    tables = wordings()
+    assert len(set(tables.fillers)) == len(tables.fillers) >= 16
+    assert all(template.count("{}") == 1 and template.count("{") == 1 for template in tables.templates)
+    assert all(others and verb not in others for verb, others in tables.verbs.items())
+
+
+def test_with_one_goal_there_are_no_steps_of_other_goals() -> None:
+    prompts = audit_prompts(kitchen(goals=1, videos=3), embed)
+    assert len(prompts) == 3
+    for prompt in prompts:
+        assert {"offgoal", "related", "too_long"}.isdisjoint(prompt.variants)
+        assert ALTERNATIVE in prompt.variants
+
+
+def test_a_lone_video_has_no_alternative() -> None:
+    assert all(ALTERNATIVE not in prompt.variants for prompt in audit_prompts(kitchen(videos=1), embed))
+
+
+def test_goals_are_compared_without_case_and_space() -> None:
+    made = [*kitchen(goals=2, videos=1), procedure("w", " Goal  0", [f"tie {n}" for n in range(9)])]
+    prompts: dict[str, AuditPrompt] = {prompt.video_id: prompt for prompt in audit_prompts(made, embed)}
+    assert prompts["g0v0"].variants[ALTERNATIVE][0].startswith("tie")
+    assert "of 1 by" in prompts["w"].variants["offgoal"][0]
+
+
+def test_what_is_left_out_is_counted() -> None:
+    made = [
+        *kitchen(goals=1),
+        procedure("g0v0", "goal 0", list("abcdef")),
+        procedure("told", "goal 0", list("abcdef")),
+        procedure("short", "goal 0", ["a", "A", " a ", "b", "c", "d"]),
+        procedure("long", "goal 0", [str(n) for n in range(21)]),
+    ]
+    selection = select(made, corpus_videos={"told"})
+    assert selection.left_out == {
+        "given twice": 1,
+        "narrated in the corpus": 1,
+        "of fewer than 5 steps": 1,
+        "of more than 20 steps": 1,
+    }
+    assert {one.video_id for one in selection.usable} == {"g0v0", "g0v1"}
+
+
+@pytest.mark.parametrize("steps", [list("abacadae"), list("aabbccddeeff")])
+def test_collapsed_steps_never_repeat_their_neighbour(steps: list[str]) -> None:
+    found = collapsed(procedure("v", "goal", steps)).steps
+    assert all(a != b for a, b in pairwise(found))
+    assert list(found) == [step for n, step in enumerate(steps) if n == 0 or steps[n - 1] != step]

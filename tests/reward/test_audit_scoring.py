@@ -1,0 +1,296 @@
+"""Scores, controls, attack, coverage and measures of the audit, against rewards whose answers are known."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.errors import ComputeError, InputError
+from recipe.evaluation.audit.measures import length_correlation, measure, prompt_means
+from recipe.evaluation.audit.results import Audit, RewardAudit
+from recipe.evaluation.audit.run import Extent, audit_rewards
+from recipe.reward.audit.attack import attack, attack_prompts, composition, mixed_vocabulary, spread
+from recipe.reward.audit.controls import LengthScorer, controls
+from recipe.reward.audit.corruptions import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts
+from recipe.reward.audit.coverage import corpus_coverage
+from recipe.reward.audit.scoring import PADDED, Audited, score_prompts
+from recipe.reward.audit.selection import select
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.relevance import centred
+from recipe.reward.relevance import relevance as exact_relevance
+from recipe.types import Procedure, Reward, Step
+
+GOALS = {
+    "brew tea": ["boil the water", "warm the pot", "add the leaves", "pour the water", "wait", "serve the tea"],
+    "fix a flat tyre": ["lift the car", "undo the bolts", "take the wheel off", "fit the spare", "lower the car"],
+    "bake bread": ["weigh flour", "mix the dough", "knead it", "let it rise", "shape a loaf", "bake it", "cool it"],
+    "pot a plant": ["fill a pot", "dig a hole", "loosen the roots", "set the plant", "press the soil", "water it"],
+    "wash a dog": ["fetch the dog", "wet its coat", "rub in shampoo", "rinse the coat", "dry it with a towel"],
+    "hang a shelf": ["mark the wall", "drill two holes", "push in plugs", "screw brackets", "lay the board on"],
+    "sew a button": ["thread a needle", "knot the end", "place the button", "stitch through holes", "cut the rest"],
+    "clean a fish": ["scrape the scales", "cut the belly", "pull the guts", "rinse the inside", "pat it dry"],
+}
+PROCEDURES = [
+    Procedure("home", f"{goal} {video}", goal, tuple(Step(text) for text in steps))
+    for goal, steps in GOALS.items()
+    for video in range(2)
+]
+
+
+def reward(total: float, steps: int = 0, gated: bool = False) -> Reward:
+    return Reward(total, 0.0, 0.0, 0.0, gated, steps, (), None)
+
+
+class Knowing:
+    """Pays for the steps that are true of the goal, each once and in order; a fixed fee for any other."""
+
+    def __init__(self, fee: float = 0.1) -> None:
+        self.fee, self.calls = fee, 0
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        self.calls += 1
+        true = GOALS[goal][len(history) :]
+        return [reward(self._total(true, list(plan)), len(plan)) for plan in continuations]
+
+    def _total(self, true: list[str], plan: list[str]) -> float:
+        good = 0
+        for step in plan:
+            good += good < len(true) and step == true[good]
+        return good - self.fee * (len(plan) - good)
+
+
+class Failing(Knowing):
+    """Cannot score one goal, and gives no number for another."""
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        if goal == "brew tea":
+            raise ComputeError("the encoder failed.")
+        return (
+            [reward(math.nan)] * len(continuations)
+            if goal == "bake bread"
+            else super().score(history, continuations, goal)
+        )
+
+
+class Memory:
+    """A corpus of narrations that are the procedures themselves, or talk of something else."""
+
+    def __init__(self, corpus: Any, talks: dict[str, list[str]]) -> None:
+        self._memory = type(corpus)(talks)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._memory, name)
+
+    def __len__(self) -> int:
+        return len(self._memory)
+
+    @property
+    def offsets(self) -> Any:
+        return np.cumsum([0, *(len(one.segments) for one in self._memory.narrations)])
+
+
+@pytest.fixture
+def prompts(corpus: Any) -> list[AuditPrompt]:
+    return build_prompts(select(PROCEDURES), corpus.encoder.encode)
+
+
+def measured(scorer: Any, prompts: list[AuditPrompt]) -> RewardAudit:
+    return measure("it", score_prompts(Audited("it", scorer), prompts), {}, None, None)
+
+
+def test_length_tells_apart_by_length_alone_and_means_one_half(prompts: list[AuditPrompt]) -> None:
+    found = measured(LengthScorer(), prompts)
+    shorter, longer = ("half", "missing_middle", "empty"), ("true_plus_filler", "doubled", "too_long")
+    expected = dict.fromkeys(CORRUPTIONS, 0.5) | dict.fromkeys(shorter, 1.0) | dict.fromkeys(longer, 0.0)
+    assert {name: share.mean for name, share in found.classes.items()} == expected
+    assert found.mean.mean == pytest.approx(0.5)
+    assert found.length_correlation == pytest.approx(1.0)
+    assert found.worst.mean == 0.0
+
+
+def test_a_reward_that_knows_the_truth_is_never_wrong(prompts: list[AuditPrompt]) -> None:
+    found = measured(Knowing(), prompts)
+    assert found.mean.mean == found.worst.mean == 1.0
+    assert found.alternative is not None
+    assert found.alternative.mean == 0.5  # both videos of a goal are the same
+    assert [point.true_wins for point in found.filler_curve] == [0.5] + [1.0] * 5
+    rewards = [point.reward.mean for point in found.filler_curve]
+    np.testing.assert_allclose(np.diff(rewards), -0.1 * np.diff(PADDED))
+
+
+def test_relevance_is_a_control_that_reads_no_corpus(prompts: list[AuditPrompt], corpus: Any) -> None:
+    length, relevance = controls(prompts, corpus.encoder.encode)
+    assert (length.name, relevance.name) == ("length", "relevance")
+    assert corpus.searches == 0
+    steps = sorted({step for one in prompts for step in (*one.history, *one.true)})
+    mean = corpus.encoder.encode(steps).mean(axis=0)
+    one = prompts[3]
+    goal, history, plan = (centred(corpus.encoder.encode(texts), mean) for texts in ([one.goal], one.history, one.true))
+    [found] = relevance.scorer.score(one.history, [one.true], one.goal)
+    assert found.total == pytest.approx(exact_relevance(goal[0], history, plan))
+
+
+def test_a_prompt_is_scored_in_one_call_and_prepared_together(prompts: list[AuditPrompt]) -> None:
+    prepared: list[Sequence[PromptGroup]] = []
+    scorer = Knowing()
+    scored = score_prompts(Audited("it", scorer, prepared.append), prompts)
+    assert scorer.calls == len(prompts) == len(scored.prompts)
+    assert [len(groups) for groups in prepared] == [len(prompts)]
+    for one, group in zip(scored.prompts, prepared[0], strict=True):
+        assert [*one.prompt.variants.values()] == group.plans[: len(one.rewards)]
+        assert [len(plan) - len(one.prompt.true) for plan in group.plans[len(one.rewards) :]] == list(PADDED)
+
+
+def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
+    def fail(groups: Sequence[PromptGroup]) -> None:
+        raise ComputeError("not now.")
+
+    scored = score_prompts(Audited("it", Failing(), fail), prompts)
+    assert len(scored.prompts) == len(prompts) - 4
+    assert len(scored.unscored) == 4
+    assert {one.split(": ")[1] for one in scored.unscored} == {
+        "the encoder failed.",
+        "a reward is not finite; check the scorer.",
+    }
+    found = measured(Failing(), prompts)
+    assert found.prompts == len(prompts) - 4
+    assert found.mean.mean == 1.0
+    with pytest.raises(ComputeError, match=r"it: not one prompt could be scored \(home/brew tea"):
+        measured(Failing(), [prompt for prompt in prompts if prompt.goal == "brew tea"])
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, math.nan]), min_size=4, max_size=4), min_size=1, max_size=9))
+def test_prompt_means_average_to_the_mean_over_classes(rows: list[list[float]]) -> None:
+    table = np.array(rows)
+    columns = [column[np.isfinite(column)] for column in table.T]
+    known = [column.mean() for column in columns if column.size]
+    if known:
+        assert prompt_means(table).mean() == pytest.approx(np.mean(known))
+
+
+def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[AuditPrompt]) -> None:
+    class Short(LengthScorer):
+        def score(self, *asked: Any) -> list[Reward]:
+            return [reward(-2.0 * one.total) for one in super().score(*asked)]
+
+    class Constant(LengthScorer):
+        def score(self, *asked: Any) -> list[Reward]:
+            return [reward(1.0) for _ in super().score(*asked)]
+
+    scored = score_prompts(Audited("short", Short()), prompts).prompts
+    assert length_correlation(scored) == pytest.approx(-1.0)
+    bent = [one._replace(rewards=one.rewards | {ALTERNATIVE: reward(1e6)}) for one in scored]
+    assert length_correlation(bent) == pytest.approx(-1.0)
+    assert length_correlation(score_prompts(Audited("flat", Constant()), prompts).prompts) is None
+
+
+def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[AuditPrompt]) -> None:
+    for prompt in prompts:
+        found = attack(Knowing(), prompt)
+        assert found.steps == prompt.true
+        assert set(found.kinds) == {"true"}
+        assert found.reward == found.true_reward
+        assert found.repeated == 0
+
+
+def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: list[AuditPrompt]) -> None:
+    [found, *_] = attack_prompts(Audited("length", LengthScorer()), prompts, 3)
+    assert found.steps == (prompts[0].true[0],) * (3 * len(prompts[0].true))
+    assert composition([found])["true"] == 1.0
+    assert found.repeated == len(found.steps) - 1
+
+
+def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
+    class Stairs(LengthScorer):
+        def __init__(self, width: int) -> None:
+            self.width = width
+
+        def score(self, *asked: Any) -> list[Reward]:
+            return [reward(one.steps // self.width) for one in super().score(*asked)]
+
+    assert len(attack(Stairs(3), prompts[0]).steps) == 3 * len(prompts[0].true) // 3 * 3
+    assert attack(Stairs(4), prompts[0]).steps == ()
+
+
+def test_the_vocabulary_tells_where_a_step_comes_from(prompts: list[AuditPrompt]) -> None:
+    for prompt in prompts:
+        kinds = mixed_vocabulary(prompt)
+        assert {step for step, kind in kinds.items() if kind == "true"} == set(prompt.true)
+        assert {step for step, kind in kinds.items() if kind == "history"} == set(prompt.history)
+        assert {step for step, kind in kinds.items() if kind == "other goal"} == set(prompt.variants["offgoal"])
+        assert sum(kind == "filler" for kind in kinds.values()) == 8
+    assert spread(prompts, 4) == prompts[::4]
+    assert spread(prompts, 99) == prompts
+
+
+def test_a_corpus_of_the_procedures_covers_them_and_one_of_single_steps_does_not(corpus: Any) -> None:
+    talk = {f"talk {n}": [f"thing {n} {m}" for m in range(5)] for n in range(24)}
+    known = talk | {f"told {goal}": steps for goal, steps in GOALS.items()}
+    steps = sorted(step for steps in GOALS.values() for step in steps)
+    scattered = talk | {f"said {n}": [step, f"more of {n}"] for n, step in enumerate(steps)}
+    selection = select(PROCEDURES)
+    covered, alike = (
+        corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) for talks in (known, scattered)
+    )
+    assert np.mean([one.wins for one in covered]) > 0.85
+    assert 0.25 < np.mean([one.wins for one in alike]) < 0.75
+
+
+def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:
+    selection = select(PROCEDURES[:2])
+    with pytest.raises(ComputeError, match="a corpus of 5 narrations is too small"):
+        corpus_coverage(corpus, selection, corpus.encoder.encode)
+    talks = {f"talk {n}": [f"thing {n} {m}" for m in range(5)] for n in range(9)}
+    assert corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) == []
+
+
+def audited(corpus: Any, **scorers: Any) -> Audit:
+    chosen = [Audited(name, scorer) for name, scorer in scorers.items()]
+    talks = {f"told {goal}": steps for goal, steps in GOALS.items()} | {"brew tea 1": GOALS["brew tea"]}
+    return audit_rewards(chosen, Memory(corpus, talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
+
+
+def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
+    found = audited(corpus, knowing=Knowing(), failing=Failing())
+    assert [one.name for one in found.rewards] == ["knowing", "failing", "length", "relevance"]
+    assert found.procedures == {"home": len(PROCEDURES) - 1}
+    assert found.left_out["narrated in the corpus"] == 1
+    assert found.answer.startswith("The corpus covers these tasks: ")
+    assert "Left out: 1 narrated in the corpus." in found.findings
+    knowing, failing, length, relevance = found.rewards
+    assert knowing.over_relevance is not None
+    assert knowing.over_relevance.mean == pytest.approx(1.0 - relevance.mean.mean)
+    assert len(failing.unscored) == 3
+    assert any(one.startswith("failing could not score 3 prompts") for one in found.findings)
+    assert length.attack is None
+    assert relevance.over_relevance is None
+    assert knowing.attack is not None
+    assert (knowing.attack.length_ratio, knowing.attack.beats_true.mean) == (1.0, 0.5)
+    assert len(knowing.mean_by_coverage) == 3
+
+
+def test_the_same_audit_comes_out_again(corpus: Any) -> None:
+    first, second = audited(corpus, knowing=Knowing()), audited(corpus, knowing=Knowing())
+    assert first.answer == second.answer
+    assert [one.classes for one in first.rewards] == [one.classes for one in second.rewards]
+
+
+def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
+    encode = corpus.encoder.encode
+    with pytest.raises(
+        InputError, match=r"no procedure can be audited \(1 of fewer than 5 steps\); give procedures of 5"
+    ):
+        audit_rewards([], corpus, [Procedure("home", "v", "tea", (Step("wait"),))], encode)
+    with pytest.raises(InputError, match="'length' is audited twice, or is a control's name"):
+        audit_rewards([Audited("length", LengthScorer())], corpus, PROCEDURES, encode)
+    one_goal = audit_rewards([Audited("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
+    assert one_goal.answer.startswith("Whether the corpus covers these tasks cannot be told: a corpus of 5 narrations")
+    [caution, *_] = one_goal.findings
+    assert caution.endswith("for any procedure, and are left out of the mean: offgoal, related, too_long.")
+    assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "too_long"})
+    assert one_goal.rewards[0].attack is None
+    assert TRUE not in one_goal.rewards[0].classes
