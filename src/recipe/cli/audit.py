@@ -1,6 +1,7 @@
 """`recipe reward audit`: what rewards can and cannot tell apart on the user's own procedures."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
 """What --verifier may name; `paper` reads the pool that the settings say."""
+WIDEST_NAME, WIDEST_CELL = 22, 9
+"""Columns of the terminal that a row's name takes, and a share with its interval."""
 
 
 def audit(
@@ -103,12 +106,15 @@ def _show(found: "Audit") -> None:
         out.print(f"- {sentence}", highlight=False, markup=False)
     table = Table("", box=None, padding=(0, 1))
     rewards = found.rewards
+    fits = WIDEST_NAME + sum(max(len(one.name), WIDEST_CELL) + 2 for one in rewards) <= out.width
+    cell = partial(_cell, bounded=fits)
     for one in rewards:
-        table.add_column(one.name, justify="right", no_wrap=True)
-    table.add_row("[bold]mean", *(_cell(one.mean) for one in rewards))
+        table.add_column(one.name, justify="right", overflow="fold")
+    table.add_row("[bold]mean", *(cell(one.mean) for one in rewards))
+    table.add_row("[bold]worst", *(cell(one.worst) for one in rewards))
     for name in CORRUPTIONS:
-        table.add_row(name, *(_cell(one.classes.get(name)) for one in rewards))
-    table.add_row("alternative", *(_cell(one.alternative) for one in rewards))
+        table.add_row(name, *(cell(one.classes.get(name)) for one in rewards))
+    table.add_row("alternative", *(cell(one.alternative) for one in rewards))
     table.add_section()
     table.add_row("r with length", *(_optional(one.length_correlation, "{:+.2f}") for one in rewards))
     table.add_row("true ones gated", *(f"{one.gated:.0%}" for one in rewards))
@@ -117,14 +123,15 @@ def _show(found: "Audit") -> None:
     out.print(table)
 
 
-def _cell(share: "Interval | None") -> str:
-    """P(true > corrupted) in percent, with its 95% interval."""
+def _cell(share: "Interval | None", bounded: bool) -> str:
+    """P(true > corrupted) in percent, green where it is above 50 for sure, red where below; with its 95% interval."""
     if share is None:
         return "-"
     if share.low is None or share.high is None:
         return f"{100 * share.mean:.0f}"
     colour = "green" if share.low > 0.5 else "red" if share.high < 0.5 else "default"
-    return f"[{colour}]{100 * share.mean:.0f}[/] [dim]{100 * share.low:.0f}-{100 * share.high:.0f}[/]"
+    ends = f" [dim]{100 * share.low:.0f}-{100 * share.high:.0f}[/]" if bounded else ""
+    return f"[{colour}]{100 * share.mean:.0f}[/]{ends}"
 
 
 def _optional(value: float | None, form: str) -> str:
