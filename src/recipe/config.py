@@ -50,14 +50,22 @@ class CorpusConfig(Settings):
 
 
 class GroundedConfig(Settings):
-    """The grounded verifier (docs/verifier.md)."""
+    """The grounded verifier (docs/verifier.md); symbols as in `recipe.reward.grounded`."""
 
-    pool_size: Positive = 50
-    """P, narrations that judge: near the goal, or near the goal and the history."""
-    background_size: Positive = 40
-    """Q, narrations far from the prompt that say what any text earns."""
+    candidates: Positive = 150
+    """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""
+    pool_size: Positive = 100
+    """Narrations in P, that judge."""
+    background_size: Positive = 50
+    """Narrations in Q, that say what any text earns."""
+    relevance: Annotated[float, Field(ge=0)] = 0.25
+    """rho, weight of the part that reads no corpus."""
+    horizon: Annotated[float, Field(gt=0)] = 12.0
+    """H, steps that a plan is expected to have."""
+    price: Annotated[float, Field(ge=0)] = 0.05
+    """phi, share of what a step of the history earns that each step of a plan costs."""
     abstain_below: float | None = None
-    """Coverage below which the corpus is not asked: the reward is then its part that reads no corpus."""
+    """Coverage of a prompt below which the corpus is not asked; the reward is then relevance alone."""
 
 
 class RewardConfig(Settings):

@@ -66,6 +66,10 @@ class MemoryCorpus:
     def __len__(self) -> int:
         return len(self.narrations)
 
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *map(len, self.vectors)])
+
     def narration(self, index: int) -> Narration:
         return self.narrations[index]
 

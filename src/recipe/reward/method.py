@@ -18,6 +18,11 @@ class NarrationIndex(Protocol):
     @property
     def encoder(self) -> TextEncoder: ...
 
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """First segment of each narration in the corpus, and their number, [N + 1]."""
+        ...
+
     def __len__(self) -> int: ...
 
     def narration(self, index: int) -> Narration: ...
@@ -46,6 +51,10 @@ class PooledAlignment:
 
 class Method(Protocol):
     """One way of verifying: pools of narrations for prompts, and a reward for each continuation."""
+
+    def read(self, group: PromptGroup) -> list[str]:
+        """The texts of a group that the method embeds."""
+        ...
 
     def find_pools(self, groups: Sequence[PromptGroup]) -> None:
         """Find and remember the pools of all groups in one scan of the corpus; their steps are encoded."""

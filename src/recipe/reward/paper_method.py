@@ -47,6 +47,10 @@ class PaperMethod:
         self._embeddings, self._backend = embeddings, backend
         self._pools = LruCache[Steps, tuple[Hit, ...]](_POOLS_KEPT)
 
+    def read(self, group: PromptGroup) -> list[str]:
+        """The steps of h and of every plan."""
+        return group.steps
+
     def find_pools(self, groups: Sequence[PromptGroup]) -> None:
         """Find and remember the pools of all groups in one scan of the corpus."""
         self._find([steps for group in groups for steps in self._pooled(group)])

@@ -16,8 +16,10 @@ from recipe.reward.embeddings import Vectors
 from recipe.reward.prompts import as_steps
 from recipe.types import Reward
 
-_KNOWN_FROM = 0.5
-"""Similarity to an earlier step from which on a step counts as partly said."""
+Said = tuple[float, float]
+"""Similarities to an earlier step from which on a step counts as partly said, and as said."""
+SAID: Said = (0.5, 1.0)
+"""Of R0."""
 
 
 def centred(vectors: Vectors, mean: NDArray[np.float32]) -> Vectors:
@@ -36,21 +38,26 @@ def relevance(goal: Vectors, history: Vectors, plan: Vectors) -> float:
     >>> relevance(x, y[None], x[None])
     0.5
     """
-    if not len(plan):
-        return 0.0
-    near = plan @ goal
+    return float(step_relevance(goal, history, plan).sum() / np.sqrt(max(len(plan), 1)))
+
+
+def step_relevance(goal: Vectors | None, history: Vectors, plan: Vectors, said: Said = SAID) -> NDArray[np.float32]:
+    """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts."""
+    near = [] if goal is None else [plan @ goal]
     if len(history):
-        near = (near + (plan @ history.T).mean(axis=1)) / 2
-    return float((novelty(history, plan) * np.maximum(near, 0.0)).sum() / np.sqrt(len(plan)))
+        near.append((plan @ history.T).mean(axis=1))
+    if not near:
+        return np.zeros(len(plan), np.float32)
+    return np.asarray(novelty(history, plan, said) * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
 
 
-def novelty(history: Vectors, plan: Vectors) -> NDArray[np.float32]:
+def novelty(history: Vectors, plan: Vectors, said: Said = SAID) -> NDArray[np.float32]:
     """nov [n] of each step of the plan against all that is said before it, 0 (said) to 1 (new)."""
-    said = np.concatenate([history, plan]) @ plan.T
+    similar = np.concatenate([history, plan]) @ plan.T
     m, n = len(history), len(plan)
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
-    closest = np.where(earlier, said, -1.0).max(axis=0)
-    known = np.clip((closest - _KNOWN_FROM) / (1.0 - _KNOWN_FROM), 0.0, 1.0)
+    closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
+    known = np.clip((closest - said[0]) / (said[1] - said[0]), 0.0, 1.0)
     return np.asarray(1.0 - known, dtype=np.float32)
 
 

@@ -6,6 +6,7 @@ from recipe.alignment import backends
 from recipe.config import RewardConfig
 from recipe.reward.embeddings import StepEmbeddings, Vectors
 from recipe.reward.explain import Explanation, ground_steps
+from recipe.reward.grounded_method import GroundedMethod
 from recipe.reward.method import Method, NarrationIndex, PooledAlignment
 from recipe.reward.paper_method import PaperMethod
 from recipe.reward.prompts import PromptGroup, as_steps
@@ -13,7 +14,7 @@ from recipe.types import Reward
 
 _STEPS_KEPT = 32_768
 """Step embeddings in memory: 128 MiB at 1024 dimensions."""
-_METHODS = {"paper": PaperMethod}
+_METHODS: dict[str, type[PaperMethod] | type[GroundedMethod]] = {"paper": PaperMethod, "grounded": GroundedMethod}
 _PAPER = RewardConfig()
 
 
@@ -41,7 +42,8 @@ class Verifier:
 
         Scoring the prompts one by one then finds both remembered. Raises as `score`.
         """
-        if texts := [step for group in groups for step in group.steps]:
+        texts = [text for group in groups for text in self._method.read(group)]
+        if texts:
             self._embeddings(texts)
         self._method.find_pools(groups)
 

@@ -4,6 +4,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recipe.config import EncoderConfig
 from recipe.corpus.cluster.search import Placement, ShardedIndex, Vectors
 from recipe.corpus.encoders import Encoder
@@ -44,6 +47,11 @@ class ClusterCorpus(Searched):
 
     def __len__(self) -> int:
         return len(self.corpus)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Row of each narration's first segment among all segments, as `Corpus.offsets`."""
+        return self.corpus.offsets
 
     @property
     def encoder(self) -> Encoder:
