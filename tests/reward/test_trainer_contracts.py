@@ -173,12 +173,25 @@ TAKES_NO_NONE: dict[str, Trainer] = {
 }
 
 
+SETTINGS = {
+    "paper": "pool_size = 3\ngap = -0.02\n",
+    "grounded": 'verifier = "grounded"\n[grounded]\npool_size = 2\nbackground_size = 2\n',
+}
+WITHOUT_STEPS = {"paper": -0.2, "grounded": 0.0}
+"""What the formulas say."""
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(method: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, and settings beside it that are not the defaults."""
     path = tmp_path_factory.mktemp("contract")
     talks = [Narration(name, tuple(Segment(text) for text in texts)) for name, texts in TALKS.items()]
-    (path / "reward.toml").write_text("pool_size = 3\ngap = -0.02\n")
+    (path / "reward.toml").write_text(SETTINGS[method])
     return build_corpus(talks, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
 
 
@@ -237,10 +250,10 @@ def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
 
 
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
-def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier) -> None:
+def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier, method: str) -> None:
     totals = (TAKES_NONE | TAKES_NO_NONE)[name](ROWS)
     assert totals == expected(verifier, ROWS)
-    assert totals[2] == totals[3] == totals[4] == pytest.approx(-0.2)  # no steps: the formula's reward, no failure
+    assert totals[2] == totals[3] == totals[4] == pytest.approx(WITHOUT_STEPS[method])
     assert len({round(total, 4) for total in totals if total is not None}) > 8
 
 
@@ -283,6 +296,16 @@ def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_rewar
 def test_a_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
     with pytest.raises(InputError, match=r"blank|empty"):
         (TAKES_NONE | TAKES_NO_NONE)[name]([Row("make tea", (" ",), "1. pour")])
+
+
+def test_every_sample_of_a_batch_has_the_same_parts(origin: str) -> None:
+    async def results() -> list[dict[str, float]]:
+        return list(await asyncio.gather(*(verl.compute_score("recipe", row.completion, side(row)) for row in ROWS)))
+
+    logs = [openrlhf.reward_func([prompt_text(row)], [prompt_text(row)], [side(row)])["extra_logs"] for row in ROWS]
+    for batch in (asyncio.run(results()), logs):
+        assert len({frozenset(sample) for sample in batch}) == 1
+        assert {"rho", "steps", "aligned_full"} <= set(batch[0])
 
 
 Post = Callable[[str, object], Any]

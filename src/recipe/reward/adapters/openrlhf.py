@@ -21,7 +21,10 @@ def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence
     """{"rewards", "scores", "extra_logs"} of the samples. Raises InputError for one that cannot be read, and as
     `Scorer.score`."""
     rows = [_row(*sample) for sample in zip(queries, prompts, labels, strict=True)]
-    return answer(reward_source().score_each(rows))
+    result = answer(reward_source().score_each(rows))
+    # OpenRLHF takes a batch apart by its keys; a prompt without a history has no coverage.
+    result["extra_logs"].pop("coverage", None)
+    return result
 
 
 def _row(query: str, prompt: str, label: Any) -> Row:

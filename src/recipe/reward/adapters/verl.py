@@ -10,11 +10,13 @@ scored together. A failure raises, and is counted and logged here. What follows 
 """
 
 import asyncio
+import math
 from typing import Any
 
 from recipe.reward.adapters.rows import row_of
 from recipe.reward.adapters.source import reward_source
 from recipe.reward.service.fields import reward_numbers
+from recipe.types import Reward
 
 
 async def compute_score(
@@ -22,8 +24,7 @@ async def compute_score(
 ) -> dict[str, float]:
     """{"score": R, and each part of it}; `settings` are those of `reward_source`. Raises as `Scorer.score`."""
     source = await asyncio.to_thread(reward_source, settings)
-    reward = await source.score_one(row_of(solution_str, extra_info, ground_truth))
-    return {"score": reward.total} | reward_numbers(reward)
+    return _result(await source.score_one(row_of(solution_str, extra_info, ground_truth)))
 
 
 def compute_score_sync(
@@ -31,4 +32,10 @@ def compute_score_sync(
 ) -> dict[str, float]:
     """The same for the manager `remote`, which takes no asynchronous function."""
     [reward] = reward_source(settings).score_each([row_of(solution_str, extra_info, ground_truth)])
-    return {"score": reward.total} | reward_numbers(reward)
+    return _result(reward)
+
+
+def _result(reward: Reward) -> dict[str, float]:
+    # verl asks every sample of a batch for the keys of its first; a prompt without a history has no coverage.
+    unknown = {"coverage": math.nan} if reward.parts else {}
+    return {"score": reward.total} | unknown | reward_numbers(reward)
