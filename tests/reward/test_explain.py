@@ -212,7 +212,7 @@ def test_words_say_what_was_paid_and_what_was_not(corpus: Any, explanation: Expl
 
 
 def test_words_for_the_grounded_reward(corpus: Any) -> None:
-    found = {"gain": 0.5, "background": 0.125, "contrast": 0.3, "relevance": 0.1, "novel": 1.0}
+    found = {"gain": 0.5, "background": 0.125, "relevance": 0.1, "novel": 1.0}
     explained = explain(Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded"), [], ["a"], "g")
     told = " ".join(in_words(explained))
     assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in told

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recipe.cli.reward import app
-from recipe.config import CorpusConfig, EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
@@ -52,6 +52,23 @@ def test_json_is_the_explanation(folder: Path) -> None:
     expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea")
     assert from_row(row) == expected
     assert row == json.loads(json.dumps(as_row(expected, Links())))
+
+
+def test_the_grounded_verifier_is_explained(folder: Path) -> None:
+    steps = "\n".join([*PLAN, "pour the water"])
+    row = json.loads(recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded", "--json"))
+    verifier = Verifier(Corpus.open(folder), RewardConfig(verifier="grounded"))
+    plan = [*PLAN, "pour the water"]
+    [whole] = verifier.score(HISTORY, [plan], "tea")
+    assert row["reward"]["total"] == pytest.approx(whole.total, abs=1e-6)
+    assert row["reward"]["parts"].keys() == whole.parts.keys()
+    assert {one["narration"] for one in row["narrations"]} == {hit.narration for hit in whole.pool}
+    for i, step in enumerate(row["steps"][len(HISTORY) :]):
+        [without] = verifier.score(HISTORY, [plan[:i] + plan[i + 1 :]], "tea")
+        assert step["contribution"] == pytest.approx(whole.total - without.total, abs=1e-6)
+    shown = recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded")
+    for part in ("coverage", *whole.parts):
+        assert part in shown
 
 
 def test_the_terminal_shows_parts_steps_and_narrations(folder: Path) -> None:

@@ -9,14 +9,22 @@ from recipe.types import Segment
 _SMALL = 0.0005
 """Contributions below it read 0.000 and are told as none."""
 
-_MEANINGS = {
+_PAPER = {
+    "A(h)": "how well the history alone aligns",
+    "A(h + c)": "how well history and plan align",
+    "rho": "the plan's progress over the history alone",
+}
+_GROUNDED = {
+    "A(h)": "how much of the history the pool tells, step by step",
+    "A(h + c)": "how much of history and plan the pool tells, step by step",
+    "rho": "gain less background, for each step of the plan",
     "gain": "what the plan adds to the pool's narrations beyond the history",
     "background": "what the same plan adds to random narrations",
-    "contrast": "gain less background",
     "order": "how far the pool confirms the order of the steps, from −1 to 1",
+    "price": "what each step must earn to pay for itself",
     "relevance": "how close the steps are to the goal and the history, without the corpus",
 }
-"""Parts of the grounded reward, in words."""
+"""Parts of the two rewards, in words."""
 
 
 class Part(NamedTuple):
@@ -30,15 +38,16 @@ class Part(NamedTuple):
 def parts(explanation: Explanation) -> list[Part]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
+    meanings = _PAPER if explanation.config.verifier == "paper" else _GROUNDED
     named = [
         Part("R", reward.total, "the reward"),
-        Part("A(h)", reward.aligned_history, "how well the history alone aligns"),
-        Part("A(h + c)", reward.aligned_full, "how well history and plan align"),
-        Part("rho", reward.rho, "the plan's progress over the history alone"),
+        Part("A(h)", reward.aligned_history, meanings["A(h)"]),
+        Part("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
+        Part("rho", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
         named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, whatever is planned"))
-    return named + [Part(name, value, _MEANINGS.get(name, "")) for name, value in reward.parts.items()]
+    return named + [Part(name, value, meanings.get(name, "")) for name, value in reward.parts.items()]
 
 
 def in_words(explanation: Explanation) -> list[str]:
