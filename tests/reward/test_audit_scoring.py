@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.audit.measures import length_correlation, measure, prompt_means
-from recipe.evaluation.audit.results import Audit, RewardAudit
+from recipe.evaluation.audit.results import Audit, CoverageResult, RewardAudit
 from recipe.evaluation.audit.run import Extent, audit_rewards
+from recipe.evaluation.audit.sentences import answer
+from recipe.evaluation.results import Interval
 from recipe.reward.audit.attack import attack, attack_prompts, composition, mixed_vocabulary, spread
 from recipe.reward.audit.controls import LengthScorer, controls
 from recipe.reward.audit.corruptions import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts
@@ -294,3 +296,21 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "too_long"})
     assert one_goal.rewards[0].attack is None
     assert TRUE not in one_goal.rewards[0].classes
+
+
+@pytest.mark.parametrize(
+    ("mean", "low", "verdict"),
+    [
+        (0.85, 0.45, "The corpus covers these tasks: "),
+        (0.6, 0.51, "The corpus covers these tasks in part: "),
+        (0.6, 0.49, "The corpus hardly covers these tasks: "),
+        (0.59, 0.58, "The corpus hardly covers these tasks: "),
+    ],
+)
+def test_the_answer_is_one_sentence_with_its_interval(mean: float, low: float, verdict: str) -> None:
+    wins = Interval(mean, low, 0.9, 120, 30)
+    found = answer(CoverageResult(wins, {"home": wins, "away": Interval(0.75)}, 0.2, 0.1))
+    assert found.startswith(verdict)
+    assert f"in {100 * mean:.0f}% [{100 * low:.0f}, 90] of comparisons on 120 procedures (50% is chance)" in found
+    assert found.endswith(f", by source home {100 * mean:.0f}%, away 75%.")
+    assert found.count(". ") == 0

@@ -50,7 +50,13 @@ def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
             left += width
         note = f"earns more in {percent(attack.beats_true.mean)}%"
         panel.annotate(
-            note, (max(left, 1.0), place), (6, 0), textcoords="offset points", va="center", color=INK, annotation_clip=False
+            note,
+            (max(left, 1.0), place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+            annotation_clip=False,
         )
     panel.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_yticks(range(len(attacked)), [name for name, _ in attacked], fontsize=10)

@@ -7,8 +7,8 @@ from recipe.evaluation.formats import MINUS
 from recipe.evaluation.results import Interval
 from recipe.reward.audit.controls import LENGTH, RELEVANCE
 
-YES, PARTLY = 0.85, 0.65
-"""Shares of procedures from which on a corpus covers the tasks, or covers them in part."""
+YES, PARTLY = 0.85, 0.6
+"""Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
 
 
 def percent(share: float) -> str:
@@ -77,6 +77,6 @@ def _gain(gain: Interval | None) -> str:
 def _verdict(share: Interval) -> str:
     if share.mean >= YES:
         return "The corpus covers these tasks"
-    if share.mean >= PARTLY:
+    if share.mean >= PARTLY and (share.low is None or share.low > 0.5):
         return "The corpus covers these tasks in part"
     return "The corpus hardly covers these tasks"
