@@ -148,7 +148,7 @@ class GroundedMethod:
 
     def _reward(self, judges: Judges, panel: _Panel, texts: _Group, row: int) -> Reward:
         h, plan = texts.rows[0], texts.rows[row]
-        coverage = (panel.pool.matched[0] - panel.background.matched[0]) / len(h) if h else None
+        coverage = float(panel.pool.matched[0] - panel.background.matched[0]) / len(h) if h else None
         abstained = _is_below(coverage, self._config.abstain_below)
         parts = {
             "gain": float(panel.pool.plans[row - 1]),

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recipe.reward.embeddings import Vectors
 from recipe.reward.method import NarrationIndex
+from recipe.reward.pools import Lengths
 from recipe.reward.relevance import centred
 
 _NARRATIONS = 1024
@@ -29,8 +30,7 @@ class Landscape:
     """[d], of its segments."""
     sample: Vectors
     """[n, d], centred segments of unit norm."""
-    lengths: NDArray[np.int64]
-    """[N], segments of each narration."""
+    lengths: Lengths
 
     @classmethod
     def of(cls, corpus: NarrationIndex) -> "Landscape":
@@ -40,7 +40,7 @@ class Landscape:
         segments = np.concatenate([corpus.embeddings(int(number)) for number in seen])
         mean = segments.mean(axis=0)
         drawn = np.sort(draw.permutation(len(segments))[:_SEGMENTS])
-        return cls(mean, centred(segments[drawn], mean), np.diff(corpus.offsets))
+        return cls(mean, centred(segments[drawn], mean), Lengths.of(np.diff(corpus.offsets)))
 
     def floors(self, steps: Vectors) -> NDArray[np.float32]:
         """b [n] of centred steps [n, d]: the FLOOR quantile of their similarities to the corpus."""

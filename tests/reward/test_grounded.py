@@ -1,0 +1,214 @@
+"""The grounded reward: its equations against enumeration, its judges, and what it pays on small corpora."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from recipe.alignment import backends, reference
+from recipe.alignment.ragged import FreeAlignment
+from recipe.config import GroundedConfig, RewardConfig
+from recipe.errors import ComputeError
+from recipe.reward.grounded import calibrated, gains, grounded_reward, order_agreement, weights
+from recipe.reward.landscape import Landscape
+from recipe.reward.pools import Lengths, choose_judges
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.relevance import centred
+from recipe.reward.verifier import Verifier
+from recipe.types import Hit, Reward
+
+GROUNDED = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=3, background_size=2))
+GOAL, HISTORY = "make tea", ["boil the water", "warm the pot"]
+TEA = ["put tea leaves in the pot", "pour the water", "wait five minutes"]
+TYRE = ["remove the bolts", "take off the wheel", "mount the spare wheel"]
+
+
+@pytest.fixture
+def verifier(corpus) -> Verifier:  # type: ignore[no-untyped-def]
+    return Verifier(corpus, GROUNDED)
+
+
+def total(verifier: Verifier, plan: list[str], history: list[str] = HISTORY) -> float:
+    return verifier.score(history, [plan], GOAL)[0].total
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_gains_are_the_geometric_mean_of_what_both_alignments_add(seed: int, m: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    W = np.maximum(rng.uniform(-1, 1, (9, m + n)), 0).astype(np.float32)
+    offsets = [0, 4, 9]
+    aligned = backends.load("reference").grouped_free_alignment(W, [m, m + n], offsets)
+    weight = np.array([0.25, 0.75])
+
+    def mean(score, columns: int) -> float:  # type: ignore[no-untyped-def]
+        return sum(w * score(W[a:b, :columns].T) for w, a, b in zip(weight, offsets, offsets[1:], strict=False))
+
+    def matching(part: NDArray[np.float32]) -> float:
+        return reference.free_matching(part).score
+
+    B = mean(matching, m + n) - mean(matching, m)
+    A = mean(reference.free_coverage, m + n) - mean(reference.free_coverage, m)
+    found = gains(aligned, weight)
+    assert found.plans[0] == pytest.approx(np.sqrt(B * A), abs=1e-9)
+    assert found.history == pytest.approx(np.sqrt(mean(matching, m) * mean(reference.free_coverage, m)), abs=1e-9)
+
+
+def test_narrations_weigh_by_how_well_they_tell_the_history() -> None:
+    told = FreeAlignment(np.array([[3.0, 1.0], [9.0, 9.0]]), np.zeros((2, 2)))
+    assert weights(told) == pytest.approx([0.75, 0.25], abs=1e-3)
+    untold = FreeAlignment(np.zeros((1, 4)), np.zeros((1, 4)))
+    assert weights(untold).tolist() == [0.25] * 4
+
+
+@given(st.lists(st.floats(0, 50), min_size=9, max_size=9))
+def test_the_vote_on_a_plan_backwards_is_the_opposite(values: list[float]) -> None:
+    said = np.reshape(values, (3, 3))
+    vote = order_agreement(said)
+    assert -1 <= vote <= 1
+    assert order_agreement(said[::-1, ::-1]) == pytest.approx(-vote)
+
+
+@given(st.floats(0, 40), st.floats(0, 40), st.floats(0, 20), st.floats(-1, 1), st.floats(0, 1), st.integers(0, 30))
+def test_the_reward_is_bounded_and_rises_with_gain(
+    gain: float, background: float, relevance: float, order: float, price: float, steps: int
+) -> None:
+    parts = {"gain": gain, "background": background, "relevance": relevance, "order": order, "price": price}
+    reward = grounded_reward(parts, steps, GroundedConfig())
+    assert -1 <= reward <= 1
+    assert grounded_reward(parts | {"gain": gain + 1}, steps, GroundedConfig()) >= reward
+    assert grounded_reward(parts | {"background": background + 1}, steps, GroundedConfig()) <= reward
+
+
+def test_similarity_counts_from_the_floor() -> None:
+    W = calibrated(np.array([[0.1, 1.0, -0.5]], np.float32), np.array([0.2, 0.6, 0.0], np.float32))
+    assert W.tolist() == [[0.0, 1.0, 0.0]]
+
+
+def test_judges_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
+    one, other = verifier.score(HISTORY, [TEA, TYRE], GOAL)
+    assert one.pool == other.pool
+    assert one.coverage == other.coverage
+    assert [reward.total for reward in verifier.score(HISTORY, [TYRE, TEA], GOAL)] == [other.total, one.total]
+
+
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_judges_are_distinct_and_of_like_lengths(narrations: int, pool: int, background: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 100, narrations)
+    found = [[Hit(int(n), 1.0 - i / 100) for i, n in enumerate(rng.permutation(narrations))] for _ in range(2)]
+    config = GroundedConfig(pool_size=pool, background_size=background)
+    judges = choose_judges(found, Lengths.of(lengths), config, seed)
+    numbers = [hit.narration for hit in judges.pool]
+    assert numbers == list(dict.fromkeys(numbers))
+    assert len(numbers) == min(pool, narrations)
+    assert not set(numbers) & set(judges.background)
+    assert len(set(judges.background)) == len(judges.background) <= background
+    assert judges == choose_judges(found, Lengths.of(lengths), config, seed)
+
+
+def test_background_narrations_are_as_long_as_the_judges() -> None:
+    lengths = np.repeat([5, 50, 500], 100)
+    hits = [Hit(number, 1.0) for number in range(150, 160)]
+    judges = choose_judges([hits], Lengths.of(lengths), GroundedConfig(pool_size=10, background_size=10), 0)
+    assert {int(lengths[number]) for number in judges.background} == {50}
+
+
+def test_the_right_steps_are_worth_more_than_spoiled_ones(verifier: Verifier) -> None:
+    true = total(verifier, TEA)
+    assert true > 0
+    for spoiled in ([], TYRE, TEA[::-1], HISTORY, [*TEA, *TYRE], [step for step in TEA for _ in range(2)], TEA[:1]):
+        assert total(verifier, spoiled) < true
+
+
+def test_a_plan_without_steps_is_worth_nothing(verifier: Verifier) -> None:
+    assert total(verifier, []) == 0.0
+
+
+def test_parts_make_the_total(verifier: Verifier) -> None:
+    [reward] = verifier.score(HISTORY, [TEA], GOAL)
+    assert set(reward.parts) == {"gain", "background", "relevance", "order", "price"}
+    assert reward.total == grounded_reward(reward.parts, 3, GROUNDED.grounded)
+    assert not reward.gated
+
+
+def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
+    plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
+    together = verifier.score(HISTORY, plans, GOAL)
+    alone = [Verifier(corpus, GROUNDED).score(HISTORY, [plan], GOAL)[0] for plan in plans]
+    assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
+
+
+def test_a_batch_is_searched_for_at_once_and_remembered(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
+    other = PromptGroup("fry eggs", ("crack two eggs",), [("melt butter in a pan",)])
+    verifier.prepare([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
+    searches, calls = corpus.searches, len(corpus.encoder.calls)
+    verifier.score(HISTORY, [TEA], GOAL)
+    verifier.score(*other[1:], other.goal)
+    assert (corpus.searches, len(corpus.encoder.calls)) == (searches, calls) == (1, 1)
+
+
+def test_without_a_goal_the_history_finds_the_judges(verifier: Verifier) -> None:
+    good, bad = verifier.score(HISTORY, [TEA, TYRE], "")
+    assert good.pool
+    assert good.total > bad.total
+
+
+def test_without_a_history_the_goal_finds_the_judges(verifier: Verifier) -> None:
+    good, bad = verifier.score([], [TEA, TYRE], "boil the water, warm the pot, tea leaves")
+    assert good.total > bad.total
+    assert good.coverage is None
+
+
+def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:
+    [reward] = verifier.score([], [TEA], " ")
+    assert (reward.total, reward.pool, reward.best_narration) == (0.0, (), None)
+
+
+def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier) -> None:
+    [known] = verifier.score(HISTORY, [TEA], GOAL)
+    [foreign] = verifier.score(["sign the form", "stamp the letter"], [TEA], "post a letter")
+    assert known.coverage is not None
+    assert foreign.coverage is not None
+    assert known.coverage > foreign.coverage
+
+
+def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ignore[no-untyped-def]
+    config = GroundedConfig(pool_size=3, background_size=2, abstain_below=1.5)
+    [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(HISTORY, [TEA], GOAL)
+    assert reward.abstained
+    assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
+
+
+def test_alignments_are_matchings_of_the_pool(verifier: Verifier) -> None:
+    [reward] = verifier.score(HISTORY, [TEA], GOAL)
+    found = verifier.align(HISTORY, TEA, GOAL)
+    assert {aligned.hit for aligned in found} == set(reward.pool)
+    assert [aligned.score for aligned in found] == sorted((aligned.score for aligned in found), reverse=True)
+    for aligned in found:
+        assert aligned.score * 5 == pytest.approx(reference.free_matching(aligned.similarities).score)
+        assert aligned.score * 5 == pytest.approx(sum(aligned.similarities[i, k] for i, k in aligned.matches))
+    assert reward.best_narration == found[0].hit.narration
+
+
+def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
+    verifier.score(HISTORY, [TEA], GOAL)
+    corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
+    with pytest.raises(ComputeError, match="corpus verify"):
+        verifier.score(HISTORY, [TEA], GOAL)
+
+
+def test_the_landscape_is_the_same_every_time(corpus) -> None:  # type: ignore[no-untyped-def]
+    one, other = Landscape.of(corpus), Landscape.of(corpus)
+    np.testing.assert_array_equal(one.sample, other.sample)
+    assert one.lengths.own.tolist() == [len(vectors) for vectors in corpus.vectors]
+    steps = centred(corpus.encoder.encode(TEA), one.mean)
+    below = (one.sample @ steps.T <= one.floors(steps) + 1e-6).mean(axis=0)
+    assert (below >= 0.9).all()
+
+
+def test_a_corpus_of_one_narration_still_gives_rewards(corpus) -> None:  # type: ignore[no-untyped-def]
+    corpus.narrations, corpus.vectors = corpus.narrations[:1], corpus.vectors[:1]
+    rewards = Verifier(corpus, GROUNDED).score(HISTORY, [TEA, TYRE], GOAL)
+    assert all(isinstance(reward, Reward) and np.isfinite(reward.total) for reward in rewards)
