@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from recipe.alignment import backends
 from recipe.config import RewardConfig
 from recipe.reward.embeddings import StepEmbeddings, Vectors
-from recipe.reward.explain import Explanation, ground_steps
+from recipe.reward.explanation.explain import explain
+from recipe.reward.explanation.records import Explanation
 from recipe.reward.grounded_method import GroundedMethod
 from recipe.reward.method import Method, NarrationIndex, PooledAlignment
 from recipe.reward.paper_method import PaperMethod
@@ -64,14 +65,5 @@ class Verifier:
         return self._method.alignments(goal, h, plan)
 
     def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
-        """The reward of one continuation and the segments of the best narration that ground its steps.
-
-        Raises as `score`.
-        """
-        [reward] = self.score(history, [continuation], goal)
-        if reward.best_narration is None:
-            return Explanation(reward, None, ())
-        h, plan = as_steps(history), as_steps(continuation)
-        narration = self.corpus.narration(reward.best_narration)
-        W = self.embed([*h, *plan]) @ self.corpus.embeddings(reward.best_narration).T
-        return Explanation(reward, narration, ground_steps(h, plan, narration, W, self.config.gap))
+        """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
+        return explain(self, history, continuation, goal)
