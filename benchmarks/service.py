@@ -2,14 +2,16 @@
 
     python benchmarks/service.py [--quick] [--json FILE]
 
-The corpus and the prompts are those of `recipe run configs/narrations.toml`; the plans are four for each prompt: its
-true continuation and steps drawn from all. Cold, no text is known to the verifier; warm, all are. A server process
-and a client process share this machine with nothing else; the library runs in a process of its own, before and after,
-and the better of its two times counts. Every answer is compared with the library's.
+The corpus and the prompts are those of `recipe run configs/narrations.toml`; every prompt has four plans: its true
+continuation, and steps drawn from all, each reworded so that no text was seen before. In every round the library and
+then the service score the same plans, first new to both (cold), then known to both (warm, several times over); ratios
+are those of a round, so that a busy machine slows both alike. The server's processes and this one, which is the
+library and all clients, share the machine; a client has one request under way. Every answer is compared with the library's.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -18,24 +20,25 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.error import URLError
+from urllib.request import urlopen
 
 from measure import processor
 
 from recipe.artifacts import read_jsonl, write_json
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.opening import warm_up
+from recipe.reward.verifier import Verifier
 
 ROOT = Path(__file__).parents[1]
-COLD_PROMPTS, WARM_ROUNDS, GROUP = 96, 6, 4
-
-
-class Sample(NamedTuple):
-    """One request."""
-
-    goal: str
-    history: tuple[str, ...]
-    plan: tuple[str, ...]
+PLANS = 4
+"""Plans of a prompt: the group size of the paper."""
 
 
 class Load(NamedTuple):
@@ -47,57 +50,52 @@ class Load(NamedTuple):
     retries: int
 
 
-def samples(run: Path, prompts: int) -> list[Sample]:
-    """Four plans for each prompt; every prompt and text as written in the run's examples."""
+class Round(NamedTuple):
+    """Both sides on the same plans."""
+
+    library: float
+    """Seconds."""
+    service: float
+    """Seconds."""
+    milliseconds: list[float]
+    difference: float
+    """The largest between two rewards of a plan."""
+    retries: int
+    processor: float
+    """Seconds of processor time that the server took."""
+
+
+def drawn(run: Path, prompts: int, seed: int) -> list[PromptGroup]:
+    """Prompts of the run's examples with four plans each; texts of another seed are others."""
     rows = [row for name in ("test", "train") for _, row in read_jsonl(run / "data" / f"{name}.jsonl")]
-    draw = random.Random(0)
     steps = sorted({step for row in rows for step in row["continuation"]})
-    chosen = draw.sample(rows, prompts)
+    draw = random.Random(seed)
+
+    def reworded(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(f"{text}, about {seed * 1000 + draw.randrange(1000)} times" for text in texts)
+
     return [
-        Sample(row["goal"], tuple(row["history"]), tuple(plan))
-        for row in chosen
-        for plan in [row["continuation"], *(_plan(draw, steps) for _ in range(GROUP - 1))]
+        PromptGroup(
+            row["goal"],
+            reworded(row["history"]),
+            [reworded(row["continuation"]), *(reworded(draw.sample(steps, 5)) for _ in range(PLANS - 1))],
+        )
+        for row in draw.sample(rows, prompts)
     ]
 
 
-def _plan(draw: random.Random, steps: Sequence[str]) -> list[str]:
-    """Steps in the wording of a policy that is still learning: no two texts are the same."""
-    return [f"{step} {draw.choice(('now', 'again', 'slowly', 'well', 'first'))}" for step in draw.sample(steps, 5)]
+def library(verifier: Verifier, groups: Sequence[PromptGroup]) -> tuple[float, list[float]]:
+    """Seconds of the batched call, and the rewards of all plans in order."""
+    began = time.perf_counter()
+    verifier.prepare(groups)
+    rewards = [reward for one in groups for reward in verifier.score(one.history, one.plans, one.goal)]
+    return time.perf_counter() - began, [reward.total for reward in rewards]
 
 
-def library(corpus: Path, method: str, asked: Sequence[Sample], rounds: int) -> dict[str, Any]:
-    """Seconds of one batched call with nothing known, the least of several with all known, and the rewards."""
-    from recipe.config import RewardConfig
-    from recipe.corpus.store import Corpus
-    from recipe.reward.prompts import PromptGroup
-    from recipe.reward.service.server import warm_up
-    from recipe.reward.verifier import Verifier
-
-    verifier = Verifier(Corpus.open(corpus), RewardConfig(verifier=method))
-    warm_up(verifier, [])
-    plans: dict[tuple[str, tuple[str, ...]], list[tuple[str, ...]]] = {}
-    for sample in asked:
-        plans.setdefault((sample.goal, sample.history), []).append(sample.plan)
-    groups = [PromptGroup(goal, history, mine) for (goal, history), mine in plans.items()]
-
-    def call() -> tuple[float, dict[tuple[str, tuple[str, ...]], list[float]]]:
-        began = time.perf_counter()
-        verifier.prepare(groups)
-        rewards = {
-            (one.goal, one.history): [reward.total for reward in verifier.score(one.history, one.plans, one.goal)]
-            for one in groups
-        }
-        return time.perf_counter() - began, rewards
-
-    cold, rewards = call()
-    warm = min(call()[0] for _ in range(rounds))
-    left = {prompt: iter(values) for prompt, values in rewards.items()}
-    return {"cold": cold, "warm": warm, "rewards": [next(left[one.goal, one.history]) for one in asked]}
-
-
-async def clients(port: int, asked: Sequence[Sample], count: int) -> Load:
-    """As many clients as `count`, each with one request under way, until all samples are scored."""
-    bodies = [json.dumps({"goal": s.goal, "history": s.history, "continuation": s.plan}).encode() for s in asked]
+async def clients(port: int, groups: Sequence[PromptGroup], count: int) -> Load:
+    """As many clients as `count`, each with one request under way, until all plans are scored."""
+    asked = [{"goal": one.goal, "history": one.history, "continuation": plan} for one in groups for plan in one.plans]
+    bodies = [json.dumps(body).encode() for body in asked]
     left = iter(range(len(asked)))
     rewards, times, retries = [0.0] * len(asked), [0.0] * len(asked), 0
 
@@ -105,17 +103,14 @@ async def clients(port: int, asked: Sequence[Sample], count: int) -> Load:
         nonlocal retries
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for number in left:
-            body = bodies[number]
-            began = time.perf_counter()
-            while True:
-                writer.write(b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+            began, status, answer = time.perf_counter(), 0, b""
+            while status != 200:
+                retries += status != 0
+                length = len(bodies[number])
+                writer.write(b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % length + bodies[number])
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
-                answer = await reader.readexactly(length)
-                if head.startswith(b"HTTP/1.1 200"):
-                    break
-                retries += 1
-                await asyncio.sleep(0.05)
+                size = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+                status, answer = int(head.split(b" ", 2)[1]), await reader.readexactly(size)
             times[number] = (time.perf_counter() - began) * 1e3
             rewards[number] = json.loads(answer)["reward"]["total"]
         writer.close()
@@ -125,33 +120,25 @@ async def clients(port: int, asked: Sequence[Sample], count: int) -> Load:
     return Load(time.perf_counter() - began, times, rewards, retries)
 
 
-def service(corpus: Path, method: str, asked: Sequence[Sample], count: int, rounds: int) -> dict[str, Load]:
-    """The same samples through a fresh service, once with nothing known, then with all known."""
+@contextmanager
+def served(corpus: Path, method: str) -> Iterator[tuple[int, int]]:
+    """A service in a process of its own: its port and process id."""
     command = ["reward", "serve", "--corpus", str(corpus), "--verifier", method, "--port", "0"]
     process = subprocess.Popen([sys.executable, "-m", "recipe", *command], stderr=subprocess.PIPE, text=True)
     try:
-        port = _port(process)
+        assert process.stderr is not None
+        line = next((line for line in process.stderr if " at http://" in line), None)
+        if line is None:
+            raise RuntimeError("the service did not start")
+        port = int(line.rstrip().rpartition(":")[2])
         _await_ready(port)
-        cold = asyncio.run(clients(port, asked, count))
-        warm = asyncio.run(clients(port, list(asked) * rounds, count))
+        yield port, process.pid
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-    return {"cold": cold, "warm": warm}
-
-
-def _port(process: "subprocess.Popen[str]") -> int:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if " at http://" in line:
-            return int(line.rstrip().rpartition(":")[2])
-    raise RuntimeError("the service did not start")
 
 
 def _await_ready(port: int) -> None:
-    from urllib.error import URLError
-    from urllib.request import urlopen
-
     for _ in range(600):
         try:
             with urlopen(f"http://127.0.0.1:{port}/readyz"):
@@ -161,65 +148,78 @@ def _await_ready(port: int) -> None:
     raise RuntimeError("the service is not ready")
 
 
-def compared(alone: float, load: Load, expected: Sequence[float]) -> dict[str, float]:
-    """Rates, their ratio, latencies, and the largest difference from the library's rewards."""
-    deciles = statistics.quantiles(load.milliseconds, n=100)
-    rounds = len(load.rewards) // len(expected)
+def processor_time(process: int) -> float:
+    """Seconds that a process and those that it has started have computed."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    started = [
+        int(child) for file in Path(f"/proc/{process}/task").glob("*/children") for child in file.read_text().split()
+    ]
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(processor_time, started))
+
+
+def one_round(verifier: Verifier, server: tuple[int, int], groups: Sequence[PromptGroup], count: int) -> Round:
+    """The library's call, and the same plans through the service."""
+    port, process = server
+    alone, expected = library(verifier, groups)
+    before = processor_time(process)
+    load = asyncio.run(clients(port, groups, count))
+    difference = max(abs(a - b) for a, b in zip(load.rewards, expected, strict=True))
+    spent = processor_time(process) - before
+    return Round(alone, load.seconds, load.milliseconds, difference, load.retries, spent)
+
+
+def summary(rounds: Sequence[Round]) -> dict[str, float]:
+    """Medians over rounds; latencies over all requests."""
+    plans = len(rounds[0].milliseconds)
+    percentiles = statistics.quantiles([ms for one in rounds for ms in one.milliseconds], n=100)
     return {
-        "library, plans a second": len(expected) / alone,
-        "service, plans a second": len(load.rewards) / load.seconds,
-        "ratio": alone * rounds / load.seconds,
-        "p50, ms": deciles[49],
-        "p99, ms": deciles[98],
-        "p99 / p50": deciles[98] / deciles[49],
-        "largest difference": max(
-            abs(a - b) for a, b in zip(load.rewards, list(expected) * rounds, strict=True)
-        ),
-        "retries": load.retries,
+        "library, plans a second": statistics.median(plans / one.library for one in rounds),
+        "service, plans a second": statistics.median(plans / one.service for one in rounds),
+        "ratio": statistics.median(one.library / one.service for one in rounds),
+        "least ratio": min(one.library / one.service for one in rounds),
+        "p50, ms": percentiles[49],
+        "p99, ms": percentiles[98],
+        "p99 / p50": percentiles[98] / percentiles[49],
+        "server's processor time a plan, ms": statistics.median(one.processor / plans * 1e3 for one in rounds),
+        "largest difference of a reward": max(one.difference for one in rounds),
+        "retries": sum(one.retries for one in rounds),
     }
 
 
 def measured(arguments: argparse.Namespace, method: str) -> dict[str, dict[str, float]]:
-    """Library, service, library, each in a fresh process."""
-    asked = samples(arguments.run, arguments.prompts)
+    """Rounds on new plans, each followed by rounds on the same plans again."""
     corpus = arguments.run / "corpus"
-    before = _in_a_process(arguments, method)
-    loads = service(corpus, method, asked, arguments.clients, arguments.rounds)
-    after = _in_a_process(arguments, method)
-    return {
-        name: compared(min(before[name], after[name]), load, before["rewards"]) for name, load in loads.items()
-    }
-
-
-def _in_a_process(arguments: argparse.Namespace, method: str) -> dict[str, Any]:
-    options = {"run": arguments.run, "prompts": arguments.prompts, "rounds": arguments.rounds, "library": method}
-    command = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    done = subprocess.run([sys.executable, __file__, *command], check=True, stdout=subprocess.PIPE)
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    verifier = Verifier(Corpus.open(corpus), RewardConfig(verifier=method))
+    warm_up(verifier, [])
+    cold, warm = [], []
+    with served(corpus, method) as server:
+        one_round(verifier, server, drawn(arguments.run, 4, 0), arguments.clients)
+        for number in range(1, arguments.rounds + 1):
+            groups = drawn(arguments.run, arguments.prompts, number)
+            cold.append(one_round(verifier, server, groups, arguments.clients))
+            warm += [one_round(verifier, server, [*groups] * 4, arguments.clients) for _ in range(arguments.repeats)]
+    gc.unfreeze()
+    return {"cold": summary(cold), "warm": summary(warm)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, default=ROOT / "runs" / "narrations")
     parser.add_argument("--verifiers", nargs="+", default=["paper", "grounded"])
-    parser.add_argument("--prompts", type=int, default=COLD_PROMPTS)
+    parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=WARM_ROUNDS)
-    parser.add_argument("--quick", action="store_true", help="fewer prompts, once")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=2, help="of a warm round")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", type=Path, help="also write the result here")
-    parser.add_argument("--library", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:
-        arguments.prompts, arguments.rounds = 24, 2
-    if arguments.library:
-        asked = samples(arguments.run, arguments.prompts)
-        print(json.dumps(library(arguments.run / "corpus", arguments.library, asked, arguments.rounds)))
-        return
-    setting = {"clients": arguments.clients, "prompts": arguments.prompts, "plans": GROUP * arguments.prompts}
-    result: dict[str, Any] = {method: measured(arguments, method) for method in arguments.verifiers}
-    result["setting"] = setting | {"processor": processor(), "threads": os.environ.get("OMP_NUM_THREADS", "")}
+        arguments.rounds, arguments.repeats = 2, 1
+    setting = {name: getattr(arguments, name) for name in ("clients", "prompts", "rounds", "repeats")}
+    threads = os.environ.get("OMP_NUM_THREADS", "not set")
+    result: dict[str, Any] = {"setting": setting | {"processor": processor(), "threads": threads}}
     for method in arguments.verifiers:
+        result[method] = measured(arguments, method)
         for state, numbers in result[method].items():
             print(f"{method}, {state}:", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
     if arguments.json is not None:

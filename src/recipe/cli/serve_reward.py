@@ -54,31 +54,31 @@ def serve(
     )
     reward = settings(config, method, pool)
     groups = [] if warm is None else _groups(warm)
+    from functools import partial
+
     from recipe.cli.corpus_options import names
     from recipe.corpus.store import Corpus
     from recipe.reward.service.app import create_app
-    from recipe.reward.service.server import listen, warm_up
+    from recipe.reward.service.opening import open_verifier
+    from recipe.reward.service.process import LOG_FORMAT, ScoringProcess
+    from recipe.reward.service.server import listen
     from recipe.reward.service.server import serve as run
-    from recipe.reward.verifier import Verifier
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log = logging.getLogger(__name__)
     with listen(host, port) as bound:
-        corpus = Corpus.open(folder, devices=names(devices))
-        verifier = Verifier(corpus, reward)
-        app = create_app(
-            verifier,
-            limits,
-            prefetch=verifier.prepare,
-            warm=lambda: warm_up(verifier, groups),
-            corpus=corpus,
-            config=reward,
-        )
+        corpus = Corpus.open(folder)
+        identity = corpus.manifest["id"]
+        scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
+        app = create_app(scorer, limits, prefetch=scorer.prepare, warm=scorer.start, corpus=corpus, config=reward)
         address = f"[{host}]" if ":" in host else host
-        log.info("serving %s (%s) at http://%s:%d", folder, corpus.manifest["id"], address, bound.getsockname()[1])
+        log.info("serving %s (%s) at http://%s:%d", folder, identity, address, bound.getsockname()[1])
         if limits.token is None and host not in _LOOPBACK:
             log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
-        run(app, bound)
+        try:
+            run(app, bound)
+        finally:
+            scorer.close()
 
 
 def _token(file: Path | None) -> "SecretStr | None":

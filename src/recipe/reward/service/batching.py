@@ -5,23 +5,20 @@ so that a busy event loop never turns a reward into a timeout.
 """
 
 import asyncio
-import logging
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
 
-from recipe.errors import ComputeError, RecipeError
+from recipe.errors import ComputeError
 from recipe.reward.adapters import Prefetch, Scorer
 from recipe.reward.prompts import PromptGroup, Steps
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.service.refusals import Refusal, refusal
+from recipe.reward.service.refusals import Refusal, attempt
 from recipe.reward.service.settings import ServiceSettings
 from recipe.types import Reward
 
-_LOG = logging.getLogger(__name__)
 _FLUSH = 0.002
 """Seconds of scoring after which a batch's finished requests are answered while the others are scored."""
 _SWEEP = 0.1
@@ -29,7 +26,6 @@ _SWEEP = 0.1
 _GRACE = 5.0
 """Seconds that a worker is waited for whose batch nobody waits for any more."""
 
-Value = TypeVar("Value")
 Scored = Reward | Refusal
 Rewards = list[list[Reward]]
 Outcome = Rewards | Refusal
@@ -163,7 +159,7 @@ class Batcher:
             return [job for job in (*self._taken, *self._waiting) if job.outcome is None]
 
     def _work(self) -> None:
-        if self._warm is not None and isinstance(failed := _attempt("warming up", self._warm), Refusal):
+        if self._warm is not None and isinstance(failed := attempt("warming up", self._warm), Refusal):
             self.failure = failed.message
         self._warmed = True
         while jobs := self._take():
@@ -213,11 +209,11 @@ class Batcher:
         """Where this fails, the prompt that is concerned meets the failure again, and the others do not."""
         prefetch = self._prefetch
         if prefetch is not None and groups:
-            _attempt(f"preparing {len(groups)} prompts at once", lambda: prefetch(groups))
+            attempt(f"preparing {len(groups)} prompts at once", lambda: prefetch(groups))
 
     def _score(self, group: PromptGroup) -> Sequence[Scored]:
         """Each plan's reward or why there is none: where the group fails, each plan is tried by itself."""
-        rewards = _attempt(f"scoring {len(group.plans)} plans for {group.goal!r}", lambda: self._rewards(group))
+        rewards = attempt(f"scoring {len(group.plans)} plans for {group.goal!r}", lambda: self._rewards(group))
         if not isinstance(rewards, Refusal):
             self._metrics.rewards(rewards)
             return rewards
@@ -254,17 +250,6 @@ class Batcher:
 def _answer_all(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.answer()
-
-
-def _attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
-    try:
-        return call()
-    except RecipeError as error:
-        _LOG.warning("%s failed: %s", what, error)
-        return refusal(error)
-    except Exception:  # noqa: BLE001 - a fault of the program ends its own request, not those beside it
-        _LOG.exception("%s failed", what)
-        return Refusal("internal", f"The service failed at {what}; its log tells why.")
 
 
 Owners = list[tuple[Job, int]]

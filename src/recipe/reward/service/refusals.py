@@ -11,8 +11,15 @@
 504  timed_out
 """
 
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
 from recipe.errors import InputError, RecipeError
 
+_LOG = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 _STATUS = {
     "invalid_json": 400,
     "not_utf8": 400,
@@ -57,6 +64,15 @@ class Refusal(Exception):
         return {"error": {"code": self.code, "message": self.message}}
 
 
-def refusal(error: RecipeError) -> Refusal:
-    """What the verifier raised, for a client."""
-    return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
+    """What `call` returns, or why it does not: also a fault of the program ends one request, not those beside it."""
+    try:
+        return call()
+    except Refusal as refusal:
+        return refusal
+    except RecipeError as error:
+        _LOG.warning("%s failed: %s", what, error)
+        return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%s failed", what)
+        return Refusal("internal", f"The service failed at {what}; its log tells why.")

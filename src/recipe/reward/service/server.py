@@ -8,10 +8,8 @@ from types import FrameType
 
 from fastapi import FastAPI
 
-from recipe.errors import ComputeError, MissingExtra, RecipeError
-from recipe.reward.prompts import PromptGroup
+from recipe.errors import ComputeError, MissingExtra
 from recipe.reward.service.app import RewardService
-from recipe.reward.verifier import Verifier
 
 try:
     import uvicorn
@@ -19,7 +17,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the reward service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
-_BATCH = 64
+_RARELY = (20_000, 50, 50)
 _LONGEST_DRAIN = 10.0
 """Seconds beyond the limit of a request after which a service that drains gives up."""
 
@@ -50,31 +48,26 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
     service: RewardService = app.state.service
     limit = int(service.settings.timeout + _LONGEST_DRAIN)
     config = uvicorn.Config(
-        app, access_log=False, log_config=None, timeout_graceful_shutdown=limit, server_header=False, date_header=False
+        app,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        timeout_graceful_shutdown=limit,
+        server_header=False,
+        date_header=False,
     )
     # What the server does when it has ended is to raise the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
+    collected = gc.get_threshold()
+    gc.set_threshold(*_RARELY)  # a request makes hundreds of objects, none of them in a cycle
     try:
         _Server(config, service).run([bound])
     finally:
-        gc.unfreeze()
+        gc.set_threshold(*collected)
         for number, handler in before.items():
             signal.signal(number, handler)
     if service.batcher.failure is not None:
         raise ComputeError(f"The service could not warm up: {service.batcher.failure}")
-
-
-def warm_up(verifier: Verifier, groups: list[PromptGroup]) -> None:
-    """Load the encoder and the corpus's pages, and remember the steps and pools of these groups."""
-    verifier.score(["boil the water"], [["pour the water"]], "make tea")
-    for first in range(0, len(groups), _BATCH):
-        try:
-            verifier.prepare(groups[first : first + _BATCH])
-        except RecipeError as error:
-            _LOG.warning("warming up went on without %d prompts: %s", len(groups[first : first + _BATCH]), error)
-    # The encoder's packages are a million objects that stay: to look through them again takes half a second each time.
-    gc.collect()
-    gc.freeze()
 
 
 def _ended(number: int, frame: FrameType | None) -> None:

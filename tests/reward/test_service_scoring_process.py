@@ -1,0 +1,84 @@
+"""A verifier in a process of its own: the same rewards and failures as in this one, and a death that is survived."""
+
+import multiprocessing
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.service.opening import open_verifier
+from recipe.reward.service.process import ScoringProcess
+from recipe.reward.service.refusals import Refusal
+from recipe.reward.verifier import Verifier
+from recipe.types import Narration, Segment
+
+TALK = ("boil the water", "warm the pot", "put tea leaves in the pot", "pour the water")
+GROUPS = [
+    PromptGroup("tea", TALK[:n], [TALK[n : n + k] for k in range(3)] + [(f"wait {n} minutes",)]) for n in range(1, 4)
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    narrations = [Narration(str(n), tuple(map(Segment, (*TALK[n:], "hello")))) for n in range(3)]
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"))
+    return build_corpus(narrations, tmp_path_factory.mktemp("service") / "corpus", config)
+
+
+def opening(folder: Path, identity: str | None = None) -> Any:
+    identity = identity or Corpus.open(folder).manifest["id"]
+    return partial(open_verifier, folder, identity, RewardConfig(), (), GROUPS[:1])
+
+
+@pytest.fixture(scope="module")
+def scorer(folder: Path) -> Iterator[ScoringProcess]:
+    process = ScoringProcess(opening(folder))
+    process.start()
+    yield process
+    process.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) -> None:
+    here = Verifier(Corpus.open(folder))
+    scorer.prepare(GROUPS)
+    scorer.prepare(GROUPS)  # what nobody has asked for is let go
+    for group in (GROUPS[2], GROUPS[0], GROUPS[1]._replace(plans=[("warm the pot",)]), GROUPS[1]):
+        rewards = scorer.score(group.history, group.plans, group.goal)
+        expected = here.score(group.history, group.plans, group.goal)
+        assert [one.total for one in rewards] == pytest.approx([one.total for one in expected], abs=1e-6)
+        assert [one.best_narration for one in rewards] == [one.best_narration for one in expected]
+        assert [hit.narration for hit in rewards[0].pool] == [hit.narration for hit in expected[0].pool]
+
+
+def test_a_failure_comes_back_for_its_own_prompt(scorer: ScoringProcess) -> None:
+    bad = PromptGroup("tea", ("boil the water",), [(" ",)])
+    scorer.prepare([GROUPS[0], bad, GROUPS[1]])
+    with pytest.raises(Refusal, match="step is empty"):
+        scorer.score(bad.history, bad.plans, bad.goal)
+    assert len(scorer.score(GROUPS[1].history, GROUPS[1].plans, "tea")) == 4
+
+
+def test_a_process_that_dies_fails_its_batch_and_is_started_again(scorer: ScoringProcess) -> None:
+    [child] = multiprocessing.active_children()
+    scorer.prepare(GROUPS)
+    scorer.score(GROUPS[0].history, GROUPS[0].plans, "tea")
+    child.kill()
+    child.join()
+    with pytest.raises(ComputeError, match=rf"exit code -{signal.SIGKILL.value}"):
+        scorer.prepare(GROUPS)
+    scorer.prepare(GROUPS)
+    assert len(scorer.score(GROUPS[2].history, GROUPS[2].plans, "tea")) == 4
+
+
+def test_why_it_cannot_be_opened_is_told(folder: Path) -> None:
+    with pytest.raises(ComputeError, match="the corpus was replaced while the service started"):
+        ScoringProcess(opening(folder, "another")).start()
