@@ -185,3 +185,12 @@ def test_a_page_without_attack_and_coverage_leaves_them_out() -> None:
     assert 'id="attack"' not in page
     assert "as it reports" not in page
     assert "covers least" not in page
+
+
+def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 4, "--attacked", 1, "--json")
+    found = json.loads(recipe(*asked))
+    assert list(found) == ["paper", "grounded", "length", "relevance"]
+    assert found["paper"]["coverage"] is None
+    assert isinstance(found["grounded"]["coverage"], float)
+    assert found["grounded"]["attack"]["prompts"] == 1
