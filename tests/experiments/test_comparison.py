@@ -93,12 +93,12 @@ def test_a_file_says_which_kind_of_experiment_it_is(tmp_path: Path) -> None:
         load_experiment(tmp_path / "none.toml")
 
 
-def test_data_corpus_and_base_are_those_of_the_demo() -> None:
+def test_data_and_corpus_are_those_of_the_demo() -> None:
     config = load_experiment(CONFIGS / "verifiers-world.toml")
     assert isinstance(config, ComparisonConfig)
     own = {stage.name: stage for stage in plan_comparison(config)}
     for stage in plan_stages(demo_config()):
-        if stage.name in ("data", "corpus", "base"):
+        if stage.name in ("data", "corpus"):
             assert (own[stage.name].settings, own[stage.name].needs) == (stage.settings, stage.needs)
 
 
