@@ -193,7 +193,7 @@ def test_alignments_are_matchings_of_the_pool(verifier: Verifier) -> None:
 
 
 def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
-    verifier.score(HISTORY, [TEA], GOAL)
+    verifier.prepare([PromptGroup(GOAL, tuple(HISTORY), [])])
     corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
     with pytest.raises(ComputeError, match="corpus verify"):
         verifier.score(HISTORY, [TEA], GOAL)
@@ -206,6 +206,16 @@ def test_the_landscape_is_the_same_every_time(corpus) -> None:  # type: ignore[n
     steps = centred(corpus.encoder.encode(TEA), one.mean)
     below = (one.sample @ steps.T <= one.floors(steps) + 1e-6).mean(axis=0)
     assert (below >= 0.9).all()
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
+    mean = segments.mean(axis=0)
+    moved = centred(steps, mean)
+    found = Landscape(mean, segments, Lengths.of(np.array([6]))).similarities(segments, moved)
+    np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 
 def test_a_corpus_of_one_narration_still_gives_rewards(corpus) -> None:  # type: ignore[no-untyped-def]

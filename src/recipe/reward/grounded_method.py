@@ -22,10 +22,13 @@ from recipe.reward.method import NarrationIndex, PooledAlignment
 from recipe.reward.pools import Judges, choose_judges
 from recipe.reward.prompts import PromptGroup, Steps
 from recipe.reward.relevance import Said, centred, step_relevance
-from recipe.types import Reward
+from recipe.types import Hit, Reward
 
 _JUDGES_KEPT = 4_096
 """Prompts whose judges are remembered: a training set's prompts return at every epoch."""
+_FLOORS_KEPT = 32_768
+_SEGMENTS_KEPT = 131_072
+"""Segments in memory as float32, 192 MiB at 384 dimensions: prompts with one goal share most of their judges."""
 _SAID: Said = (0.6, 0.85)
 """A step counts as said sooner than in R0: other words for a step that is done are no progress."""
 
@@ -65,6 +68,10 @@ class GroundedMethod:
         self._corpus, self._config = corpus, config.grounded
         self._embeddings, self._backend = embeddings, backend
         self._judges = LruCache[Prompt, Judges](_JUDGES_KEPT)
+        self._hits = LruCache[Steps, list[Hit]](_JUDGES_KEPT)
+        self._floors = LruCache[str, np.float32](_FLOORS_KEPT)
+        mean_length = max(int(corpus.offsets[-1]) // max(len(corpus), 1), 1)
+        self._segments = LruCache[int, Vectors](_SEGMENTS_KEPT // mean_length)
 
     @cached_property
     def _landscape(self) -> Landscape:
@@ -78,14 +85,21 @@ class GroundedMethod:
         """Find and remember the judges of all prompts in one scan of the corpus."""
         prompts = dict.fromkeys((group.goal, group.history) for group in groups)
         missing = [prompt for prompt in prompts if _asked(prompt) and self._judges.get(prompt) is None]
-        queries = list(dict.fromkeys(steps for prompt in missing for steps in _asked(prompt)))
-        if not queries:
-            return
-        vectors = [self._embeddings.stacked(steps) for steps in queries]
-        found = dict(zip(queries, self._corpus.search_batch(vectors, self._config.candidates), strict=True))
+        found = self._search(list(dict.fromkeys(steps for prompt in missing for steps in _asked(prompt))))
         for prompt in missing:
             hits = [found[steps] for steps in _asked(prompt)]
             self._judges.put(prompt, choose_judges(hits, self._landscape.lengths, self._config, _seed(prompt)))
+
+    def _search(self, queries: Sequence[Steps]) -> dict[Steps, list[Hit]]:
+        """Stage 1 of goals and histories; a goal's is remembered for the next history."""
+        found = {steps: hits for steps in queries if (hits := self._hits.get(steps)) is not None}
+        if missing := [steps for steps in queries if steps not in found]:
+            vectors = [self._embeddings.stacked(steps) for steps in missing]
+            hits_of = self._corpus.search_batch(vectors, self._config.candidates)
+            for steps, hits in zip(missing, hits_of, strict=True):
+                found[steps] = hits
+                self._hits.put(steps, hits)
+        return found
 
     def rewards(self, group: PromptGroup) -> list[Reward]:
         """The reward of each plan of one prompt, in order. Raises ComputeError."""
@@ -122,7 +136,16 @@ class GroundedMethod:
         if not texts:
             return _Group(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows)
         X = centred(self._embeddings.stacked(texts), self._landscape.mean)
-        return _Group(X[0] if group.goal.strip() else None, X, self._landscape.floors(X), rows)
+        return _Group(X[0] if group.goal.strip() else None, X, self._floors_of(texts, X), rows)
+
+    def _floors_of(self, texts: Sequence[str], X: Vectors) -> Float32:
+        """b of each text [C], remembered: a policy writes the same steps over and over."""
+        known = {text: floor for text in texts if (floor := self._floors.get(text)) is not None}
+        if new := [column for column, text in enumerate(texts) if text not in known]:
+            for column, floor in zip(new, self._landscape.floors(X[new]), strict=True):
+                known[texts[column]] = floor
+                self._floors.put(texts[column], floor)
+        return np.array([known[text] for text in texts], np.float32)
 
     def _panel(self, judges: Judges, texts: _Group) -> _Panel:
         bounds = np.cumsum([len(row) for row in texts.rows])
@@ -137,14 +160,21 @@ class GroundedMethod:
         return _Panel(gains(pool, weights(pool)), gains(background, alike), pool.matched, said)
 
     def _similarities(self, narrations: Sequence[int], texts: _Group) -> "_Similarities":
-        vectors = [self._corpus.embeddings(number) for number in narrations]
+        vectors = [self._vectors(number) for number in narrations]
         offsets = np.cumsum([0, *map(len, vectors)])
         if not len(texts.vectors) or not vectors:
             return _Similarities(np.zeros((offsets[-1], len(texts.vectors)), np.float32), offsets)
-        raw = centred(np.concatenate(vectors), self._landscape.mean) @ texts.vectors.T
+        raw = self._landscape.similarities(np.concatenate(vectors), texts.vectors)
         if not np.isfinite(raw).all():
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         return _Similarities(calibrated(raw, texts.floors), offsets)
+
+    def _vectors(self, narration: int) -> Vectors:
+        """The segments of a narration [L, d], remembered: widening them from disk costs more than their products."""
+        if (vectors := self._segments.get(narration)) is None:
+            vectors = self._corpus.embeddings(narration)
+            self._segments.put(narration, vectors)
+        return vectors
 
     def _reward(self, judges: Judges, panel: _Panel, texts: _Group, row: int) -> Reward:
         h, plan = texts.rows[0], texts.rows[row]

@@ -42,6 +42,15 @@ class Landscape:
         drawn = np.sort(draw.permutation(len(segments))[:_SEGMENTS])
         return cls(mean, centred(segments[drawn], mean), Lengths.of(np.diff(corpus.offsets)))
 
+    def similarities(self, segments: Vectors, steps: Vectors) -> NDArray[np.float32]:
+        """Cosines [S, C] of segments of unit norm [S, d], centred on the way, with centred steps [C, d].
+
+        <y - m, x> / |y - m| takes one product; moving and scaling all segments would cost more than that.
+        """
+        raw = segments @ np.vstack([steps, self.mean]).T
+        norms = np.sqrt(np.maximum(1.0 - 2.0 * raw[:, -1] + self.mean @ self.mean, 1e-12))
+        return np.asarray((raw[:, :-1] - steps @ self.mean) / norms[:, None], dtype=np.float32)
+
     def floors(self, steps: Vectors) -> NDArray[np.float32]:
         """b [n] of centred steps [n, d]: the FLOOR quantile of their similarities to the corpus."""
         return np.asarray(np.quantile(self.sample @ steps.T, FLOOR, axis=0), dtype=np.float32)
