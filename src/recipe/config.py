@@ -60,9 +60,9 @@ class GroundedConfig(Settings):
     """Narrations in Q, that say what any text earns."""
     relevance: Annotated[float, Field(ge=0)] = 0.25
     """rho, weight of the part that reads no corpus."""
-    horizon: Annotated[float, Field(gt=0)] = 12.0
+    horizon: Annotated[float, Field(gt=0)] = 8.0
     """H, steps that a plan is expected to have."""
-    price: Annotated[float, Field(ge=0)] = 0.05
+    price: Annotated[float, Field(ge=0)] = 0.04
     """phi, share of what a step of the history earns that each step of a plan costs."""
     abstain_below: float | None = None
     """Coverage of a prompt below which the corpus is not asked; the reward is then relevance alone."""
