@@ -171,9 +171,9 @@ class Batcher:
     def _take(self) -> list[Job]:
         """The requests of the next batch, at least one; none once the service has stopped."""
         with self._changed:
+            idle = not self._waiting
             self._changed.wait_for(lambda: self._waiting or self._stopping)
-            full = self._plans >= self._settings.batch or self._stopping
-        if not full and self._settings.linger:
+        if idle and self._settings.linger and not self._stopping:
             time.sleep(self._settings.linger)
         with self._changed:
             self._taken, room = [], self._settings.batch

@@ -4,6 +4,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from types import FrameType
 
 from fastapi import FastAPI
@@ -18,6 +19,8 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 _RARELY = (20_000, 50, 50)
+_TURN = 0.0002
+"""Seconds that the event loop may keep the interpreter while the thread that hands batches over waits for it."""
 _LONGEST_DRAIN = 10.0
 """Seconds beyond the limit of a request after which a service that drains gives up."""
 
@@ -58,12 +61,14 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
     )
     # What the server does when it has ended is to raise the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
-    collected = gc.get_threshold()
+    collected, switched = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*_RARELY)  # a request makes hundreds of objects, none of them in a cycle
+    sys.setswitchinterval(_TURN)
     try:
         _Server(config, service).run([bound])
     finally:
         gc.set_threshold(*collected)
+        sys.setswitchinterval(switched)
         for number, handler in before.items():
             signal.signal(number, handler)
     if service.batcher.failure is not None:

@@ -25,6 +25,6 @@ class ServiceSettings(Settings):
     batch: Positive = 64
     """Plans scored together."""
     linger: Annotated[float, Field(ge=0, le=1)] = 0.001
-    """Seconds that a batch waits for company."""
+    """Seconds that the first request after a pause waits for company."""
     token: SecretStr | None = None
     """What clients must show; none: everyone may ask."""
