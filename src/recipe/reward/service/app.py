@@ -229,7 +229,8 @@ async def _refused(request: Request, error: Exception) -> Response:
     if not isinstance(error, Refusal):
         raise error
     service: RewardService = request.app.state.service
-    service.metrics.failed(error.code)
+    if error.code != "not_ready":  # the answer to a question, and no request for a reward
+        service.metrics.failed(error.code)
     return _json(error.envelope, error.status, error.headers)
 
 
