@@ -183,7 +183,8 @@ def standard_error(values: Series, count: int) -> float:
     """Standard error of the median of `count` neighbouring values [n], n >= 3, that waver about a slow drift.
 
     For noise of variance v with correlation p between neighbours, differences d have variance 2 v (1 - p) and
-    correlation -(1 - p) / 2, which a slow drift leaves alone; a mean of neighbours has variance v (1 + p) / (1 - p) / n.
+    correlation -(1 - p) / 2, which a slow drift leaves alone; a mean of n neighbours has variance
+    v (1 + p) / (1 - p) / n.
     """
     d = np.diff(values)
     spread = float(d @ d) / len(d)
