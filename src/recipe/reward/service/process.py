@@ -8,6 +8,7 @@ import gc
 import logging
 import multiprocessing
 import signal
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -21,6 +22,8 @@ from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_APART = 0.005
+"""Seconds between two messages with rewards: each of them takes both processes off their work."""
 _GRACE = 5.0
 """Seconds in which a process that was told to end does so, before it is killed."""
 
@@ -56,9 +59,9 @@ class ScoringProcess:
         self._child = context.Process(target=_run, args=(theirs, self._open_scorer), name="recipe-rewards", daemon=True)
         self._child.start()
         theirs.close()
-        if isinstance(failure := self._receive(), Refusal):
+        for failure in self._receive():
             self.close()
-            raise ComputeError(failure.message)
+            raise ComputeError(failure.message if isinstance(failure, Refusal) else f"{failure}")
 
     def prepare(self, groups: Sequence[PromptGroup]) -> None:
         """Hand a batch over, once the one before is done with. Raises ComputeError."""
@@ -78,7 +81,7 @@ class ScoringProcess:
             self.prepare([PromptGroup.of(goal, history, continuations)])
             place = 0
         while len(self._results) <= place:
-            self._results.append(self._receive())
+            self._results += self._receive()
         if isinstance(scored := self._results[place], Refusal):
             raise scored
         return scored
@@ -97,7 +100,7 @@ class ScoringProcess:
     def _finish(self) -> None:
         """Take what nobody has asked for: a process that cannot send does not receive either."""
         while len(self._results) < len(self._batch):
-            self._results.append(self._receive())
+            self._results += self._receive()
 
     def _send(self, groups: list[PromptGroup]) -> None:
         try:
@@ -106,10 +109,10 @@ class ScoringProcess:
         except OSError:
             self._fail()
 
-    def _receive(self) -> Scored:
+    def _receive(self) -> list[Scored]:
         try:
             if self._pipe is not None:
-                scored: Scored = self._pipe.recv()
+                scored: list[Scored] = self._pipe.recv()
                 return scored
         except (EOFError, OSError):
             self._fail()
@@ -129,7 +132,7 @@ def _run(pipe: Connection, open_scorer: Callable[[], Preparing]) -> None:
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     scorer = attempt("opening the verifier", open_scorer)
     with suppress(EOFError, OSError):  # the pipe is closed: the service has ended
-        pipe.send(scorer if isinstance(scorer, Refusal) else [])
+        pipe.send([scorer] if isinstance(scorer, Refusal) else [])
         while not isinstance(scorer, Refusal):
             _answer(pipe, scorer, pipe.recv())
     gc.unfreeze()
@@ -138,8 +141,15 @@ def _run(pipe: Connection, open_scorer: Callable[[], Preparing]) -> None:
 def _answer(pipe: Connection, scorer: Preparing, groups: list[PromptGroup]) -> None:
     """Where preparing fails, the prompt that is concerned meets the failure again, and the others do not."""
     attempt(f"preparing {len(groups)} prompts at once", lambda: scorer.prepare(groups))
+    ready: list[Scored] = []
+    sent = time.monotonic()
     for goal, history, plans in groups:
-        pipe.send(_scored(scorer, goal, history, plans))
+        ready.append(_scored(scorer, goal, history, plans))
+        if time.monotonic() - sent > _APART:
+            pipe.send(ready)
+            ready, sent = [], time.monotonic()
+    if ready:
+        pipe.send(ready)
 
 
 def _scored(scorer: Scorer, goal: str, history: Steps, plans: list[Steps]) -> Scored:
