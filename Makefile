@@ -48,6 +48,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/build.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/service.py
 
 clean:
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

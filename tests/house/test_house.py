@@ -15,8 +15,9 @@ from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "recipe"
 HEAVY = {
-    "accelerate", "datasets", "jinja2", "matplotlib", "numba", "numpy", "pandas", "peft", "pyarrow", "scipy",
-    "sentence_transformers", "tokenizers", "torch", "transformers", "trl",
+    "accelerate", "datasets", "fastapi", "httpx2", "jinja2", "matplotlib", "numba", "numpy", "pandas", "peft",
+    "prometheus_client", "pyarrow", "scipy", "sentence_transformers", "starlette", "tokenizers", "torch",
+    "transformers", "trl", "uvicorn",
 }  # fmt: skip
 
 

@@ -1,0 +1,154 @@
+"""What each part of the grounded reward is worth: the audit's classes with one part taken out at a time.
+
+    python benchmarks/ablation.py corpora/asr corpora/steps --procedures a.jsonl --procedures b.jsonl --limit 100
+
+Corpora must not hold the procedures' videos. Writes MEAN, WORST and the correlation with length, in percent, to
+benchmarks/results/ablation.json and as a Markdown table to the terminal.
+"""
+
+import argparse
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from recipe.alignment.ragged import FreeAlignment
+from recipe.artifacts import write_json
+from recipe.config import GroundedConfig, RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.data.procedures import read_procedures
+from recipe.evaluation.audit.measures import measure
+from recipe.evaluation.audit.results import RewardAudit
+from recipe.reward import grounded, grounded_method, pools
+from recipe.reward.audit.corruptions import AuditPrompt, build_prompts
+from recipe.reward.audit.scoring import Audited, score_prompts
+from recipe.reward.audit.selection import select
+from recipe.reward.verifier import Verifier
+
+RESULT = Path(__file__).parent / "results" / "ablation.json"
+METHOD = "recipe.reward.grounded_method"
+
+Part = tuple[Mapping[str, Any], Mapping[str, Any]]
+"""Settings that differ, and names in modules that are replaced, as `module.name`."""
+
+
+def _only(index: int) -> Callable[..., grounded.Gains]:
+    """Gains by one of the two alignments alone."""
+
+    def gains(aligned: FreeAlignment, weight: np.ndarray) -> grounded.Gains:
+        alone = FreeAlignment(aligned[index], aligned[index])
+        return grounded.gains(alone, weight)._replace(matched=aligned.matched @ weight)
+
+    return gains
+
+
+def _evenly(pool: FreeAlignment) -> np.ndarray:
+    return np.full(pool.matched.shape[1], 1.0 / pool.matched.shape[1])
+
+
+def _best_alone(pool: FreeAlignment) -> np.ndarray:
+    return np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())]
+
+
+def _any_length(self: pools.Lengths, number: int, draw: np.random.Generator) -> np.ndarray:
+    return draw.choice(self.order, min(32, len(self.order)), replace=False)
+
+
+def _goal_only(prompt: grounded_method.Prompt) -> list[tuple[str, ...]]:
+    return [(prompt[0],)]
+
+
+def _history_only(prompt: grounded_method.Prompt) -> list[tuple[str, ...]]:
+    return [prompt[1]]
+
+
+PARTS: dict[str, Part] = {
+    "grounded": ({}, {}),
+    "without relevance (corpus alone)": ({"relevance": 0.0}, {}),
+    "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda said: 0.0}),
+    "without background": ({}, {f"{METHOD}.choose_judges": None}),
+    "background of any length": ({}, {"recipe.reward.pools.Lengths.alike": _any_length}),
+    "one-to-one alignment only": ({}, {f"{METHOD}.gains": _only(0)}),
+    "coverage alignment only": ({}, {f"{METHOD}.gains": _only(1)}),
+    "all judges alike": ({}, {f"{METHOD}.weights": _evenly}),
+    "the best judge alone": ({}, {f"{METHOD}.weights": _best_alone}),
+    "judges by the goal only": ({}, {f"{METHOD}._asked": _goal_only}),
+    "judges by the history only": ({}, {f"{METHOD}._asked": _history_only}),
+    "25 judges": ({"pool_size": 25, "background_size": 25}, {}),
+    "floor at the median": ({}, {"recipe.reward.landscape.FLOOR": 0.5}),
+    "paraphrases as new as in R0": ({}, {f"{METHOD}._SAID": (0.5, 1.0)}),
+    "without price": ({"price": 0.0}, {}),
+    "horizon 4": ({"horizon": 4.0}, {}),
+    "horizon 1000 (no length in the denominator)": ({"horizon": 1000.0}, {}),
+}
+
+
+def main() -> None:
+    """Run every part on every corpus."""
+    arguments = _arguments()
+    procedures = [one for path in arguments.procedures for one in read_procedures(path, "skip").procedures]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for folder in arguments.corpus:
+        corpus = Corpus.open(folder)
+        full = Verifier(corpus)
+        videos = frozenset(corpus.narration(number).video_id for number in range(len(corpus)))
+        prompts = build_prompts(select(procedures, 0, arguments.limit, videos), full.embed)
+        for name, part in PARTS.items():
+            figures = _figures(_scored(corpus, full, prompts, part))
+            found.setdefault(name, {})[folder.name] = figures
+            print(f"{folder.name:10} {name:45} " + "  ".join(f"{k} {v:6.1f}" for k, v in figures.items()), flush=True)
+    record = {"machine": platform.processor(), "limit": arguments.limit, "prompts": len(prompts), "parts": found}
+    write_json(RESULT, record)
+    print(_table(found))
+
+
+def _scored(corpus: Corpus, full: Verifier, prompts: list[AuditPrompt], part: Part) -> RewardAudit:
+    settings, replaced = part
+    config = RewardConfig(verifier="grounded", grounded=GroundedConfig(**settings))
+    with _replacing(replaced):
+        verifier = Verifier(corpus, config)
+        verifier._embeddings = verifier._method._embeddings = full._embeddings  # each text is encoded once in all
+        return measure(
+            "grounded", score_prompts(Audited("grounded", verifier, verifier.prepare), prompts), {}, None, None
+        )
+
+
+@contextmanager
+def _replacing(names: Mapping[str, Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in names.items():
+            stack.enter_context(patch(name, value or _without_background))
+        yield
+
+
+def _without_background(*arguments: Any) -> pools.Judges:
+    return pools.choose_judges(*arguments)._replace(background=())
+
+
+def _figures(result: RewardAudit) -> dict[str, float]:
+    return {"MEAN": 100 * result.mean.mean, "WORST": 100 * result.worst.mean, "length": 100 * (result.length_correlation or 0.0)}
+
+
+def _table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    corpora = list(next(iter(found.values())))
+    lines = ["| part | " + " | ".join(corpora) + " |", "|---" * (1 + len(corpora)) + "|"]
+    for name, by_corpus in found.items():
+        cells = (f"{c['MEAN']:.1f} / {c['WORST']:.0f} / {c['length'] / 100:+.2f}" for c in by_corpus.values())
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path, nargs="+", help="corpus folders")
+    parser.add_argument("--procedures", type=Path, action="append", required=True)
+    parser.add_argument("--limit", type=int, default=100, help="procedures of each source")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
