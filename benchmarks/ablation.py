@@ -27,6 +27,7 @@ from recipe.reward import grounded, grounded_method, pools
 from recipe.reward.audit.corruptions import AuditPrompt, build_prompts
 from recipe.reward.audit.scoring import Audited, score_prompts
 from recipe.reward.audit.selection import select
+from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.verifier import Verifier
 
 RESULT = Path(__file__).parent / "results" / "ablation.json"
@@ -94,11 +95,11 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for folder in arguments.corpus:
         corpus = Corpus.open(folder)
-        full = Verifier(corpus)
+        embeddings = StepEmbeddings(corpus.encoder)  # each text is encoded once in all
         videos = frozenset(corpus.narration(number).video_id for number in range(len(corpus)))
-        prompts = build_prompts(select(procedures, 0, arguments.limit, videos), full.embed)
+        prompts = build_prompts(select(procedures, 0, arguments.limit, videos), embeddings.stacked)
         for name, part in PARTS.items():
-            figures = _figures(_scored(corpus, full, prompts, part))
+            figures = _figures(_scored(corpus, embeddings, prompts, part))
             found.setdefault(name, {})[folder.name] = figures
             print(f"{folder.name:10} {name:45} " + "  ".join(f"{k} {v:6.1f}" for k, v in figures.items()), flush=True)
     record = {"machine": platform.processor(), "limit": arguments.limit, "prompts": len(prompts), "parts": found}
@@ -106,12 +107,11 @@ def main() -> None:
     print(_table(found))
 
 
-def _scored(corpus: Corpus, full: Verifier, prompts: list[AuditPrompt], part: Part) -> RewardAudit:
+def _scored(corpus: Corpus, embeddings: StepEmbeddings, prompts: list[AuditPrompt], part: Part) -> RewardAudit:
     settings, replaced = part
     config = RewardConfig(verifier="grounded", grounded=GroundedConfig(**settings))
     with _replacing(replaced):
-        verifier = Verifier(corpus, config)
-        verifier._embeddings = verifier._method._embeddings = full._embeddings  # each text is encoded once in all
+        verifier = Verifier(corpus, config, embeddings=embeddings)
         return measure(
             "grounded", score_prompts(Audited("grounded", verifier, verifier.prepare), prompts), {}, None, None
         )
@@ -130,7 +130,8 @@ def _without_background(*arguments: Any) -> pools.Judges:
 
 
 def _figures(result: RewardAudit) -> dict[str, float]:
-    return {"MEAN": 100 * result.mean.mean, "WORST": 100 * result.worst.mean, "length": 100 * (result.length_correlation or 0.0)}
+    length = result.length_correlation or 0.0
+    return {"MEAN": 100 * result.mean.mean, "WORST": 100 * result.worst.mean, "length": 100 * length}
 
 
 def _table(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:

@@ -67,6 +67,9 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
     for plan in plans:
         assert len(plan["evidence"]) == len(plan["steps"])
         assert set(plan["evidence"]) <= {*said, None}
+    code, grounded, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--verifier", "grounded", "--json")
+    assert code == 0
+    assert [p["reward"] for p in json.loads(grounded)["plans"]] != [p["reward"] for p in json.loads(out)["plans"]]
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
     assert (code, "best narration video-" in out) == (0, True)
 
@@ -99,6 +102,7 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
         (("--examples", "none.jsonl", "--output", "p.jsonl"), "none.jsonl: the file does not exist"),
         (("--goal", "x"), "there is no model in this folder"),
         (("--goal", "x", "--corpus", "none"), "none"),
+        (("--goal", "x", "--verifier", "grounded"), "--corpus"),
     ],
 )
 def test_wrong_usage_is_one_clear_sentence(

@@ -52,6 +52,7 @@ def audit(
     from recipe.evaluation.audit.results import rewards_json
     from recipe.evaluation.audit.run import Extent, audit_rewards
     from recipe.reward.audit.scoring import Audited
+    from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
     if output is not None:
@@ -60,12 +61,13 @@ def audit(
         require_writable(output / DATA)
     chosen = [one for path in procedures for one in read_procedures(path).procedures]
     corpus = Corpus.open(folder)
-    scorers = {name: Verifier(corpus, _settings(name, config)) for name in names}
+    embeddings = StepEmbeddings(corpus.encoder)
+    scorers = {name: Verifier(corpus, _settings(name, config), embeddings=embeddings) for name in names}
     found = audit_rewards(
         [Audited(name, scorer, scorer.prepare) for name, scorer in scorers.items()],
         corpus,
         chosen,
-        next(iter(scorers.values())).embed,
+        embeddings.stacked,
         Extent(limit, seed, 0 if skip_attack else attacked),
         _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()}),
         progress(),

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from recipe.cli import console
+from recipe.cli.reward_options import Config, Method, open_verifier
 
 if TYPE_CHECKING:
     from recipe.evaluation.results import Scores
@@ -25,6 +26,8 @@ def validity(
     examples: Annotated[Path, typer.Option(help="The examples that were planned for.")],
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded, too.")] = None,
+    method: Method = None,
+    config: Config = None,
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -46,11 +49,7 @@ def validity(
     asked = read_examples(examples, split)
     planned = predictions_for(asked, read_predictions(predictions))
     if corpus is not None:
-        from recipe.config import RewardConfig
-        from recipe.corpus.store import Corpus
-        from recipe.reward.verifier import Verifier
-
-        planned = reward_predictions(Verifier(Corpus.open(corpus), RewardConfig()), asked, planned, console.progress())
+        planned = reward_predictions(open_verifier(corpus, config, method), asked, planned, console.progress())
     scored = score_predictions(load_world(), asked, planned, console.progress())
     scores = summarise(split, predictions.stem, prompt_means(scored), seed)
     if output is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recipe.cli.console import out, print_json
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, plan_steps, settings
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, open_verifier, plan_steps
 from recipe.errors import InputError
 
 
@@ -38,11 +38,9 @@ def explain(
     """
     from recipe.artifacts import require_writable
     from recipe.cli.explain_tables import show
-    from recipe.corpus.store import Corpus
     from recipe.reward.explanation.explain import explain as explanation_of
     from recipe.reward.explanation.links import Links
     from recipe.reward.explanation.rows import as_row
-    from recipe.reward.verifier import Verifier
 
     links = Links(link)
     prompt = _prompt(goal, history or [], continuation, examples, example, predictions, sample)
@@ -50,7 +48,7 @@ def explain(
         from recipe.evaluation.explanation_page import write_page
 
         require_writable(html)
-    verifier = Verifier(Corpus.open(folder), settings(config, method, pool))
+    verifier = open_verifier(folder, config, method, pool)
     explanation = explanation_of(verifier, prompt.history, prompt.continuations[0], prompt.goal)
     if html is not None:
         write_page(explanation, html, links, narrations)

@@ -1,5 +1,7 @@
 """`recipe plan`: goal and history in, the remaining steps out."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from recipe.cli import console
+from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
     from recipe.planning.rerank import Ranked
     from recipe.reward.verifier import Verifier
 
+    Opened = Callable[[], Verifier]
+    """Opens the corpus that verifies, once all else has been read."""
+
 
 def plan(
     model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, or hub id.")],
@@ -22,6 +28,8 @@ def plan(
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
+    method: Method = None,
+    config: Config = None,
     examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
@@ -38,26 +46,29 @@ def plan(
     from recipe.config import SamplingConfig
     from recipe.planning.planner import Request
 
+    if corpus is None and (method or config):
+        raise InputError("--verifier and --config go with --corpus; give the folder that verifies.")
+    opened = None if corpus is None else partial(open_verifier, corpus, config, method)
     sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
         if goal or history:
             raise InputError("--examples and --goal exclude each other; give one of them.")
-        _plan_examples(model, examples, split, output, count, sampling, corpus, json)
+        _plan_examples(model, examples, split, output, count, sampling, opened, json)
         return
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
     request = Request(goal, tuple(history or ()))
-    _plan_one(model, sampling, request, count, corpus, json)
+    _plan_one(model, sampling, request, count, opened, json)
 
 
 def _plan_one(
-    model: str, sampling: "SamplingConfig", request: "Request", count: int, folder: Path | None, json: bool
+    model: str, sampling: "SamplingConfig", request: "Request", count: int, opened: "Opened | None", json: bool
 ) -> None:
     from recipe.planning.rerank import rerank
 
-    verifier = None if folder is None else _verifier(folder)
+    verifier = None if opened is None else opened()
     plans = _planner(model, sampling).plan([request], count, console.progress())
     if verifier is None:
         rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
@@ -78,7 +89,7 @@ def _plan_examples(
     output: Path,
     count: int,
     sampling: "SamplingConfig",
-    corpus: Path | None,
+    opened: "Opened | None",
     json: bool,
 ) -> None:
     from recipe.artifacts import require_writable
@@ -88,7 +99,7 @@ def _plan_examples(
 
     examples = read_examples(source, split)
     require_writable(output)
-    verifier = None if corpus is None else _verifier(corpus)
+    verifier = None if opened is None else opened()
     predictions = _planner(model, sampling).predict(examples, count, console.progress())
     if verifier is not None:
         predictions = reward_predictions(verifier, examples, predictions, console.progress())
@@ -105,14 +116,6 @@ def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
     from recipe.planning.planner import Planner
 
     return Planner(LocalEngine(model), sampling)
-
-
-def _verifier(corpus: Path) -> "Verifier":
-    from recipe.config import RewardConfig
-    from recipe.corpus.store import Corpus
-    from recipe.reward.verifier import Verifier
-
-    return Verifier(Corpus.open(corpus), RewardConfig())
 
 
 def _steps(plan: Any) -> list[str]:

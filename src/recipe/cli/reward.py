@@ -10,11 +10,11 @@ from rich.table import Table
 
 from recipe.cli import audit, explain, serve_reward, watch
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, plan_steps, settings
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, open_verifier, plan_steps
 
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject
-    from recipe.corpus.store import Corpus
+    from recipe.reward.method import NarrationIndex
     from recipe.types import Reward
 
 app = typer.Typer(no_args_is_help=True, help="Score continuations against a corpus, and show the evidence.")
@@ -42,22 +42,19 @@ def score(
     --continuation "Pour the water" --continuation "Lift the car"
     """
     from recipe.artifacts import require_writable, write_jsonl
-    from recipe.corpus.store import Corpus
     from recipe.errors import InputError
-    from recipe.reward.verifier import Verifier
 
     if rows is None and not (goal or history or continuation):
         raise InputError("there is nothing to score; give --input, or --goal, --history and --continuation.")
     prompts = _prompts(rows, goal, history or [], continuation or [])
     if output is not None:
         require_writable(output)
-    corpus = Corpus.open(folder)
-    verifier = Verifier(corpus, settings(config, method, pool))
+    verifier = open_verifier(folder, config, method, pool)
     results = []
     with progress().task("scoring prompts", len(prompts)) as advance:
         for prompt in prompts:
             rewards = verifier.score(prompt.history, prompt.continuations, prompt.goal)
-            results.append(_as_row(prompt, rewards, corpus))
+            results.append(_as_row(prompt, rewards, verifier.corpus))
             advance(1)
     if output is not None:
         write_jsonl(output, results)
@@ -116,7 +113,7 @@ def _continuations(path: Path, line: int, row: "JsonObject") -> tuple[tuple[str,
     return tuple(plans)
 
 
-def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "Corpus") -> dict[str, Any]:
+def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
     scored = zip(prompt.continuations, rewards, strict=True)
     return {
         "goal": prompt.goal,
@@ -125,7 +122,7 @@ def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "Corpus") -> di
     }
 
 
-def _parts(reward: "Reward", corpus: "Corpus") -> dict[str, Any]:
+def _parts(reward: "Reward", corpus: "NarrationIndex") -> dict[str, Any]:
     best = reward.best_narration
     return {
         "total": reward.total,

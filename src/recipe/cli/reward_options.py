@@ -7,6 +7,7 @@ import typer
 
 if TYPE_CHECKING:
     from recipe.config import RewardConfig
+    from recipe.reward.verifier import Verifier
 
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that verifies.")]
 Method = Annotated[
@@ -34,6 +35,15 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
     return chosen.model_copy(update=_given(verifier=method, pool=pool))
+
+
+def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":
+    """The verifier on a corpus folder, by the options. Raises ConfigError, CorpusError."""
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
+
+    chosen = settings(config, method, pool)
+    return Verifier(Corpus.open(corpus), chosen)
 
 
 def _given(**options: str | None) -> dict[str, str]:

@@ -12,6 +12,10 @@ from recipe.reward.cache import LruCache
 Vectors = NDArray[np.float32]
 
 
+STEPS_KEPT = 32_768
+"""Step embeddings in memory: 128 MiB at 1024 dimensions."""
+
+
 class TextEncoder(Protocol):
     """What embeds steps: the corpus's own encoder."""
 
@@ -23,7 +27,7 @@ class TextEncoder(Protocol):
 class StepEmbeddings:
     """An encoder with a bounded memory; safe to share between threads."""
 
-    def __init__(self, encoder: TextEncoder, capacity: int) -> None:
+    def __init__(self, encoder: TextEncoder, capacity: int = STEPS_KEPT) -> None:
         self._encoder = encoder
         self._known = LruCache[str, Vectors](capacity)
 

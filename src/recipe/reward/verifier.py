@@ -13,8 +13,6 @@ from recipe.reward.paper_method import PaperMethod
 from recipe.reward.prompts import PromptGroup, as_steps
 from recipe.types import Reward
 
-_STEPS_KEPT = 32_768
-"""Step embeddings in memory: 128 MiB at 1024 dimensions."""
 _METHODS: dict[str, type[PaperMethod] | type[GroundedMethod]] = {"paper": PaperMethod, "grounded": GroundedMethod}
 _PAPER = RewardConfig()
 
@@ -22,13 +20,20 @@ _PAPER = RewardConfig()
 class Verifier:
     """Scores continuations by how well they align with the corpus; safe to share between threads.
 
-    `backend` names the alignment backend (`recipe.alignment.backends`).
+    `backend` names the alignment backend (`recipe.alignment.backends`). Verifiers on one corpus may share `embeddings`.
     """
 
-    def __init__(self, corpus: NarrationIndex, config: RewardConfig = _PAPER, *, backend: str = "auto") -> None:
+    def __init__(
+        self,
+        corpus: NarrationIndex,
+        config: RewardConfig = _PAPER,
+        *,
+        backend: str = "auto",
+        embeddings: StepEmbeddings | None = None,
+    ) -> None:
         self.corpus = corpus
         self.config = config
-        self._embeddings = StepEmbeddings(corpus.encoder, _STEPS_KEPT)
+        self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
         self._method: Method = _METHODS[config.verifier](corpus, config, self._embeddings, backends.load(backend))
 
     def embed(self, texts: Sequence[str]) -> Vectors:

@@ -1,0 +1,65 @@
+"""What each verifier costs per prompt of four plans, in turns on the same prompts: new prompts, then known ones.
+
+    python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200]
+
+Steps are embedded beforehand: both verifiers read the same. Writes benchmarks/results/rewards.json.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from recipe.artifacts import write_json
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.data.procedures import read_procedures
+from recipe.reward.audit.corruptions import audit_prompts
+from recipe.reward.prompts import PromptGroup
+from recipe.reward.verifier import Verifier
+
+RESULT = Path(__file__).parent / "results" / "rewards.json"
+PLANS = ("true", "shuffled", "half", "filler")
+BATCH = 8
+"""Prompts prepared at once, as GRPO does."""
+
+
+def main() -> None:
+    """Time both verifiers in turns."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("procedures", type=Path)
+    parser.add_argument("--prompts", type=int, default=200)
+    arguments = parser.parse_args()
+    corpus = Corpus.open(arguments.corpus)
+    verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded")}
+    procedures = read_procedures(arguments.procedures, "skip").procedures
+    prompts = audit_prompts(procedures, verifiers["paper"].embed, limit=arguments.prompts)
+    groups = [
+        PromptGroup(p.goal, p.history, [p.variants[kind] for kind in PLANS if kind in p.variants]) for p in prompts
+    ]
+    first, *timed = [groups[i : i + BATCH] for i in range(0, len(groups), BATCH)]
+    for verifier in verifiers.values():
+        verifier.embed([text for group in groups for text in (group.goal, *group.steps)])
+        _run(verifier, first)
+    seconds = {f"{name}, {known}": 0.0 for known in ("new", "known") for name in verifiers}
+    for known in ("new", "known"):
+        for batch in timed:
+            for name, verifier in verifiers.items():
+                seconds[f"{name}, {known}"] += _run(verifier, batch)
+    count = sum(map(len, timed))
+    figures = {name: 1e3 * spent / count for name, spent in seconds.items()}
+    write_json(RESULT, {"segments": int(corpus.offsets[-1]), "prompts": count, "milliseconds_per_prompt": figures})
+    for name, milliseconds in figures.items():
+        print(f"{name:20} {milliseconds:7.2f} ms a prompt")
+
+
+def _run(verifier: Verifier, batch: list[PromptGroup]) -> float:
+    began = time.perf_counter()
+    verifier.prepare(batch)
+    for group in batch:
+        verifier.score(group.history, group.plans, group.goal)
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
