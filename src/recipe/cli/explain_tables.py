@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.cli.console import out
+from recipe.cli.reward_options import after
 from recipe.reward.explanation.links import Links
 from recipe.reward.explanation.records import AlignedNarration, Explanation, GroundedStep, StepEvidence
 from recipe.reward.explanation.words import in_words, parts, when
@@ -15,7 +16,7 @@ _BAR = 8
 
 def show(explanation: Explanation, links: Links, narrations: int) -> None:
     """Print an explanation with `narrations` of its narrations."""
-    _line(f"{explanation.goal}, after {len(explanation.history)} steps", "bold")
+    _line(f"{explanation.goal}, {after(explanation.history)}", "bold")
     for sentence in in_words(explanation):
         _line(sentence)
     _show_parts(explanation)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from recipe.cli import audit, explain, serve_reward, watch
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, open_verifier, plan_steps
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier, plan_steps
 
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject
@@ -138,7 +138,7 @@ def _parts(reward: "Reward", corpus: "NarrationIndex") -> dict[str, Any]:
 
 
 def _show_rewards(row: dict[str, Any]) -> None:
-    out.print(f"{row['goal']}, after {len(row['history'])} steps", style="bold", markup=False, highlight=False)
+    out.print(f"{row['goal']}, {after(row['history'])}", style="bold", markup=False, highlight=False)
     table = Table("R", "A(h)", "A(h + c)", "rho", "gate", "narration", box=None, padding=(0, 1))
     for column in table.columns:
         column.no_wrap = True

@@ -1,5 +1,6 @@
 """The options that the commands of `recipe reward` share, and the settings that they make."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -48,6 +49,15 @@ def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: s
 
 def _given(**options: str | None) -> dict[str, str]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def after(history: Sequence[str]) -> str:
+    """How much is done, as a heading says it.
+
+    >>> after(["boil the water"])
+    'after 1 step'
+    """
+    return f"after {len(history)} step{'s' * (len(history) != 1)}"
 
 
 def plan_steps(text: str) -> tuple[str, ...]:
