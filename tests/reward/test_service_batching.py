@@ -249,11 +249,16 @@ def test_a_service_that_cannot_warm_up_says_why() -> None:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + 5
-    while any(one.name.startswith("recipe-") for one in threading.enumerate()) and time.monotonic() < deadline:
+    while (left := _ours() - before) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert [one.name for one in threading.enumerate() if one.name.startswith("recipe-")] == []
+    assert not left
+
+
+def _ours() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.startswith("recipe-")}
 
 
 @pytest.mark.parametrize("limits", [{"queue": 0}, {"timeout": 0}, {"linger": -1}, {"unknown": 1}])
