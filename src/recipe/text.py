@@ -35,6 +35,16 @@ def parse_plan(text: str) -> Plan | Malformed:
     return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
 
 
+def plan_steps(text: str) -> tuple[str, ...]:
+    """The steps of a completion, none where it holds none: for whoever does not ask why.
+
+    >>> plan_steps("1. Boil water"), plan_steps(" ")
+    (('Boil water',), ())
+    """
+    plan = parse_plan(text)
+    return plan.steps if isinstance(plan, Plan) else ()
+
+
 def format_plan(steps: Sequence[str]) -> str:
     """Steps as the numbered list that `parse_plan` reads.
 

@@ -22,8 +22,9 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
 from recipe.reward.adapters import source
-from recipe.reward.adapters.batch import Row, plan_of
+from recipe.reward.adapters.batch import Row
 from recipe.reward.verifier import Verifier
+from recipe.text import plan_steps
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs, not ours
 
@@ -80,7 +81,7 @@ def address(verifier: Verifier) -> Iterator[str]:
 
 
 def total(verifier: Verifier, row: Row) -> Any:
-    return pytest.approx(verifier.score(row.history, [plan_of(row.completion)], row.goal)[0].total, abs=1e-6)
+    return pytest.approx(verifier.score(row.history, [plan_steps(row.completion)], row.goal)[0].total, abs=1e-6)
 
 
 def conversation(row: Row) -> list[dict[str, str]]:
@@ -211,7 +212,7 @@ def test_openrlhf_scores_and_a_failure_has_no_reward(
     for row in (GOOD, EMPTY):
         result = openrlhf_rollout(agent, remote, row)
         assert result["reward"] == result["scores"] == [total(verifier, row)]
-        assert result["extra_logs"]["steps"] == [len(plan_of(row.completion))]
+        assert result["extra_logs"]["steps"] == [len(plan_steps(row.completion))]
     rest = asyncio.sleep
 
     async def at_once(seconds: float) -> None:
@@ -246,7 +247,7 @@ def test_verifiers_scores_and_a_failure_is_an_error_of_the_trace(verifier: Verif
             task = kind(Data(prompt=row.goal, goal=row.goal, history=list(row.history)), config[kind])
             asyncio.run(task.score(trace))
             assert trace.reward == trace.rewards["alignment"].score == total(verifier, row)
-            assert kind is Written or trace.metrics["steps"] == len(plan_of(row.completion))
+            assert kind is Written or trace.metrics["steps"] == len(plan_steps(row.completion))
         trace = vf_trace(vf, LOST)
         task = kind(Data(prompt=LOST.goal, goal=LOST.goal, history=list(LOST.history)), config[kind])
         with pytest.raises(vf.TaskError, match="the encoder is down"):

@@ -24,10 +24,11 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.adapters import easyr1, ms_swift, openrlhf, source, verifiers, verl
-from recipe.reward.adapters.batch import Row, plan_of
+from recipe.reward.adapters.batch import Row
 from recipe.reward.adapters.rows import row_of
 from recipe.reward.adapters.trl import alignment_reward
 from recipe.reward.verifier import Verifier
+from recipe.text import plan_steps
 from recipe.types import Narration, Segment
 
 httpx2 = pytest.importorskip("httpx2")
@@ -245,7 +246,7 @@ def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
     """Each row scored by itself. Sums of float32 in another order differ in the last digit."""
-    totals = [verifier.score(row.history, [plan_of(row.completion)], row.goal)[0].total for row in rows]
+    totals = [verifier.score(row.history, [plan_steps(row.completion)], row.goal)[0].total for row in rows]
     return pytest.approx(totals, abs=1e-6)
 
 
@@ -330,7 +331,7 @@ def openrlhf_request(row: Row) -> dict[str, Any]:
 
 def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) -> None:
     completions = [{"goal": row.goal, "history": row.history, "completion": row.completion} for row in ROWS]
-    plans = [{"goal": row.goal, "history": row.history, "continuation": plan_of(row.completion)} for row in ROWS]
+    plans = [{"goal": row.goal, "history": row.history, "continuation": plan_steps(row.completion)} for row in ROWS]
     want = expected(verifier, ROWS)
     assert [post("/score", body).json()["reward"]["total"] for body in completions] == want
     assert [post("/score", body).json()["reward"]["total"] for body in plans] == want
@@ -339,7 +340,7 @@ def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) ->
 
 
 def test_the_clients_give_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
-    plans = [plan_of(text) for text in COMPLETIONS.values()]
+    plans = [plan_steps(text) for text in COMPLETIONS.values()]
     want = verifier.score(HISTORY, plans, "make tea")
 
     async def ask() -> Any:
@@ -370,7 +371,7 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypa
     assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
     monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
     with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
-        client.score(LOST.history, [plan_of(LOST.completion)], LOST.goal)
+        client.score(LOST.history, [plan_steps(LOST.completion)], LOST.goal)
 
 
 def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

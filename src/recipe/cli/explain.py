@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from recipe.cli.console import out, print_json
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, open_verifier, plan_steps
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, open_verifier
 from recipe.errors import InputError
+from recipe.text import plan_steps
 
 
 def explain(

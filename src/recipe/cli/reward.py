@@ -10,7 +10,8 @@ from rich.table import Table
 
 from recipe.cli import audit, explain, serve_reward, watch
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier, plan_steps
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier
+from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject

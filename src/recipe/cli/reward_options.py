@@ -58,12 +58,3 @@ def after(history: Sequence[str]) -> str:
     'after 1 step'
     """
     return f"after {len(history)} step{'s' * (len(history) != 1)}"
-
-
-def plan_steps(text: str) -> tuple[str, ...]:
-    """The steps of a completion's text; none where it holds none."""
-    from recipe.text import parse_plan
-    from recipe.types import Plan
-
-    plan = parse_plan(text)
-    return plan.steps if isinstance(plan, Plan) else ()

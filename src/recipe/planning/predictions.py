@@ -11,8 +11,8 @@ from typing import Any
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import InputError
-from recipe.text import parse_plan
-from recipe.types import Example, Plan, Reward
+from recipe.text import plan_steps
+from recipe.types import Example, Reward
 
 _OPTIONAL = ("text", "reward", "gated", "kl")
 _FIELDS = ("example_id", "steps", "sample", *_OPTIONAL)
@@ -40,10 +40,8 @@ class Prediction:
     @classmethod
     def of(cls, example_id: str, sample: int, text: str, reward: Reward | None = None) -> "Prediction":
         """The prediction that a raw completion makes."""
-        plan = parse_plan(text)
-        steps = plan.steps if isinstance(plan, Plan) else ()
         total, gated = (reward.total, reward.gated) if reward else (None, None)
-        return cls(example_id, steps, sample, text, total, gated)
+        return cls(example_id, plan_steps(text), sample, text, total, gated)
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:

@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.prompts import PromptGroup, Steps, as_steps
-from recipe.text import parse_plan
-from recipe.types import Plan, Reward
+from recipe.text import plan_steps
+from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = 
     owners: dict[tuple[str, Steps], list[int]] = {}
     for number, row in enumerate(rows):
         owners.setdefault((row.goal, row.history), []).append(number)
-    plans = [plan_of(row.completion) for row in rows]
+    plans = [plan_steps(row.completion) for row in rows]
     groups = [PromptGroup(*prompt, [plans[number] for number in numbers]) for prompt, numbers in owners.items()]
     if prefetch is not None:
         with suppress(ComputeError, CorpusError, InputError):  # the group that is concerned meets the failure again
@@ -85,12 +85,6 @@ def score_rows(scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = 
         for number, outcome in zip(numbers, scored, strict=True):
             outcomes[number] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
-
-
-def plan_of(completion: str) -> Steps:
-    """The steps of a completion; none where it holds none."""
-    plan = parse_plan(completion)
-    return plan.steps if isinstance(plan, Plan) else ()
 
 
 def _score_all(scorer: Scorer, groups: Sequence[PromptGroup]) -> Iterator[Sequence[Reward | Failure]]:

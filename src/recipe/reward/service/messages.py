@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from recipe.reward.prompts import PromptGroup
 from recipe.reward.service.refusals import Refusal
 from recipe.reward.service.settings import ServiceSettings
-from recipe.text import parse_plan
-from recipe.types import Plan
+from recipe.text import plan_steps
 
 Message = TypeVar("Message", bound=BaseModel)
 
@@ -38,14 +37,8 @@ class ScoreRequest(BaseModel):
     def plans(self) -> list[Sequence[str]]:
         """The plans, each as steps."""
         if self.completion is not None:
-            return [plan_of(self.completion)]
+            return [plan_steps(self.completion)]
         return [*(self.continuations or [])] if self.continuation is None else [self.continuation]
-
-
-def plan_of(completion: str) -> tuple[str, ...]:
-    """The steps of a completion; none where it holds none."""
-    plan = parse_plan(completion)
-    return plan.steps if isinstance(plan, Plan) else ()
 
 
 def read(body: bytes, kind: type[Message]) -> Message:

@@ -7,9 +7,10 @@ from pydantic import BaseModel, ConfigDict, Json
 
 from recipe.reward.prompts import PromptGroup
 from recipe.reward.service.fields import reward_numbers
-from recipe.reward.service.messages import checked, plan_of
+from recipe.reward.service.messages import checked
 from recipe.reward.service.refusals import Refusal
 from recipe.reward.service.settings import ServiceSettings
+from recipe.text import plan_steps
 from recipe.types import Reward
 
 _VERDICT = (
@@ -72,7 +73,7 @@ def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
         if value is None:
             where = "beside 'response' or in 'responses_create_params.metadata'"
             raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
-    return checked(goal or "", history or [], [plan_of(_text(message.response))], settings)
+    return checked(goal or "", history or [], [plan_steps(_text(message.response))], settings)
 
 
 def verdict(rollout: dict[str, Any], reward: Reward) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict
 
 from recipe.reward.prompts import PromptGroup
 from recipe.reward.service.fields import reward_numbers
-from recipe.reward.service.messages import checked, parsed, plan_of
+from recipe.reward.service.messages import checked, parsed
 from recipe.reward.service.refusals import Refusal
 from recipe.reward.service.settings import ServiceSettings
+from recipe.text import plan_steps
 from recipe.types import Reward
 
 _SPECIAL = re.compile(
@@ -83,4 +84,4 @@ def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSe
     if text is None:
         problem = "the query does not begin with its prompt, so the response cannot be told apart"
         raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
-    return checked(side.goal, side.history, [plan_of(text)], settings)
+    return checked(side.goal, side.history, [plan_steps(text)], settings)

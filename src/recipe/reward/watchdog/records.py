@@ -13,8 +13,7 @@ from recipe.artifacts import JsonObject, read_jsonl, text_field
 from recipe.errors import InputError
 from recipe.reward.watchdog.readings import Rollout
 from recipe.reward.watchdog.watch import Watchdog
-from recipe.text import parse_plan
-from recipe.types import Plan
+from recipe.text import plan_steps
 
 _STEP = re.compile(r"step[-_](\d+)")
 
@@ -63,12 +62,12 @@ def _step(file: Path, line: int, row: JsonObject, named: int | None) -> int:
 
 def as_rollout(row: JsonObject) -> Rollout:
     """The rollout of a line with the fields that this module's docstring names."""
-    plan, reward = parse_plan(row["completion"]), row["reward"]
+    reward = row["reward"]
     total, gated = (reward["total"], reward.get("gated", False)) if isinstance(reward, dict) else (reward, False)
     return Rollout(
         goal=row["goal"],
         history=tuple(row["history"]),
-        plan=plan.steps if isinstance(plan, Plan) else (),
+        plan=plan_steps(row["completion"]),
         reward=None if total is None else float(total),
         gated=bool(gated),
         clipped=bool(row.get("clipped", False)),
