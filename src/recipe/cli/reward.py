@@ -124,18 +124,10 @@ def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "NarrationIndex
 
 
 def _parts(reward: "Reward", corpus: "NarrationIndex") -> dict[str, Any]:
+    from recipe.reward.fields import reward_fields
+
     best = reward.best_narration
-    return {
-        "total": reward.total,
-        "aligned_history": reward.aligned_history,
-        "aligned_full": reward.aligned_full,
-        "rho": reward.rho,
-        "gated": reward.gated,
-        "steps": reward.steps,
-        "best_narration": best,
-        "best_video_id": None if best is None else corpus.narration(best).video_id,
-        "pool": [{"narration": hit.narration, "score": hit.score} for hit in reward.pool],
-    }
+    return reward_fields(reward) | {"best_video_id": None if best is None else corpus.narration(best).video_id}
 
 
 def _show_rewards(row: dict[str, Any]) -> None:

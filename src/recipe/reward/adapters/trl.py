@@ -15,7 +15,7 @@ from typing import Any
 from recipe.reward.adapters.batch import or_none
 from recipe.reward.adapters.rows import rows_of
 from recipe.reward.adapters.source import RewardSource, reward_source
-from recipe.reward.service.fields import reward_numbers
+from recipe.reward.fields import reward_numbers
 from recipe.types import Reward
 
 

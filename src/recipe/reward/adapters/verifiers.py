@@ -15,7 +15,7 @@ from typing import Any
 
 from recipe.reward.adapters.rows import row_of
 from recipe.reward.adapters.source import reward_source
-from recipe.reward.service.fields import reward_numbers
+from recipe.reward.fields import reward_numbers
 from recipe.types import Reward
 
 

@@ -1,6 +1,5 @@
 """An explanation as JSON that holds all of it: what is written can be read back into the same explanation."""
 
-from dataclasses import asdict
 from typing import Any
 
 from recipe.artifacts import JsonObject
@@ -15,6 +14,7 @@ from recipe.reward.explanation.records import (
     StepEvidence,
 )
 from recipe.reward.explanation.words import in_words
+from recipe.reward.fields import reward_fields
 from recipe.types import Hit, Narration, Reward, Segment
 
 
@@ -28,7 +28,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "continuation": list(explanation.continuation),
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
-        "reward": _reward_row(reward) | {"best_video_id": best.narration.video_id if best else None},
+        "reward": reward_fields(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [_step_row(step, videos, links) for step in explanation.evidence],
         "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
     }
@@ -45,10 +45,6 @@ def from_row(row: JsonObject) -> Explanation:
         evidence=tuple(_evidence(step) for step in row["steps"]),
         narrations=tuple(_narration(one) for one in row["narrations"]),
     )
-
-
-def _reward_row(reward: Reward) -> JsonObject:
-    return asdict(reward) | {"pool": [{"narration": hit.narration, "score": hit.score} for hit in reward.pool]}
 
 
 def _step_row(step: StepEvidence, videos: dict[int, AlignedNarration], links: Links) -> JsonObject:

@@ -12,10 +12,10 @@ from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import MissingExtra
 from recipe.reward.adapters import Prefetch, Scorer
+from recipe.reward.fields import reward_fields
 from recipe.reward.prompts import PromptGroup
 from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher, Rewards
-from recipe.reward.service.fields import reward_fields
 from recipe.reward.service.messages import ScoreRequest, checked, read
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.reward.service.refusals import FAILURES, Refusal

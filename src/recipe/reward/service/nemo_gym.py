@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Json
 
+from recipe.reward.fields import reward_numbers
 from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.fields import reward_numbers
 from recipe.reward.service.messages import checked
 from recipe.reward.service.refusals import Refusal
 from recipe.reward.service.settings import ServiceSettings

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from recipe.reward.fields import reward_numbers
 from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.fields import reward_numbers
 from recipe.reward.service.messages import checked, parsed
 from recipe.reward.service.refusals import Refusal
 from recipe.reward.service.settings import ServiceSettings
