@@ -213,6 +213,21 @@ class GRPOConfig(TrainingSettings):
         return _checked_micro_batch(self, self.micro_batch, completions, "prompts_per_step x group_size")
 
 
+class FrameConfig(Settings):
+    """Which frames of a video a model sees, and how large (Qwen2.5-VL's own defaults, but for the bounds)."""
+
+    fps: Annotated[float, Field(gt=0)] = 2.0
+    """Frames a second, taken evenly up to the cut point."""
+    count: Positive | None = None
+    """So many frames, evenly spread, whatever the length; overrides `fps`."""
+    max_frames: Annotated[int, Field(ge=2)] = 128
+    """Where `fps` gives more, so many are spread evenly instead."""
+    min_pixels: Positive = 128 * 28 * 28
+    """Smaller frames are enlarged to this area."""
+    max_pixels: Positive = 768 * 28 * 28
+    """Larger frames are reduced to this area."""
+
+
 class SamplingConfig(Settings):
     """How a planner samples (SPEC: evaluation takes one continuation at temperature 0.7)."""
 

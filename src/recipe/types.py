@@ -5,7 +5,11 @@ history to a *plan*; the verifier maps a plan to a *reward* by aligning it with 
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Supervision = Literal["annotated", "weak"]
 """Where an example's history and continuation come from: human labels or Phi's pseudo-trace (paper, section 3.1)."""
@@ -63,6 +67,21 @@ class Example:
     cut: int
     split: str = ""
     supervision: Supervision = "annotated"
+    until: float | None = None
+    """Seconds into the video at which the first step to be planned starts, where known: h_V, the video history, is
+    what was shown before."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """Frames of a video in time order, upright, as a planner or Phi sees them."""
+
+    images: "NDArray[np.uint8]"
+    """RGB [T, H, W, 3]."""
+    times: "NDArray[np.float64]"
+    """Seconds into the video at which each is shown [T], increasing."""
+    rate: float
+    """Frames a second that these are meant to be: the time between two is 1 / rate."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def _plan_examples(
 
 
 def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
-    from recipe.planning.local import LocalEngine
+    from recipe.engines.local import LocalEngine
     from recipe.planning.planner import Planner
 
     return Planner(LocalEngine(model), sampling)

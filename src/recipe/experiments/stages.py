@@ -25,7 +25,7 @@ from recipe.text import planner_messages
 from recipe.types import Example
 
 if TYPE_CHECKING:
-    from recipe.planning.local import LocalEngine
+    from recipe.engines.local import LocalEngine
 
 Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
 
@@ -169,7 +169,7 @@ def plan_examples(
     run_dir: Path, run: str, examples: Sequence[Example], sampling: SamplingConfig, samples: int, progress: Progress
 ) -> list[Prediction]:
     """Plans of the model of a training run, with the KL to the base of some of them."""
-    from recipe.planning.local import LocalEngine
+    from recipe.engines.local import LocalEngine
     from recipe.planning.planner import Planner
 
     engine = LocalEngine(run_dir / run / "model")

@@ -1,1 +1,1 @@
-"""From a goal and a history to plans: engines, the planner, re-ranking by the verifier."""
+"""From a goal and a history to plans: the planner, re-ranking by the verifier."""

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recipe.config import SamplingConfig
+from recipe.engines.protocol import Engine
 from recipe.errors import InputError
-from recipe.planning.engines import Engine
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.text import parse_plan, planner_messages

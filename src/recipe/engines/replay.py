@@ -1,29 +1,16 @@
-"""What completes chats: the protocol that the planner asks, and an engine that replays completions."""
+"""An engine that replays completions, for tests and for replays without a model."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from recipe.artifacts import fingerprint
 from recipe.config import SamplingConfig
+from recipe.engines.protocol import Chat
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 
-Chat = list[dict[str, str]]
-"""Messages with `role` and `content`, ending with the user's turn."""
-
-
-class Engine(Protocol):
-    """Anything that completes chats."""
-
-    def generate(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[str]]:
-        """`count` completions of each chat, in order; the same sampling gives the same texts."""
-        ...
-
 
 class ReplayEngine:
-    """Answers each chat with completions recorded for it, for tests and for replays without a model."""
+    """Answers each chat with completions recorded for it."""
 
     def __init__(self, recorded: Mapping[str, Sequence[str]]) -> None:
         self._recorded = recorded

@@ -11,9 +11,9 @@ transformers = pytest.importorskip("transformers")
 
 from recipe.checkpoints import load_checkpoint  # noqa: E402
 from recipe.config import SamplingConfig  # noqa: E402
+from recipe.engines import local  # noqa: E402
+from recipe.engines.local import LocalEngine  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
-from recipe.planning import local  # noqa: E402
-from recipe.planning.local import LocalEngine  # noqa: E402
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
 CHATS = [[{"role": "user", "content": " ".join(f"w{n % 28}" for n in range(k, 2 * k))}] for k in (1, 5, 2, 9)]

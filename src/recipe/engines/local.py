@@ -17,8 +17,8 @@ import numpy as np
 from recipe.checkpoints import load_checkpoint
 from recipe.config import SamplingConfig
 from recipe.decoding import Choose, complete, log_likelihood
+from recipe.engines.protocol import Chat
 from recipe.errors import ComputeError, InputError, MissingExtra
-from recipe.planning.engines import Chat
 from recipe.progress import SILENT, Progress
 
 try:

@@ -1,0 +1,1 @@
+"""From frames to what Qwen2.5-VL reads: patches and their grid, in plain torch."""
