@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.data.cut_points import cut_points, cut_procedures, limit_videos
+from recipe.data.cut_points import cut_at, cut_points, cut_procedures, limit_videos
 from recipe.errors import InputError
 from recipe.types import Example, Procedure, Step
 
@@ -82,9 +82,26 @@ def test_an_example_is_the_procedure_cut_in_two() -> None:
     steps = (Step("boil", 0, 1), Step("boil", 1, 2), Step("pour", 2, 3))
     cut = cut_procedures([Procedure("coin", "-v_1", "brew tea", steps, "train")], train="all")
     assert cut.examples == [
-        Example("coin/-v_1/1", "coin", "-v_1", "brew tea", ("boil",), ("boil", "pour"), 1, "train"),
-        Example("coin/-v_1/2", "coin", "-v_1", "brew tea", ("boil", "boil"), ("pour",), 2, "train"),
+        Example("coin/-v_1/1", "coin", "-v_1", "brew tea", ("boil",), ("boil", "pour"), 1, "train", until=1),
+        Example("coin/-v_1/2", "coin", "-v_1", "brew tea", ("boil", "boil"), ("pour",), 2, "train", until=2),
     ]
+
+
+@given(starts=st.lists(st.integers(0, 5), min_size=2, max_size=8).map(sorted), data=st.data())
+def test_the_video_history_ends_where_the_first_step_to_be_planned_starts(
+    starts: list[int], data: st.DataObject
+) -> None:
+    steps = tuple(Step(f"step {i}", start, start + 3) for i, start in enumerate(starts))
+    cut = data.draw(st.integers(1, len(steps) - 1))
+    until = cut_at(Procedure("s", "v", "goal", steps, "test"), cut).until
+    assert until == starts[cut]
+    assert max(starts[:cut]) <= until <= min(starts[cut:])
+
+
+def test_a_start_that_is_not_known_is_no_time() -> None:
+    steps = (Step("boil", 0, 1), Step("steep"), Step("pour", 2, 3))
+    made = cut_procedures([Procedure("s", "v", "g", steps, "train")], train="all").examples
+    assert [example.until for example in made] == [None, 2]
 
 
 def test_splits_decide_how_often_and_the_left_out_are_returned() -> None:

@@ -24,6 +24,7 @@ rows = st.builds(
     cut=st.integers(1, 9),
     split=st.sampled_from(["", "train", "test"]),
     supervision=st.sampled_from(["annotated", "weak"]),
+    until=st.none() | st.floats(0, 1e9),
 )
 GOOD = {"example_id": "s/v/1", "goal": "brew tea", "history": ["boil"], "continuation": ["pour", "drink"]}
 
@@ -44,6 +45,7 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, examp
 def test_optional_fields_have_defaults(tmp_path: Path) -> None:
     (example,) = read_examples(written(tmp_path, {**GOOD, "history": ["boil", "steep"]}))
     assert (example.cut, example.split, example.source, example.supervision) == (2, "", "", "annotated")
+    assert example.until is None
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,11 @@ def test_optional_fields_have_defaults(tmp_path: Path) -> None:
         ({"cut": True}, "cut", "at least 1"),
         ({"split": 3}, "split", "not a string"),
         ({"supervision": "strong"}, "supervision", "annotated, weak"),
+        ({"until": -0.5}, "until", "-0.5 is no time"),
+        ({"until": float("inf")}, "until", "inf is no time"),
+        ({"until": float("nan")}, "until", "nan is no time"),
+        ({"until": "0:41"}, "until", "is no time"),
+        ({"until": True}, "until", "True is no time"),
         ({"continuaton": ["x"]}, "continuaton", "'continuation'"),
         ({"zzz": 1}, "zzz", "known fields are"),
     ],

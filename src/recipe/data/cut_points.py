@@ -4,7 +4,8 @@ Training takes several cut points per video, testing one. They are decided by ha
 that a video keeps its own when other videos come or go, when the benchmark is read in another order, and from
 one Python version to the next.
 
-Steps are taken as annotated: where a label repeats in consecutive segments, both stay.
+Steps are taken as annotated: where a label repeats in consecutive segments, both stay. Where two steps start at the
+same time, a cut between them stays, too: the video history then ends before either is seen.
 """
 
 import hashlib
@@ -70,7 +71,11 @@ def cut_procedures(
 
 
 def cut_at(procedure: Procedure, cut: int) -> Example:
-    """The example whose history is the first `cut` steps, 1 <= cut < number of steps."""
+    """The example whose history is the first `cut` steps, 1 <= cut < number of steps.
+
+    `until` is the start of the first step of the continuation, None where the procedure does not tell it. Steps stand
+    in the order of their starts, so no step to be planned begins before it; one of the history may still go on.
+    """
     texts = tuple(step.text for step in procedure.steps)
     return Example(
         example_id=f"{procedure.source}/{procedure.video_id}/{cut}",
@@ -81,6 +86,7 @@ def cut_at(procedure: Procedure, cut: int) -> Example:
         continuation=texts[cut:],
         cut=cut,
         split=procedure.split,
+        until=procedure.steps[cut].start,
     )
 
 

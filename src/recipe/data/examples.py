@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
+from recipe.data.procedures import seconds_field
 from recipe.errors import InputError
 from recipe.types import Example, Supervision
 
@@ -26,7 +27,8 @@ def write_examples(path: Path, examples: Iterable[Example]) -> int:
 def read_examples(path: Path, split: str = "") -> list[Example]:
     """The examples of a file in file order; `split` keeps those of one split, the empty string all.
 
-    `example_id`, `goal`, `history` and `continuation` are required; `cut` defaults to the history's length.
+    `example_id`, `goal`, `history` and `continuation` are required; `cut` defaults to the history's length,
+    `until` to None for a time that is not known.
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
@@ -54,6 +56,7 @@ def _example(path: Path, line: int, row: JsonObject) -> Example:
         cut=_cut(path, line, row, len(history)),
         split=_optional_text(path, line, row, "split"),
         supervision=_supervision(path, line, row),
+        until=seconds_field(path, line, "until", row.get("until")),
     )
 
 

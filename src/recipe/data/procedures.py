@@ -106,14 +106,15 @@ def _step(path: Path, line: int, place: str, item: object) -> Step:
     named = {f"{place}.{field}": value for field, value in item.items()}
     only_fields(path, line, named, [f"{place}.{field}" for field in _STEP_FIELDS])
     text = text_field(path, line, named, f"{place}.text")
-    start, end = (_seconds(path, line, f"{place}.{field}", item.get(field)) for field in ("start", "end"))
+    start, end = (seconds_field(path, line, f"{place}.{field}", item.get(field)) for field in ("start", "end"))
     if start is not None and end is not None and end < start:
         problem = f"{end:g} lies before the start, {start:g}"
         raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"{place}.end")
     return Step(text, start, end)
 
 
-def _seconds(path: Path, line: int, field: str, value: object) -> float | None:
+def seconds_field(path: Path, line: int, field: str, value: object) -> float | None:
+    """A time of a JSON line, finite and not negative, or None where it is null. Raises InputError."""
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
