@@ -10,7 +10,8 @@ from html import escape
 from typing import NamedTuple
 
 from recipe.reward.explanation.records import AlignedNarration, Match
-from recipe.reward.explanation.words import clock, when
+from recipe.clock import clock
+from recipe.reward.explanation.words import when
 
 STEP, TEXT, LINE = 52.0, 54.0, 21.0
 """Heights of a step, of the text of a matched segment, and of the one line of an unmatched one."""

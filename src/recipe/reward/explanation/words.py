@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from recipe.clock import clock
 from recipe.reward.explanation.records import Explanation, StepEvidence
 from recipe.types import Segment
 
@@ -64,13 +65,6 @@ def when(segment: Segment) -> str:
     if segment.start is None or segment.end is None:
         return ""
     return f"{clock(segment.start)}–{clock(segment.end)}"
-
-
-def clock(seconds: float) -> str:
-    """A second as a player shows it."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _verdict(explanation: Explanation) -> str:
