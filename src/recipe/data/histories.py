@@ -1,0 +1,120 @@
+"""Histories as Phi reads them from videos, as JSON lines: what a Socratic planner is tested on (paper, section 3.1).
+
+One object a line with the fields of `History`, as `recipe perceive` writes them. Each belongs to one example and tells
+what Phi saw of its video before the cut.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
+from recipe.data.procedures import seconds_field
+from recipe.errors import InputError
+from recipe.types import Example
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The steps that Phi read from an example's video before the cut, and what reading them took."""
+
+    example_id: str
+    history: tuple[str, ...]
+    """Steps done, in order; empty where Phi saw none."""
+    until: float | None = None
+    """Seconds into the video before which every frame was shown; None where the whole of it was."""
+    model: str = ""
+    prompt: str = ""
+    """Hash of the prompt that Phi was asked with."""
+    seconds: float = 0.0
+    """Wall-clock time of the answer."""
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+_FIELDS = tuple(field.name for field in fields(History))
+
+
+def write_histories(path: Path, histories: Iterable[History]) -> int:
+    """Write histories as JSON lines, all or nothing; returns their number."""
+    return write_jsonl(path, (asdict(history) for history in histories))
+
+
+def read_histories(path: Path) -> dict[str, History]:
+    """Example id to its history, in file order; `example_id` and `history` are required, an empty list is a history.
+
+    Raises InputError with file, line, field and remedy for a field that is missing, of the wrong kind or unknown, and
+    for an example that occurs twice.
+    """
+    found: dict[str, History] = {}
+    lines: dict[str, int] = {}
+    for line, row in read_jsonl(path):
+        history = _history(path, line, row)
+        if (first := lines.setdefault(history.example_id, line)) != line:
+            problem = f"{history.example_id!r} already has a history in line {first}"
+            raise InputError.at(path, problem, "give each example one", line=line, field="example_id")
+        found[history.example_id] = history
+    return found
+
+
+def with_histories(examples: Iterable[Example], histories: Mapping[str, History]) -> list[Example]:
+    """The examples with Phi's history in place of the annotated one; everything else stays, the cut among it.
+
+    Histories of other examples are passed over. Raises InputError where an example has none, with the number of such
+    examples and the first ids, and where a history was read up to another time than the example's.
+    """
+    examples = list(examples)
+    if absent := [example.example_id for example in examples if example.example_id not in histories]:
+        raise InputError(
+            f"{len(absent):,} of {len(examples):,} examples have no history of Phi's: {', '.join(absent[:_NAMED])}"
+            f"{', ...' if len(absent) > _NAMED else ''}; run `recipe perceive` on their videos, or leave them out."
+        )
+    for example in examples:
+        if (until := histories[example.example_id].until) != example.until:
+            raise InputError(
+                f"the history of example {example.example_id!r} was read {_up_to(until)}, but the "
+                f"example is cut {_up_to(example.until)}; run `recipe perceive` on the examples that are used here."
+            )
+    return [replace(example, history=histories[example.example_id].history) for example in examples]
+
+
+def _up_to(until: float | None) -> str:
+    return "at no known time" if until is None else f"at {until:g} s"
+
+
+def _history(path: Path, line: int, row: JsonObject) -> History:
+    only_fields(path, line, row, _FIELDS)
+    return History(
+        example_id=text_field(path, line, row, "example_id"),
+        history=() if row.get("history") == [] else text_list_field(path, line, row, "history"),
+        until=seconds_field(path, line, "until", row.get("until")),
+        model=_text(path, line, row, "model"),
+        prompt=_text(path, line, row, "prompt"),
+        seconds=_amount(path, line, row, "seconds"),
+        tokens_in=_count(path, line, row, "tokens_in"),
+        tokens_out=_count(path, line, row, "tokens_out"),
+    )
+
+
+def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
+    value = row.get(field, "")
+    if not isinstance(value, str):
+        raise InputError.at(path, f"{value!r} is not a string", "give a string", line=line, field=field)
+    return value
+
+
+def _amount(path: Path, line: int, row: JsonObject, field: str) -> float:
+    value = row.get(field, 0.0)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        raise InputError.at(path, f"{value!r} is no duration", "give seconds, 0 or more", line=line, field=field)
+    return value
+
+
+def _count(path: Path, line: int, row: JsonObject, field: str) -> int:
+    value = row.get(field, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InputError.at(path, f"{value!r} is no count", "give a whole number, 0 or more", line=line, field=field)
+    return value
