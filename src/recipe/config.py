@@ -238,6 +238,49 @@ class SamplingConfig(Settings):
     seed: int = 0
 
 
+class EndpointConfig(Settings):
+    """An OpenAI-compatible endpoint and how it is asked (docs/perception.md)."""
+
+    url: str
+    """Its base address, such as `http://localhost:8000/v1`."""
+    model: str
+    """The model's name there."""
+    key_variable: str | None = None
+    """Environment variable that holds the key; left out: the endpoint is asked without one."""
+    clips: Literal["images", "video"] = "images"
+    """A clip as one image a frame, each after its time, or as the one `video_url` of JPEG frames that vLLM takes."""
+    jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
+    concurrency: Positive = 8
+    """Requests under way at once."""
+    timeout: Annotated[float, Field(gt=0)] = 180.0
+    """Seconds that one request may take."""
+    tries: Positive = 6
+    """Requests for one answer at most."""
+    patience: Annotated[float, Field(gt=0)] = 900.0
+    """Seconds after which no further try for an answer is begun, waits included."""
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The name under which the endpoint takes the longest completion; some hosts know only the second."""
+    send_seed: bool = True
+    """Send a seed of its own for each sample; off for hosts that refuse the field."""
+    price_in: Annotated[float, Field(ge=0)] | None = None
+    """Price of a million tokens of the prompts, in any currency."""
+    price_out: Annotated[float, Field(ge=0)] | None = None
+    """Price of a million tokens of the completions."""
+
+
+class PhiConfig(Settings):
+    """How Phi, the frozen vision-language model, reads a video as steps (paper, section 3.1)."""
+
+    frames: FrameConfig = FrameConfig()
+    goal: bool = True
+    """Tell Phi the goal, which the planner knows, too."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy."""
+    max_tokens: Positive = 512
+    """Of an answer."""
+    seed: int = 0
+
+
 Config = TypeVar("Config", bound=Settings)
 
 
