@@ -66,3 +66,43 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     transformers.Olmo2ForCausalLM(config).save_pretrained(path)
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_video_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen2.5-VL folder: random weights, a tokenizer of bytes, 512 positions, 4 tokens for two frames of 56 x 56.
+
+    Other sizes of frames, up to 84 x 84, keep their own grid. Skips without the packages of training.
+    """
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("trl")
+    from recipe.checkpoints import Checkpoint
+    from recipe.training.tokenizer import train_tokenizer
+    from recipe.training.video_model import VisionShape, build_video_model
+
+    path = tmp_path_factory.mktemp("video_model")
+    tokenizer = train_tokenizer(["boil the water", "dig a hole"], 512, 512)
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=512,
+        initializer_range=0.3,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    base = Checkpoint(transformers.Qwen2ForCausalLM(config).eval(), tokenizer)
+    shape = VisionShape(depth=2, hidden_size=32, heads=2, intermediate_size=64, max_pixels=84 * 84)
+    built = build_video_model(base, shape, seed=0)
+    built.model.save_pretrained(path)
+    built.tokenizer.save_pretrained(path)
+    assert built.video is not None
+    built.video.save(path)
+    return path

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from recipe.artifacts import read_json
 from recipe.errors import InputError, MissingExtra
 
 try:
@@ -17,8 +18,15 @@ try:
     import transformers
     from safetensors import SafetensorError
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.utils import cached_file
+
+    from recipe.vision import VideoProcessor
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
+
+
+_SEEING = "qwen2_5_vl"
+"""The `model_type` in config.json of Qwen2.5-VL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,8 @@ class Checkpoint:
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    video: VideoProcessor | None = None
+    """What turns frames into the patches that the model's visual tower reads; None where it has none."""
 
 
 def load_checkpoint(
@@ -34,8 +44,8 @@ def load_checkpoint(
 ) -> Checkpoint:
     """The model and tokenizer of a hub id or of a folder in the standard layout; weights on the CPU.
 
-    `attention` names the kernel, such as `eager`; without it transformers chooses. Raises InputError where
-    there is no such model, and for one without a chat template.
+    A Qwen2.5-VL comes with its video processor. `attention` names the kernel, such as `eager`; without it
+    transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
     """
     folder = Path(name)
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
@@ -43,9 +53,12 @@ def load_checkpoint(
     try:
         with quiet_loading():
             tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
-            model = transformers.AutoModelForCausalLM.from_pretrained(
-                name, revision=revision, dtype=dtype, attn_implementation=attention
-            )
+            sees = transformers.AutoConfig.from_pretrained(name, revision=revision).model_type == _SEEING
+            kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+            model = kind.from_pretrained(name, revision=revision, dtype=dtype, attn_implementation=attention)
+            video = VideoProcessor.load(name, revision) if sees else None
+            if sees:
+                tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _unusable(name, _reason(error)) from error
     if not tokenizer.encode("a"):
@@ -54,7 +67,13 @@ def load_checkpoint(
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
-    return Checkpoint(model, tokenizer)
+    return Checkpoint(model, tokenizer, video)
+
+
+def _video_template(name: str, revision: str | None) -> str | None:
+    """The chat template for messages with a video where it lies apart from the tokenizer's, as in older releases."""
+    found = cached_file(name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else str(read_json(Path(found))["chat_template"])
 
 
 @contextmanager

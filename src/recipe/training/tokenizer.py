@@ -69,12 +69,12 @@ def train_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrained
     )
 
 
-def chat_template() -> str:
-    """The chat template of Qwen2.5, read from the training package, which ships it."""
+def chat_template(family: str = "qwen2_5") -> str:
+    """The chat template of Qwen2.5, or with `qwen2_5_vl` of Qwen2.5-VL, which the training package ships."""
     spec = importlib.util.find_spec("trl")
     if spec is None or spec.origin is None:
         raise MissingExtra("the chat template of Qwen2.5", "train")
-    return (Path(spec.origin).parent / "chat_templates" / "qwen2_5.jinja").read_text(encoding="utf-8")
+    return (Path(spec.origin).parent / "chat_templates" / f"{family}.jinja").read_text(encoding="utf-8")
 
 
 def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
