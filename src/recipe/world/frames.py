@@ -1,0 +1,219 @@
+"""The world in pictures: each step as a short clip of drawn symbols, many at once and never twice alike.
+
+A step is shown in one or two pairs of frames, 2 or 4 in all: the object lies on the left and moves from the first frame
+of a pair to the second, the tool lies on the upper right. Place, size, angle, colour, light, background and noise are drawn
+anew for every pair; one background style is kept out of training, so that a test shows what was never seen.
+`recipe.world.frames_symbols` says what the symbols stand for.
+"""
+
+import math
+import random
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from recipe.errors import InputError, MissingExtra
+from recipe.types import Frames
+from recipe.world.frames_symbols import BORDERS, COLOURS, MOTIONS, SHAPES, TONES, TOOLS, draw_codes, stencils
+from recipe.world.graph import World
+
+try:
+    import torch
+    from torch.nn.functional import affine_grid, grid_sample, interpolate, max_pool2d
+except ModuleNotFoundError as error:
+    raise MissingExtra("the world in pictures", "video") from error
+
+Style = Literal["train", "unseen"]
+"""Which backgrounds: those of training, or the one kept out of it."""
+STYLES: tuple[Style, ...] = get_args(Style)
+TRAINED = 4
+"""Backgrounds of training; the one after them is the unseen one."""
+
+SIZE = 56
+"""Pixels of a frame's side."""
+RATE = 2.0
+"""Frames a second."""
+PAIR = 2
+"""Frames of a pair, which a visual tower with temporal patches of two reads at once."""
+LONG_SHARE = 0.35
+"""Share of the steps that last two pairs."""
+
+_STENCIL = 64
+_MARGIN = 0.22
+_NOISE = 9.0
+"""Standard deviation of the noise, in grey levels."""
+
+
+_OBJECT_WINDOW = (0, 4, 48, 56)
+_TOOL_WINDOW = (26, 0, 56, 34)
+"""Left, top, right and bottom of where a symbol can be, in pixels."""
+
+
+class _Place(NamedTuple):
+    """Where symbols lie: centre and radius in pixels, angle in radians, each [N, 2]; and the window around them."""
+
+    x: Any
+    y: Any
+    radius: Any
+    angle: Any
+    window: tuple[int, int, int, int]
+
+
+class Painter:
+    """Draws the steps of a world; a painter of the same world draws the same picture from the same seed."""
+
+    def __init__(self, world: World) -> None:
+        self.codes = draw_codes(world)
+        self._row = {step: row for row, step in enumerate(self.codes)}
+        self._codes = torch.tensor(list(self.codes.values()))
+
+    def clip(self, steps: Sequence[str], seed: object, style: Style = "train") -> Frames:
+        """The steps, by id, one after another; `seed` is anything with a stable repr.
+
+        Raises InputError for an unknown step or none.
+        """
+        shown = spread(steps, random.Random(f"{seed!r} lengths"))
+        images = np.ascontiguousarray(self.pairs(shown, generator(seed), style).flatten(0, 1).numpy())
+        return Frames(images, np.arange(len(images)) / RATE, RATE)
+
+    def pairs(self, steps: Sequence[str], draw: "torch.Generator", style: Style = "train") -> "torch.Tensor":
+        """A pair of frames for each step id: uint8 [steps, 2, SIZE, SIZE, 3]. Raises InputError as `clip`."""
+        if not steps:
+            raise InputError("there is no step to draw; give at least one.")
+        if unknown := [step for step in steps if step not in self._row]:
+            raise InputError(f"the world has no step {unknown[0]!r}; give step ids of its goals.")
+        codes = self._codes[[self._row[step] for step in steps]]
+        light, images = _background(len(steps), draw, style)
+        self._tool(images, codes, draw)
+        self._object(images, codes, draw)
+        return _finish(images, light, self._noise, draw)
+
+    def _object(self, images: "torch.Tensor", codes: "torch.Tensor", draw: "torch.Generator") -> None:
+        def jitter(scale: float) -> Any:
+            return scale * _uniform(draw, len(codes), 1)
+
+        halves = torch.tensor([-0.5, 0.5])
+        right, down, turn, growth = _MOTIONS[codes[:, 4]].T[..., None]
+        x = 20 + jitter(2.5) + 0.4 * _uniform(draw, len(codes), 2) + right * halves
+        y = 31 + jitter(4.0) + 0.4 * _uniform(draw, len(codes), 2) + down * halves
+        radius = 15.5 * (1 + jitter(0.1)) * growth**halves
+        angle = jitter(0.22) + torch.deg2rad(turn) * halves
+        colour = _COLOURS[codes[:, 1]] + 0.06 * _uniform(draw, len(codes), 3)
+        place = _Place(x, y, radius, angle, _OBJECT_WINDOW)
+        _paint(images, self._stencils[codes[:, 0]], place, colour, _BORDERS[codes[:, 2]])
+
+    def _tool(self, images: "torch.Tensor", codes: "torch.Tensor", draw: "torch.Generator") -> None:
+        def jitter(scale: float) -> Any:
+            return scale * _uniform(draw, len(codes), 1)
+
+        still = torch.zeros(2)
+        x = 43 + jitter(2.0) + 0.4 * _uniform(draw, len(codes), 2)
+        y = 15 + jitter(2.0) + 0.4 * _uniform(draw, len(codes), 2)
+        radius, angle = 11.5 * (1 + jitter(0.1)) + still, jitter(0.2) + still
+        tone = _TONES[codes[:, 5]]
+        colour = tone[:, 0] + 0.06 * _uniform(draw, len(codes), 3)
+        place = _Place(x, y, radius, angle, _TOOL_WINDOW)
+        _paint(images, self._stencils[len(SHAPES) + codes[:, 3]], place, colour, tone[:, 1])
+
+    @cached_property
+    def _stencils(self) -> "torch.Tensor":
+        """[symbols, 2, _STENCIL, _STENCIL]: where a symbol is, and where it or its border is."""
+        inside = torch.from_numpy(stencils((*SHAPES, *TOOLS), _STENCIL, _MARGIN))[:, None]
+        reach = int(_MARGIN / 2 * _STENCIL) - 1
+        return torch.cat([inside, max_pool2d(inside, 2 * reach + 1, stride=1, padding=reach)], 1)
+
+    @cached_property
+    def _noise(self) -> "torch.Tensor":
+        """A stock of noise [stock, 2, 3, SIZE, SIZE]: drawing it anew would take longer than all else."""
+        return _NOISE * torch.randn(128, PAIR, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
+
+
+def spread(steps: Sequence[str], rng: random.Random) -> list[str]:
+    """The step that each pair of a clip shows: every step once or twice."""
+    return [step for step in steps for _ in range(2 if rng.random() < LONG_SHARE else 1)]
+
+
+def generator(seed: object) -> "torch.Generator":
+    """Random numbers from anything with a stable repr."""
+    return torch.Generator().manual_seed(zlib.crc32(repr(seed).encode()))
+
+
+_MOTIONS = torch.tensor(MOTIONS, dtype=torch.float32)
+_COLOURS, _BORDERS, _TONES = (torch.tensor(table) / 255 for table in (COLOURS, BORDERS, TONES))
+
+
+def _uniform(draw: "torch.Generator", *shape: int, low: float = -1.0, high: float = 1.0) -> Any:
+    return torch.rand(*shape, generator=draw) * (high - low) + low
+
+
+def _background(count: int, draw: "torch.Generator", style: Style) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Contrast [count, 1, 1, 1, 1] of the light, and the pairs without symbols [count, 2, 3, SIZE, SIZE]."""
+    kind = torch.randint(0, TRAINED, (count,), generator=draw) if style == "train" else torch.full((count,), TRAINED)
+    angle, phase = (_uniform(draw, count, 1, 1, low=0, high=2 * math.pi) for _ in range(2))
+    waves = 2 * math.pi * _uniform(draw, count, 1, 1, low=3, high=8)
+    coarse = _uniform(draw, count, 1, 5, 5)
+    pattern = torch.zeros(count, SIZE, SIZE)
+    for number, paint in enumerate(_PATTERNS, start=1):  # kind 0 is plain
+        rows = (kind == number).nonzero()[:, 0]
+        if len(rows):
+            pattern[rows] = paint(angle[rows], phase[rows], waves[rows], coarse[rows])
+    base = _uniform(draw, count, 3, 1, 1, low=0.3, high=0.7)
+    drawn = torch.addcmul(base, pattern[:, None], _uniform(draw, count, 3, 1, 1, low=0.3, high=1), value=0.16)
+    contrast = _uniform(draw, count, 1, 1, 1, 1, low=0.8, high=1.15)
+    return contrast, torch.stack([drawn, drawn], 1)
+
+
+def _slope(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
+    return torch.cos(angle) * _X + torch.sin(angle) * _X.T - 0.4
+
+
+def _stripes(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
+    return 0.5 * torch.sign(torch.sin(waves * (torch.cos(angle) * _X + torch.sin(angle) * _X.T) + phase))
+
+
+def _blotches(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
+    return interpolate(coarse, size=(SIZE, SIZE), mode="bilinear")[:, 0]
+
+
+def _squares(angle: Any, phase: Any, waves: Any, coarse: Any) -> Any:
+    row = torch.sign(torch.sin(waves * _X[:1] + phase))
+    return 0.6 * row * row.transpose(1, 2)
+
+
+_X = (torch.arange(SIZE) / SIZE).expand(SIZE, SIZE)
+_PATTERNS = (_slope, _stripes, _blotches, _squares)
+
+
+def _paint(images: "torch.Tensor", stencil: "torch.Tensor", where: _Place, colour: Any, border: Any) -> None:
+    """Lay a bordered symbol onto pairs [N, 2, 3, SIZE, SIZE], within its window."""
+    left, top, right, bottom = where.window
+    middle = (left + right) / 2, (top + bottom) / 2
+    cos, sin = (f(where.angle) / where.radius for f in (torch.cos, torch.sin))
+    across, down = middle[0] - where.x, middle[1] - where.y
+    half = (right - left) / 2, (bottom - top) / 2
+    theta = torch.stack(
+        [
+            torch.stack([cos * half[0], sin * half[1], cos * across + sin * down], -1),
+            torch.stack([-sin * half[0], cos * half[1], cos * down - sin * across], -1),
+        ],
+        -2,
+    ).flatten(0, 1)
+    grid = affine_grid(theta, [len(theta), 1, bottom - top, right - left], align_corners=False)
+    masks = grid_sample(stencil.repeat_interleave(PAIR, 0), grid, align_corners=False)
+    inside, with_border = masks.unflatten(0, (-1, PAIR)).unbind(2)
+    window = images[..., top:bottom, left:right]
+    window.lerp_(border[:, None, :, None, None], with_border[:, :, None])
+    window.lerp_(colour[:, None, :, None, None], inside[:, :, None])
+
+
+def _finish(
+    images: "torch.Tensor", contrast: "torch.Tensor", noise: "torch.Tensor", draw: "torch.Generator"
+) -> "torch.Tensor":
+    count = len(images)
+    cast = 255 * (0.5 - 0.5 * contrast + 0.06 * _uniform(draw, count, 1, 3, 1, 1))
+    grain = noise[torch.randint(0, len(noise), (count,), generator=draw)]
+    images.mul_(255 * contrast).add_(cast).add_(grain).clamp_(0, 255)
+    return images.to(torch.uint8).permute(0, 1, 3, 4, 2)
