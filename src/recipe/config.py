@@ -131,6 +131,21 @@ class LoraSettings(Settings):
     target_modules: tuple[str, ...] = ("q_proj", "v_proj")
 
 
+class FrameConfig(Settings):
+    """Which frames of a video a model sees, and how large (Qwen2.5-VL's own defaults, but for the bounds)."""
+
+    fps: Annotated[float, Field(gt=0)] = 2.0
+    """Frames a second, taken evenly up to the cut point."""
+    count: Positive | None = None
+    """So many frames, evenly spread, whatever the length; overrides `fps`."""
+    max_frames: Annotated[int, Field(ge=2)] = 128
+    """Where `fps` gives more, so many are spread evenly instead."""
+    min_pixels: Positive = 128 * 28 * 28
+    """Smaller frames are enlarged to this area."""
+    max_pixels: Positive = 768 * 28 * 28
+    """Larger frames are reduced to this area."""
+
+
 class TrainingSettings(Settings):
     """What SFT and GRPO share."""
 
@@ -144,6 +159,16 @@ class TrainingSettings(Settings):
     """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the merged model in `model/`."""
     split: str = "train"
     """Examples of this split are trained on; empty takes all."""
+    input: Literal["text", "video"] = "text"
+    """What tells the policy the history: its steps as text, or the frames before the cut (paper, section 3.1)."""
+    videos: Path | None = None
+    """Folder of `<video_id>.<ext>` or `<source>/<video_id>.<ext>`; this and what follows: with `input = "video"`."""
+    skip_missing_videos: bool = False
+    """Leave out examples whose video is not in the folder, instead of refusing to begin."""
+    frames: FrameConfig = FrameConfig()
+    """Which frames of a video are read."""
+    merger_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Peak rate of the merger, the projector from vision to text, trained in full; left out: `learning_rate`."""
     lora: LoraSettings = LoraSettings()
     save_every: Positive = 50
     """Optimiser steps between two resumable checkpoints."""
@@ -156,6 +181,14 @@ class TrainingSettings(Settings):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
     seed: int = 0
+
+    @model_validator(mode="after")
+    def _video_settings_have_a_use(self) -> Self:
+        if self.input == "text":
+            for name in ("videos", "skip_missing_videos", "frames", "merger_learning_rate"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} has a use with input = 'video' only; set that, or leave {name} out")
+        return self
 
 
 class SFTConfig(TrainingSettings):
@@ -170,7 +203,7 @@ class SFTConfig(TrainingSettings):
     warmup: Fraction = 0.1
     """Share of the steps in which the rate rises; it then falls as a cosine."""
     max_tokens: Positive = 1024
-    """Longer prompt-and-continuation pairs are cut."""
+    """Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
@@ -211,21 +244,6 @@ class GRPOConfig(TrainingSettings):
     def _micro_batch_divides(self) -> Self:
         completions = self.prompts_per_step * self.group_size
         return _checked_micro_batch(self, self.micro_batch, completions, "prompts_per_step x group_size")
-
-
-class FrameConfig(Settings):
-    """Which frames of a video a model sees, and how large (Qwen2.5-VL's own defaults, but for the bounds)."""
-
-    fps: Annotated[float, Field(gt=0)] = 2.0
-    """Frames a second, taken evenly up to the cut point."""
-    count: Positive | None = None
-    """So many frames, evenly spread, whatever the length; overrides `fps`."""
-    max_frames: Annotated[int, Field(ge=2)] = 128
-    """Where `fps` gives more, so many are spread evenly instead."""
-    min_pixels: Positive = 128 * 28 * 28
-    """Smaller frames are enlarged to this area."""
-    max_pixels: Positive = 768 * 28 * 28
-    """Larger frames are reduced to this area."""
 
 
 class SamplingConfig(Settings):
