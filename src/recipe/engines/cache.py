@@ -1,0 +1,46 @@
+"""Answers kept by what was asked: one small JSON file each, so that a killed job goes on where it stood.
+
+An entry appears whole or not at all, and several processes may share a folder: who writes an entry twice writes the
+same. What is no entry any more, because a disk was full or a file was cut, counts as absent.
+"""
+
+import json
+import os
+import threading
+from pathlib import Path
+
+from recipe.artifacts import JsonObject, fingerprint
+
+
+class AnswerCache:
+    """A folder of JSON objects, each under the fingerprint of what it answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, asked: object) -> JsonObject | None:
+        """What was kept for `asked`, None where nothing was."""
+        try:
+            value = json.loads(self._path(asked).read_bytes())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def put(self, asked: object, answer: JsonObject) -> None:
+        """Keep `answer` for `asked`; it is on disk when this returns. Raises OSError."""
+        path = self._path(asked)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # A name of its own, because threads and processes may keep the same answer at once.
+        partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+        try:
+            with partial.open("w", encoding="utf-8") as stream:
+                json.dump(answer, stream, ensure_ascii=False, sort_keys=True)
+                stream.flush()
+                os.fsync(stream.fileno())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _path(self, asked: object) -> Path:
+        key = fingerprint(asked)
+        return self.folder / key[:2] / f"{key}.json"

@@ -1,0 +1,96 @@
+"""A local endpoint that answers as it is told to, misbehaviour included."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+
+class Reply(NamedTuple):
+    """What is sent back."""
+
+    status: int = 200
+    body: str = ""
+    kind: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    delay: float = 0.0
+    drop: bool = False
+    """Close the connection in the middle of the body."""
+
+
+def completion(text: str | None, finish: str | None = "stop", tokens: tuple[int, int] = (100, 10)) -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+    return Reply(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}))
+
+
+Answering = Callable[[dict[str, Any], int], Reply]
+"""A request's body and how many came before it, to the reply."""
+
+
+class Server:
+    """Where it listens, and what it was asked."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.moments: list[float] = []
+        self.under_way = self.most = 0
+
+
+@contextmanager
+def serving(answer: Answering) -> Iterator[Server]:
+    """A server on a free port, with `/v1` as the root of its API."""
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                before = len(server.requests)
+                server.requests.append(body)
+                server.headers.append({name.lower(): value for name, value in self.headers.items()})
+                server.moments.append(time.monotonic())
+                server.under_way += 1
+                server.most = max(server.most, server.under_way)
+            try:
+                self._reply(answer(body, before))
+            except (BrokenPipeError, ConnectionResetError):
+                self.close_connection = True
+            finally:
+                with lock:
+                    server.under_way -= 1
+
+        def _reply(self, reply: Reply) -> None:
+            time.sleep(reply.delay)
+            data = reply.body.encode()
+            self.send_response(reply.status)
+            self.send_header("Content-Type", reply.kind)
+            self.send_header("Content-Length", str(len(data) + 100 * reply.drop))
+            for name, value in reply.headers:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+            self.wfile.flush()
+            self.close_connection = self.close_connection or reply.drop
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the tests look at what was asked."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.daemon_threads = True
+    server = Server(f"http://127.0.0.1:{listening.server_address[1]}/v1")
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        listening.server_close()
+        thread.join()

@@ -1,0 +1,399 @@
+"""The endpoint engine against a real server on this machine, on its good and on its bad days."""
+
+import base64
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("openai")
+from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving
+
+from recipe.config import EndpointConfig, SamplingConfig
+from recipe.engines import endpoint
+from recipe.engines.endpoint import EndpointEngine
+from recipe.engines.endpoint_failures import retry_after
+from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.types import Frames
+
+CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
+SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
+HTML = Reply(body="<html><body>Welcome to our proxy</body></html>", kind="text/html")
+GOOD = completion("1. Boil water")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "_FIRST_WAIT", 0.01)
+
+
+def config(address: str = "", **changes: Any) -> EndpointConfig:
+    return EndpointConfig.model_validate({"url": address, "model": "m", "timeout": 5.0, **changes})
+
+
+@contextmanager
+def engine_asking(
+    answer: Answering, cache: Path | None = None, **changes: Any
+) -> Iterator[tuple[Server, EndpointEngine]]:
+    with serving(answer) as server, EndpointEngine(config(server.url, **changes), cache) as engine:
+        yield server, engine
+
+
+def clip(value: int = 0, rate: float = 2.0) -> Frames:
+    rows = np.linspace(0, 255, 32, dtype=np.uint8)[None, :, None, None]
+    images = np.broadcast_to(rows, (3, 32, 48, 3)).copy()
+    images[:, :8, :8] = value
+    return Frames(images, np.array([0.0, 0.5, 61.0]), rate)
+
+
+def shown(video: Frames) -> list[list[dict[str, Any]]]:
+    return [[{"role": "user", "content": [{"type": "video", "video": video}, {"type": "text", "text": "What?"}]}]]
+
+
+def echo(body: dict[str, Any], before: int) -> Reply:
+    return completion(f"{body['messages'][-1]['content']}, seed {body.get('seed')}")
+
+
+def test_texts_come_in_order_and_each_sample_has_its_own_seed() -> None:
+    with serving(echo) as server, EndpointEngine(config(server.url)) as engine:
+        found = engine.generate(CHATS, 3, SAMPLING)
+        assert [[text.split(",")[0] for text in texts] for texts in found] == [[f"question {n}"] * 3 for n in range(5)]
+        assert all(len(set(texts)) == 3 for texts in found)
+        assert engine.generate(CHATS, 3, SAMPLING) == found
+        assert list(engine.stream(CHATS[0], SAMPLING)) == found[0][:1]
+        assert engine.generate([], 1, SAMPLING) == []
+        assert engine.generate(CHATS[:2], 0, SAMPLING) == [[], []]
+    assert server.requests[0]["max_tokens"] == 20
+    assert server.requests[0]["temperature"] == 0.0
+
+
+def test_hosts_that_refuse_fields_are_spared_them() -> None:
+    changes = {"send_seed": False, "token_limit": "max_completion_tokens"}
+    with serving(echo) as server, EndpointEngine(config(server.url, **changes)) as engine:
+        engine.generate(CHATS[:1], 1, SAMPLING)
+    assert set(server.requests[0]) == {"model", "messages", "temperature", "max_completion_tokens"}
+
+
+def test_concurrency_is_bounded_and_used() -> None:
+    with engine_asking(lambda body, before: GOOD._replace(delay=0.05), concurrency=3) as (server, engine):
+        threads = [threading.Thread(target=engine.generate, args=(CHATS, 2, SAMPLING)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(server.requests) == 20
+    assert server.most == 3
+
+
+@pytest.mark.parametrize(
+    ("bad", "tries"),
+    [
+        (Reply(429, '{"error": {"message": "slow down"}}'), 2),
+        (Reply(500, "oops", "text/plain"), 2),
+        (Reply(503, "<html>bad gateway</html>", "text/html"), 2),
+        (HTML, 2),
+        (Reply(body=GOOD.body[:40]), 2),
+        (Reply(body=GOOD.body[:40], drop=True), 2),
+        (Reply(body='{"choices": []}'), 2),
+        (Reply(body='{"error": {"message": "overloaded"}}'), 2),
+        (Reply(body="[1]"), 2),
+        (Reply(body=""), 2),
+        (completion(None, finish=None), 2),
+        (GOOD._replace(kind="text/plain"), 1),  # a completion all the same
+        (completion(None, finish="content_filter"), 1),  # an answer without text
+    ],
+    ids=str,
+)
+def test_what_passes_is_asked_again_and_only_the_answer_is_kept(tmp_path: Path, bad: Reply, tries: int) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return bad if before == 0 else GOOD
+
+    with serving(answer) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+        [[first]] = engine.generate(CHATS[:1], 1, SAMPLING)
+        assert first in ("1. Boil water", "")
+        assert engine.generate(CHATS[:1], 1, SAMPLING) == [[first]]
+        assert len(server.requests) == tries
+        assert engine.ledger.to_json()["retries"] == tries - 1
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+LASTING: dict[str, tuple[Answering, type[RecipeError], str, int]] = {
+    "429": (
+        lambda b, n: Reply(429, '{"error": {"message": "slow down"}}'),
+        ComputeError,
+        "429: 'slow down'.*less at",
+        4,
+    ),
+    "500": (lambda b, n: Reply(500, "oops", "text/plain"), ComputeError, "answers 500: 'oops'.*the endpoint's log", 4),
+    "html": (lambda b, n: HTML, ComputeError, "no chat completion: '<html>.*usually ends in /v1", 3),
+    "half": (lambda b, n: Reply(body=GOOD.body[:40]), ComputeError, 'no chat completion: \'{"id"', 3),
+    "empty": (lambda b, n: Reply(body='{"choices": []}'), ComputeError, "no chat completion", 3),
+    "drop": (lambda b, n: Reply(body="{", drop=True), ComputeError, "connection failed .*that the endpoint runs", 4),
+    "401": (
+        lambda b, n: Reply(401, '{"error": {"message": "bad key"}}'),
+        InputError,
+        "401: 'bad key'; check the key",
+        1,
+    ),
+    "404": (
+        lambda b, n: Reply(404, '{"detail": "Not Found"}'),
+        InputError,
+        "404: 'Not Found'; check the model's name",
+        1,
+    ),
+    "400": (lambda b, n: Reply(400, '{"message": "too long"}'), InputError, "400: 'too long'; change the request", 1),
+    "quota": (
+        lambda b, n: Reply(429, '{"error": {"message": "no money", "code": "insufficient_quota"}}'),
+        InputError,
+        "429: 'no money'; check the account",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, kind: str) -> None:
+    answer, error, words, tries = LASTING[kind]
+    with serving(answer) as server, EndpointEngine(config(server.url, tries=4), tmp_path) as engine:
+        with pytest.raises(error, match=words) as raised:
+            engine.generate(CHATS[:1], 1, SAMPLING)
+        assert str(raised.value).startswith(server.url)
+        assert str(raised.value).endswith(".")
+        assert "\n" not in str(raised.value)
+        assert len(server.requests) == tries
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_slow_endpoint_times_out() -> None:
+    with engine_asking(lambda body, before: GOOD._replace(delay=1.0), timeout=0.2, tries=2) as (_, engine):
+        began = time.monotonic()
+        with pytest.raises(ComputeError, match=r"no answer within 0.2 s \(2 tries in 0 s\).*--timeout"):
+            engine.generate(CHATS[:1], 1, SAMPLING)
+        assert time.monotonic() - began < 0.9
+
+
+def test_an_endpoint_that_drips_times_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as drips:
+        thread = threading.Thread(target=_drip, args=(drips,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{drips.getsockname()[1]}"
+        with (
+            EndpointEngine(config(url, timeout=0.2, tries=1)) as engine,
+            pytest.raises(ComputeError, match=r"no answer within 0\.2 s"),
+        ):
+            engine.generate(CHATS[:1], 1, SAMPLING)
+        thread.join()
+
+
+def _drip(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        try:
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n")
+            for _ in range(20):
+                connection.sendall(b" ")
+                time.sleep(0.05)
+        except OSError:
+            pass
+
+
+def test_nobody_at_home() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    failed = r"the connection failed .*\(2 tries.*that the endpoint runs"
+    with EndpointEngine(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
+        engine.generate(CHATS, 1, SAMPLING)
+
+
+def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD
+
+    with serving(answer) as server, EndpointEngine(config(server.url, concurrency=1)) as engine:
+        engine.generate(CHATS[:1], 1, SAMPLING)
+        first, second = server.moments
+    assert second - first >= 0.6
+
+    def busy(body: dict[str, Any], before: int) -> Reply:
+        return Reply(429, headers=(("Retry-After", "3600"),))
+
+    with engine_asking(busy) as (_, engine), pytest.raises(ComputeError, match=r"asks to wait 3600 s \(1 try"):
+        engine.generate(CHATS[:1], 1, SAMPLING)
+
+
+def test_waits_are_read_in_every_form() -> None:
+    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, now=1445412470.0) == 10.0
+    assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0.0
+    assert retry_after({}) is None
+
+
+def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        if body["messages"][-1]["content"] == "question 2":
+            return Reply(400, '{"message": "no"}')
+        return GOOD
+
+    with serving(answer) as server, EndpointEngine(config(server.url, concurrency=1), tmp_path) as engine:
+        with pytest.raises(InputError, match="400: 'no'"):
+            engine.generate(CHATS, 1, SAMPLING)
+        assert len(server.requests) == 3  # nothing new is asked once it is clear that the whole fails
+        assert len(list(tmp_path.rglob("*.json"))) == 2
+        assert engine.generate(CHATS[:2], 1, SAMPLING) == [["1. Boil water"]] * 2
+        assert len(server.requests) == 3
+
+
+CHANGES: dict[str, Callable[[], tuple[Any, SamplingConfig, dict[str, Any]]]] = {
+    "chat": lambda: ([[{"role": "user", "content": "question 9"}]], SAMPLING, {}),
+    "temperature": lambda: (CHATS[:1], SAMPLING.model_copy(update={"temperature": 1.0}), {}),
+    "length": lambda: (CHATS[:1], SAMPLING.model_copy(update={"max_tokens": 21}), {}),
+    "seed": lambda: (CHATS[:1], SAMPLING.model_copy(update={"seed": 1}), {}),
+    "model": lambda: (CHATS[:1], SAMPLING, {"model": "n"}),
+    "frames": lambda: (shown(clip()), SAMPLING, {}),
+    "other frames": lambda: (shown(clip(1)), SAMPLING, {}),
+    "rate": lambda: (shown(clip(rate=1.0)), SAMPLING, {}),
+    "form": lambda: (shown(clip()), SAMPLING, {"clips": "video"}),
+}
+
+
+def test_an_answer_is_kept_under_all_that_makes_it(tmp_path: Path) -> None:
+    with serving(echo) as server:
+        for number, change in enumerate(CHANGES.values(), start=1):
+            chats, sampling, changes = change()
+            for _ in range(2):
+                with EndpointEngine(config(server.url, **changes), tmp_path) as engine:
+                    engine.generate(chats, 1, sampling)
+                    assert len(server.requests) == number, list(CHANGES)[number - 1]
+        with EndpointEngine(config(server.url), tmp_path) as engine:
+            engine.generate(CHANGES["chat"]()[0], 3, SAMPLING.model_copy(update={"batch_size": 1}))
+    assert len(server.requests) == number + 2  # the first sample is known
+
+
+def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return completion(f"answer {before}")._replace(delay=0.05)
+
+    with serving(answer) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+        assert engine.generate(CHATS[:1] * 4, 1, SAMPLING) == [["answer 0"]] * 4
+        assert engine.ledger.to_json() | {"cost": 0} == {
+            "answers": 1, "cached": 3, "retries": 0, "tokens_in": 100, "tokens_out": 10, "cost": 0
+        }  # fmt: skip
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"text": "1', b"[]", b"\xff"])
+def test_a_damaged_entry_is_asked_again(tmp_path: Path, damage: bytes) -> None:
+    with serving(echo) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+        whole = engine.generate(CHATS[:1], 1, SAMPLING)
+        [entry] = tmp_path.rglob("*.json")
+        entry.write_bytes(damage)
+        assert engine.generate(CHATS[:1], 1, SAMPLING) == whole
+        assert json.loads(entry.read_bytes())["text"] == whole[0][0]
+    assert len(server.requests) == 2
+
+
+def test_tokens_and_cost() -> None:
+    prices = {"price_in": 0.5, "price_out": 2.0}
+    with serving(echo) as server, EndpointEngine(config(server.url, **prices)) as engine:
+        answers = engine.answers(CHATS, 2, SAMPLING)
+        assert [(one.tokens_in, one.tokens_out, one.cached) for group in answers for one in group] == [
+            (100, 10, False)
+        ] * 10
+        assert engine.ledger.to_json()["cost"] == pytest.approx((1000 * 0.5 + 100 * 2.0) / 1e6)
+
+
+def test_frames_are_sent_as_images_with_their_times() -> None:
+    from PIL import Image
+
+    with serving(lambda body, before: GOOD) as server, EndpointEngine(config(server.url)) as engine:
+        engine.generate(shown(clip(200)), 1, SAMPLING)
+    parts = server.requests[0]["messages"][0]["content"]
+    assert [part["text"] for part in parts if part["type"] == "text"] == ["[0:00]", "[0:00.5]", "[1:01]", "What?"]
+    images = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    assert len(images) == 3
+    head, data = images[0].split(",")
+    assert head == "data:image/jpeg;base64"
+    seen = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))), dtype=float)
+    assert np.abs(seen - clip(200).images[0]).mean() < 4
+    assert "mm_processor_kwargs" not in server.requests[0]
+
+
+def test_frames_are_sent_as_one_video_to_vllm() -> None:
+    from PIL import Image
+
+    with engine_asking(lambda body, before: GOOD, clips="video") as (server, engine):
+        engine.generate(shown(clip(rate=1.5)), 1, SAMPLING)
+    video, text = server.requests[0]["messages"][0]["content"]
+    head, *frames = video["video_url"]["url"].split(",")
+    assert (video["type"], head, len(frames)) == ("video_url", "data:video/jpeg;base64", 3)
+    assert all(Image.open(io.BytesIO(base64.b64decode(frame))).size == (48, 32) for frame in frames)
+    assert text == {"type": "text", "text": "What?"}
+    assert server.requests[0]["mm_processor_kwargs"] == {"fps": 1.5}
+
+
+def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("SECRET", "sk-abcdef")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    caplog.set_level("DEBUG")
+
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return Reply(500 if before == 0 else 401, '{"error": {"message": "wrong key: sk-abcdef"}}')
+
+    with serving(answer) as server:
+        with_key = EndpointEngine(config(server.url, key_variable="SECRET"))
+        with with_key as engine, pytest.raises(InputError, match=r"wrong key: \[key\]"):
+            engine.generate(CHATS[:1], 1, SAMPLING)
+        with EndpointEngine(config(server.url)) as engine, pytest.raises(InputError):
+            engine.generate(CHATS[:1], 1, SAMPLING)
+    assert [headers["authorization"] for headers in server.headers] == ["Bearer sk-abcdef"] * 2 + ["Bearer none"]
+    assert "sk-abcdef" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"url": "localhost:8000"}, "no address of HTTP"),
+        ({"url": "http://"}, "no address of HTTP"),
+        ({"url": "http://a:b"}, "no address of HTTP"),
+        ({"url": "https://me:secret@host/v1"}, "--key-variable"),
+        ({"url": "http://host/v1/chat/completions"}, "give its root"),
+        ({"url": "http://host/v1", "key_variable": "NOT_SET_ANYWHERE"}, "variable NOT_SET_ANYWHERE .* not set"),
+    ],
+)
+def test_settings_that_cannot_be_used(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as raised:
+        EndpointEngine(config(**changes))
+    assert "secret" not in str(raised.value)
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    with serving(lambda body, before: GOOD._replace(delay=2.0)) as server:
+        engine = EndpointEngine(config(server.url))
+        ended: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                engine.generate(CHATS[:1], 1, SAMPLING)
+            except CancelledError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while not server.requests:
+            time.sleep(0.01)
+        began = time.monotonic()
+        engine.close()
+        engine.close()
+        thread.join()
+        assert time.monotonic() - began < 1.0
+        assert len(ended) == 1
