@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from recipe.types import Malformed, Plan
+from recipe.types import Frames, Malformed, Plan
 
 SYSTEM_PROMPT = (
     "You plan procedures. Given a goal and the steps already done, "
@@ -61,3 +62,9 @@ def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": f"Goal: {goal}\nDone:\n{done}"},
     ]
+
+
+def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:
+    """The chat that asks for the steps after what `video` shows: the clip stands where `planner_messages` writes it."""
+    parts = [{"type": "text", "text": f"Goal: {goal}\nDone:\n"}, {"type": "video", "video": video}]
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": parts}]

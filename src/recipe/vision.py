@@ -5,7 +5,7 @@ files. What it leaves out: frames are chosen before (`recipe.config.FrameConfig`
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -227,6 +227,49 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixe
         grow = math.sqrt(min_pixels / (height * width))
         high, wide = math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
     return high, wide
+
+
+def mrope_positions(
+    model: PreTrainedModel, tokens: torch.Tensor, mask: torch.Tensor, clips: Sequence[Patches | None]
+) -> torch.Tensor:
+    """Positions in time, height and width [3, rows, length] of `tokens` [rows, length], each row with its clip.
+
+    As Qwen2.5-VL was trained (arXiv 2409.12191, section 2.1; 2502.13923, section 2.1): the tokens of a clip stand at
+    their time in units of 1 / `tokens_per_second`, their row and their column; text goes on behind the largest of
+    all. The `get_rope_index` of transformers 5 forgets the time there, so that the text after a long clip stands
+    within it, and what its `generate` does is then not what its forward pass does.
+    `mask` [rows, length] is 0 at padding, on either side. Raises InputError where a row holds other video tokens
+    than its clip has.
+    """
+    merge = model.config.vision_config.spatial_merge_size
+    rate = model.config.vision_config.tokens_per_second
+    found = torch.zeros(3, *tokens.shape, dtype=torch.long)
+    video = (tokens == model.config.video_token_id).cpu()
+    for row, (clip, kept) in enumerate(zip(clips, mask.bool().cpu(), strict=True)):
+        shown = video[row, kept]
+        where = torch.zeros(3, 0, dtype=torch.long) if clip is None else _clip_positions(clip, merge, rate)
+        if int(shown.sum()) != where.shape[1]:
+            problem = f"A prompt holds {int(shown.sum())} video tokens and its clip {where.shape[1]}"
+            raise InputError(f"{problem}; write one video token for each of the clip's.")
+        found[:, row, kept] = _around(where, shown)
+    return found.to(tokens.device)
+
+
+def _clip_positions(clip: Patches, merge: int, rate: float) -> torch.Tensor:
+    time, high, wide = clip.grid
+    seconds = (torch.arange(time) * clip.seconds_per_grid * rate).long()
+    axes = (seconds, torch.arange(high // merge), torch.arange(wide // merge))
+    return torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1)
+
+
+def _around(where: torch.Tensor, shown: torch.Tensor) -> torch.Tensor:
+    """Positions [3, length] of text with a clip at `where` [3, n], whose n tokens are `shown` [length]."""
+    text = (~shown).cumsum(0) - 1
+    behind = int(where.max()) + 1 if where.shape[1] else 0
+    before = int(shown.int().argmax())
+    found = (text + (shown.cumsum(0) > 0) * behind).expand(3, -1).clone()
+    found[:, shown] = where + before
+    return found
 
 
 def fast_vision(model: PreTrainedModel) -> None:

@@ -1,13 +1,19 @@
 """What completes chats: the protocol that planners and Phi ask."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from recipe.config import SamplingConfig
 from recipe.progress import SILENT, Progress
+from recipe.types import Frames
 
-Chat = list[dict[str, str]]
-"""Messages with `role` and `content`, ending with the user's turn."""
+Chat = list[dict[str, Any]]
+"""Messages with `role` and `content`, ending with the user's turn.
+
+Content is a text, or a list of parts {"type": "text", "text": str} and {"type": "video", "video": Frames}; a chat holds
+at most one video.
+"""
 
 
 class Engine(Protocol):
@@ -18,3 +24,35 @@ class Engine(Protocol):
     ) -> list[list[str]]:
         """`count` completions of each chat, in order; the same sampling gives the same texts."""
         ...
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        """The first completion of `generate` in pieces, as they are written."""
+        ...
+
+
+def videos(chat: Chat) -> list[Frames]:
+    """The clips that a chat shows, in order."""
+    contents = [message["content"] for message in chat if not isinstance(message["content"], str)]
+    return [part["video"] for parts in contents for part in parts if part["type"] == "video"]
+
+
+def without_arrays(chat: Chat) -> Chat:
+    """The chat as JSON can hold it: each clip by the SHA-256 of its frames and times."""
+    return [
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": [_plain(part) for part in message["content"]]}
+        for message in chat
+    ]
+
+
+def _plain(part: dict[str, Any]) -> dict[str, Any]:
+    return {**part, "video": digest(part["video"])} if part["type"] == "video" else part
+
+
+def digest(frames: Frames) -> str:
+    """SHA-256 of a clip: of its size, frames, times and rate."""
+    found = hashlib.sha256(f"{frames.images.shape} {frames.rate}".encode())
+    found.update(frames.images.tobytes())
+    found.update(frames.times.tobytes())
+    return found.hexdigest()

@@ -1,10 +1,10 @@
 """An engine that replays completions, for tests and for replays without a model."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from recipe.artifacts import fingerprint
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Chat
+from recipe.engines.protocol import Chat, without_arrays
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 
@@ -19,7 +19,7 @@ class ReplayEngine:
     def record(cls, chats: Sequence[Chat], completions: Sequence[Sequence[str]]) -> "ReplayEngine":
         """An engine that gives `completions[i]` for `chats[i]`."""
         pairs = zip(chats, completions, strict=True)
-        return cls({fingerprint(chat): tuple(texts) for chat, texts in pairs})
+        return cls({fingerprint(without_arrays(chat)): tuple(texts) for chat, texts in pairs})
 
     def generate(
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
@@ -32,10 +32,16 @@ class ReplayEngine:
                 advance(count)
         return answers
 
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        """The first recorded completion of the chat, line by line; raises InputError where there is none."""
+        [text] = self._answer(chat, 1)
+        yield from text.splitlines(keepends=True)
+
     def _answer(self, chat: Chat, count: int) -> list[str]:
-        texts = self._recorded.get(fingerprint(chat), ())
+        plain = without_arrays(chat)
+        texts = self._recorded.get(fingerprint(plain), ())
         if len(texts) < count:
-            asked = chat[-1]["content"]
+            asked = plain[-1]["content"]
             raise InputError(
                 f"{len(texts)} of {count} completions are recorded for the chat ending in {asked!r}; "
                 "record more or ask for fewer."
