@@ -1,0 +1,95 @@
+"""Finding the video file of an example in a folder of downloads."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from recipe.errors import InputError
+from recipe.types import Example
+
+EXTENSIONS = frozenset(".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ts .webm .wmv".split())
+    {".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv"}
+)
+"""What ends the name of a video file, in small or capital letters."""
+SHOWN = 5
+"""Missing videos that an error names."""
+
+
+class VideoFolder:
+    """Videos as downloaded: `<folder>/<video_id>.<ext>` or `<folder>/<source>/<video_id>.<ext>`."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises InputError where the folder does not exist."""
+        if not folder.is_dir():
+            problem = "this is a file, not a folder" if folder.exists() else "the folder does not exist"
+            raise InputError.at(folder, problem, "give the folder that holds the videos")
+        self.folder = folder
+        self._listed: dict[Path, dict[str, list[Path]]] = {}
+
+    def find(self, source: str, video_id: str) -> Path | None:
+        """The file of a video, or None; links are followed. A folder is listed once, when first looked into.
+
+        Raises InputError where two different files stand for the video, and for an id that leads out of the folder.
+        """
+        name = PurePosixPath(video_id)
+        if not name.name or name.is_absolute() or ".." in name.parts or ".." in PurePosixPath(source).parts:
+            raise InputError.at(self.folder, f"{video_id!r} is no name of a video", "repair the annotation")
+        places = [self.folder, self.folder / source] if source else [self.folder]
+        # Not by Path.suffix: an id may hold dots, and may begin with one or with a hyphen.
+        found = [file for place in places for file in self._files((place / name).parent).get(name.name, [])]
+        if len({file.resolve() for file in found}) > 1:
+            files = " and ".join(str(file.relative_to(self.folder)) for file in found)
+            raise InputError.at(self.folder, f"more than one file for video {video_id!r}: {files}", "keep one of them")
+        return found[0] if found else None
+
+    def _files(self, place: Path) -> dict[str, list[Path]]:
+        if place not in self._listed:
+            files: dict[str, list[Path]] = {}
+            for file in sorted(_entries(place)):
+                stem, dot, ending = file.name.rpartition(".")
+                if dot + ending.lower() in EXTENSIONS and file.is_file():
+                    files.setdefault(stem, []).append(file)
+            self._listed[place] = files
+        return self._listed[place]
+
+
+class Located(NamedTuple):
+    """The videos of examples."""
+
+    paths: dict[str, Path]
+    """File of each example whose video is there, by example_id, in the order of the examples."""
+    missing: tuple[str, ...]
+    """Videos that are not there, as `source/video_id`, each once, in the order of the examples."""
+
+    def require_all(self, folder: VideoFolder) -> None:
+        """Raises InputError, naming the first of them, where videos are missing."""
+        if self.missing:
+            first = ", ".join(self.missing[:SHOWN]) + (", ..." if len(self.missing) > SHOWN else "")
+            problem = f"{len(self.missing)} {'videos are' if len(self.missing) > 1 else 'video is'} missing: {first}"
+            raise InputError.at(folder.folder, problem, "download the videos, or ask to skip what is missing")
+
+
+def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> Located:
+    """The file of each example's video, and the videos that are missing; to skip those is the caller's decision.
+
+    Raises InputError where the folder does not exist, or where two different files stand for one video.
+    """
+    videos = folder if isinstance(folder, VideoFolder) else VideoFolder(folder)
+    paths: dict[str, Path] = {}
+    missing: dict[str, None] = {}
+    for example in examples:
+        path = videos.find(example.source, example.video_id)
+        if path is None:
+            missing[f"{example.source}/{example.video_id}" if example.source else example.video_id] = None
+        else:
+            paths[example.example_id] = path
+    return Located(paths, tuple(missing))
+
+
+def _entries(place: Path) -> Iterator[Path]:
+    try:
+        yield from place.iterdir()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise InputError.at(place, f"the folder cannot be read ({error.strerror})", "check its permissions") from None
