@@ -2,15 +2,20 @@
 corpus.
 """
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from recipe.checkpoints import load_checkpoint
 from recipe.config import BaseModelConfig
 from recipe.data.examples import write_examples
 from recipe.training.base import train_base
-from recipe.types import Example, Reward
+from recipe.training.policy import save_model
+from recipe.training.video_model import VisionShape, build_video_model
+from recipe.types import Example, Frames, Reward
 
 GOALS = ("make tea", "plant a tree", "change a tyre")
 
@@ -74,3 +79,32 @@ def base_config(examples_file: Path, tmp_path_factory: pytest.TempPathFactory) -
 def base_model(base_config: BaseModelConfig) -> Path:
     """A trained miniature base model, as any other model a folder in the standard layout."""
     return train_base(base_config)
+
+
+@pytest.fixture(scope="session")
+def video_model(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The miniature base with a visual tower that knows nothing yet: 4 tokens for two frames of 56 x 56 pixels."""
+    shape = VisionShape(depth=2, hidden_size=32, heads=2, intermediate_size=64)
+    built = build_video_model(load_checkpoint(str(base_model)), shape, seed=0)
+    folder = tmp_path_factory.mktemp("seeing") / "model"
+    save_model(built.model, built.tokenizer, folder, built.video)
+    return folder
+
+
+class Paintings:
+    """Shows a history as frames of noise, as many as the example's name says; counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, example: Example) -> Frames:
+        self.asked.append(example.example_id)
+        seed = zlib.crc32(example.example_id.encode())
+        count = 2 + 2 * (seed % 3)
+        images = np.random.default_rng(seed).integers(0, 256, (count, 56, 56, 3), dtype=np.uint8)
+        return Frames(images, np.arange(count) / 2, 2.0)
+
+
+@pytest.fixture
+def paintings() -> Paintings:
+    return Paintings()

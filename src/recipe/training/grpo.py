@@ -7,6 +7,8 @@ off.
 
 TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore
 laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
+
+The history is text, or with `input = "video"` the frames before the cut.
 """
 
 import logging
@@ -27,11 +29,14 @@ from recipe.reward.watchdog import Finding, Watchdog, read_records, replay
 from recipe.text import planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
-from recipe.training.policy import load_policy, lora_config
+from recipe.training.policy import load_policy, lora_config, trained_in_float32
 from recipe.training.quiet import Unreported, quiet
 from recipe.training.rollouts import PART, RewardFunction, Tell
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
+from recipe.training.video.prompts import Histories, VideoPrompts
+from recipe.training.video.sources import Source, seeing, video_source
+from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
@@ -69,24 +74,33 @@ class QuietGRPOTrainer(Unreported, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
 
 
-def train_grpo(config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT) -> Path:
+def train_grpo(
+    config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT, histories: Histories | None = None
+) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
-    A finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
-    Raises InputError for a model or examples that cannot be read, ConfigError for a run folder of other
+    With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
+    finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
+    Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
     settings, ComputeError where training diverges.
     """
-    inputs = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
+    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
+    source = video_source(config, histories)
+    if source is not None:
+        inputs["videos"] = source.held
     run = open_run("grpo", config, config.output, inputs)
     if run.finished:
         return run.model
-    examples = read_examples(config.examples, config.split)
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet(), ExitStack() as shown:
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
         _drop_later_completions(run)
-        trainer = grpo_trainer(config, policy, examples, scorer, run, _teller(run, progress, shown))
-        return finish_training(trainer, run, log, "GRPO", config.steps, progress)
+        reward = reward_function(config, scorer, run, _teller(run, progress, shown))
+        if source is not None:
+            trainer = video_grpo_trainer(config, policy, source, reward, run)
+        else:
+            trainer = grpo_trainer(config, policy, read_examples(config.examples, config.split), reward, run)
+        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
 
 
 def _teller(run: Run, progress: Progress, shown: ExitStack) -> Tell:
@@ -99,20 +113,50 @@ def _teller(run: Run, progress: Progress, shown: ExitStack) -> Tell:
     return tell
 
 
-def grpo_trainer(
-    config: GRPOConfig, policy: Checkpoint, examples: list[Example], scorer: Scorer, run: Run, tell: Tell
-) -> GRPOTrainer:
-    """The trainer of one run; its watchdog knows the steps that were recorded before."""
+def reward_function(config: GRPOConfig, scorer: Scorer, run: Run, tell: Tell) -> RewardFunction:
+    """The reward of one run; its watchdog knows the steps that were recorded before."""
     watchdog = replay(read_records(run.completions)) if any(run.completions.glob("*.jsonl")) else Watchdog()
+    return RewardFunction(scorer, run.completions, config.max_completion_tokens, watchdog, tell)
+
+
+def grpo_trainer(
+    config: GRPOConfig, policy: Checkpoint, examples: list[Example], reward: RewardFunction, run: Run
+) -> GRPOTrainer:
+    """The trainer of one run."""
     return QuietGRPOTrainer(
         model=policy.model,
-        reward_funcs=RewardFunction(scorer, run.completions, config.max_completion_tokens, watchdog, tell),
+        reward_funcs=reward,
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
         rollout_func=RollOuts(config.temperature, config.max_completion_tokens),
     )
+
+
+def video_grpo_trainer(
+    config: GRPOConfig, policy: Checkpoint, source: Source, reward: RewardFunction, run: Run
+) -> VideoGRPOTrainer:
+    """The trainer of one run from videos; raises InputError for a model of text."""
+    place = {example.example_id: index for index, example in enumerate(source.examples)}
+    rows = [
+        {**_row_of(example), "example": place[example.example_id], "draw": draw}
+        for draw, example in enumerate(prompts_in_order(config, source.examples))
+    ]
+    trainer = VideoGRPOTrainer(
+        prompts=VideoPrompts(policy.tokenizer, seeing(policy, config.model), source.histories),
+        examples=source.examples,
+        model=policy.model,
+        reward_funcs=reward,
+        args=trl_arguments(config, run),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config.lora, policy.model, video=True),
+        rollout_func=VideoRollOuts(config.temperature, config.max_completion_tokens),
+    )
+    trained_in_float32(trainer.model)
+    trainer.merger_rate = config.merger_learning_rate
+    return trainer
 
 
 def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:

@@ -16,6 +16,7 @@ from recipe.progress import Advance, Progress
 from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import on_cuda, save_merged, written_in_words
 from recipe.training.runs import Run, mark_complete
+from recipe.vision import VideoProcessor
 
 KEPT_CHECKPOINTS = 2
 
@@ -79,7 +80,15 @@ class Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.close()
 
 
-def finish_training(trainer: Trainer, run: Run, log: MetricsLog, title: str, total: int, progress: Progress) -> Path:
+def finish_training(
+    trainer: Trainer,
+    run: Run,
+    log: MetricsLog,
+    title: str,
+    total: int,
+    progress: Progress,
+    video: VideoProcessor | None = None,
+) -> Path:
     """Train from the newest checkpoint on, if there is one, to the merged model; returns its folder."""
     began = time.monotonic()
     checkpoint = run.latest_checkpoint()
@@ -95,7 +104,7 @@ def finish_training(trainer: Trainer, run: Run, log: MetricsLog, title: str, tot
             pulse.remove()
             log.close()
     check_finite(trainer)
-    save_merged(trainer.model, trainer.processing_class, run.model)
+    save_merged(trainer.model, trainer.processing_class, run.model, video)
     return run.finish(time.monotonic() - began)
 
 

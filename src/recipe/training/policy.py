@@ -1,5 +1,6 @@
 """Policies: loading for training, adapters, and saving the merged model as a standalone folder."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,11 @@ from recipe.artifacts import atomic_path
 from recipe.checkpoints import Checkpoint, load_checkpoint
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
+from recipe.vision import VideoProcessor
+
+MERGER = "merger"
+"""The projector from vision to text of a Qwen2.5-VL."""
+_DECODER = "language_model"
 
 
 def on_cuda() -> bool:
@@ -20,39 +26,60 @@ def on_cuda() -> bool:
 
 
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
-    """The model and tokenizer of a hub id or folder, in bfloat16 or float32; raises as `load_checkpoint`."""
+    """The model of a hub id or folder, in bfloat16 or float32, with what comes with it; raises as `load_checkpoint`."""
     # On a CPU, at our lengths, plain attention is faster than the fused kernel and its backward pass.
     attention = "sdpa" if on_cuda() else "eager"
     return load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, attention)
 
 
-def lora_config(settings: LoraSettings, model: PreTrainedModel) -> LoraConfig:
+def lora_config(settings: LoraSettings, model: PreTrainedModel, *, video: bool = False) -> LoraConfig:
     """The adapters of the paper: on the projections named, everything else frozen.
 
+    With a visual tower they sit in the language decoder only, and for `video` the merger is trained in full.
     Raises ConfigError where the model has no projection of a name.
     """
-    known = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    tower = any(name.endswith(".visual") for name, _ in model.named_modules())
+    held = [name for name, _ in model.named_modules() if not tower or _DECODER in name.split(".")]
+    known = {name.rpartition(".")[2] for name in held}
     if absent := [name for name in settings.target_modules if name not in known]:
         raise ConfigError(f"lora.target_modules: the model has no module {absent[0]!r}; name others.")
+    named = "|".join(map(re.escape, settings.target_modules))
     return LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
-        target_modules=list(settings.target_modules),
+        target_modules=rf".*\.{_DECODER}\..*\.({named})" if tower else list(settings.target_modules),
+        modules_to_save=[MERGER] if video else None,
         task_type="CAUSAL_LM",
     )
 
 
-def save_merged(model: PeftModel, tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
+def trained_in_float32(model: PeftModel) -> None:
+    """Hold what is trained in float32, as the adapters are: steps of the merger would be lost in bfloat16."""
+    for weight in model.parameters():
+        if weight.requires_grad:
+            weight.data = weight.data.float()
+
+
+def save_merged(
+    model: PeftModel, tokenizer: PreTrainedTokenizerBase, target: Path, video: VideoProcessor | None = None
+) -> None:
     """Merge the adapter into the weights and save a standalone model with its tokenizer, all or nothing."""
-    save_model(model.merge_and_unload(), tokenizer, target)
+    merged = model.merge_and_unload()
+    if video is not None:  # the merger was trained in float32
+        merged.to(merged.get_input_embeddings().weight.dtype)
+    save_model(merged, tokenizer, target, video)
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target: Path) -> None:
-    """Save weights, configs and tokenizer in the standard layout, all or nothing."""
+def save_model(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target: Path, video: VideoProcessor | None = None
+) -> None:
+    """Save weights, configs, tokenizer and video processor in the standard layout, all or nothing."""
     with atomic_path(target) as partial, written_in_words(target):
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
+        if video is not None:
+            video.save(partial)
 
 
 @contextmanager

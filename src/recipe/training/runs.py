@@ -9,6 +9,7 @@ model/         the result, in the standard layout
 """
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,12 @@ def mark_complete(checkpoint: Path) -> None:
     write_json(checkpoint / _COMPLETE, {"step": step_of(checkpoint)})
 
 
-def open_run(stage: str, config: Settings, output: Path, inputs: dict[str, Path]) -> Run:
+def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
     """The run folder of `config`, new or to be resumed.
 
     `inputs` are files or model folders by name; what they hold is part of the run's identity, where they
-    lie is not. A run that stopped before its first checkpoint binds the folder to nothing. Raises ConfigError
-    where the folder belongs to other settings or to something else.
+    lie is not. A text stands for what it says. A run that stopped before its first checkpoint binds the folder
+    to nothing. Raises ConfigError where the folder belongs to other settings or to something else.
     """
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
@@ -106,10 +107,12 @@ def _begun(output: Path) -> bool:
     return (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
 
 
-def _identity(path: Path) -> str:
-    """A hash of a file, of a model folder's weights, or of a corpus folder's manifest; a hub id stands for
-    itself.
+def _identity(path: Path | str) -> str:
+    """A hash of a file, of a model folder's weights, or of a corpus folder's manifest; a hub id or a text stands
+    for itself.
     """
+    if isinstance(path, str):
+        return path
     if path.is_file():
         return file_sha256(path)
     held = sorted(path.glob("*.safetensors")) or sorted(path.glob("manifest.json"))

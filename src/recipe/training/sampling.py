@@ -11,25 +11,35 @@ import torch
 from transformers import PreTrainedModel
 
 from recipe.decoding import complete
+from recipe.vision import Patches
 
 
 def sample(
-    model: PreTrainedModel, prompts: Sequence[Sequence[int]], *, temperature: float, longest: int, ends: Sequence[int]
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    *,
+    temperature: float,
+    longest: int,
+    ends: Sequence[int],
+    clips: Sequence[Patches] | None = None,
+    silenced: Sequence[int] = (),
 ) -> list[list[int]]:
-    """One completion of each prompt, in order, as token ids; equal prompts are read once.
+    """One completion of each prompt, in order, as token ids; equal prompts with the same clip are read once.
 
-    A completion holds at most `longest` tokens and includes the token of `ends` that ended it. Draws from torch's
-    global generator. The model is left in the mode it was in.
+    A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and none that is
+    `silenced`. Draws from torch's global generator. The model is left in the mode it was in.
     """
 
     def draw(logits: torch.Tensor, _rows: torch.Tensor, _step: int) -> torch.Tensor:
+        if silenced:
+            logits = logits.index_fill(-1, torch.tensor(silenced, device=logits.device), -torch.inf)
         return torch.multinomial(torch.softmax(logits.float() / temperature, dim=-1), 1).squeeze(-1)
 
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return complete(model, prompts, draw, ends=ends, longest=longest)
+            return complete(model, prompts, draw, ends=ends, longest=longest, **({} if clips is None else {"clips": clips}))
     finally:
         model.train(training)
 

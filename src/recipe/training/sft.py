@@ -1,9 +1,11 @@
-"""Supervised fine-tuning: cross-entropy on the continuation only, given goal and history (paper, appendix
-A.4).
+"""Supervised fine-tuning: cross-entropy on the continuation only, given goal and history (paper, appendix A.4).
+
+The history is text, or with `input = "video"` the frames before the cut.
 """
 
 import math
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset
 from trl import SFTConfig as TrlSFTConfig
@@ -17,9 +19,13 @@ from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
 from recipe.training.metrics import MetricsLog, Row
-from recipe.training.policy import load_policy, lora_config
+from recipe.training.policy import load_policy, lora_config, trained_in_float32
 from recipe.training.quiet import Unreported, quiet
 from recipe.training.runs import Run, open_run
+from recipe.training.video.batches import Collator, rows_in_order
+from recipe.training.video.prompts import Histories, VideoPrompts
+from recipe.training.video.sources import Source, seeing, video_source
+from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
 _FIELDS = {
@@ -35,47 +41,82 @@ class QuietSFTTrainer(Unreported, SFTTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
 
 
-def train_sft(config: SFTConfig, progress: Progress = SILENT) -> Path:
+def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histories | None = None) -> Path:
     """Fine-tune adapters on the examples and merge them; returns the model's folder.
 
-    A finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
-    Raises InputError for a model or examples that cannot be read, ConfigError for a run folder of other
+    With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`, anew
+    at each use. A finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
+    Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
     settings, ComputeError where training diverges.
     """
-    run = open_run("sft", config, config.output, {"examples": config.examples, "model": Path(config.model)})
+    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model)}
+    source = video_source(config, histories)
+    if source is not None:
+        inputs["videos"] = source.held
+    run = open_run("sft", config, config.output, inputs)
     if run.finished:
         return run.model
-    examples = read_examples(config.examples, config.split)
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet():
         policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
-        trainer = sft_trainer(config, policy, examples, run)
+        if source is not None:
+            trainer = video_sft_trainer(config, policy, source, run)
+            total = math.ceil(len(trainer.train_dataset) / config.batch_size)
+        else:
+            examples = read_examples(config.examples, config.split)
+            trainer = sft_trainer(config, policy, examples, run)
+            total = config.epochs * math.ceil(len(examples) / config.batch_size)
         if not len(trainer.train_dataset):
             raise ConfigError(f"no continuation begins within max_tokens, {config.max_tokens}; raise it.")
-        total = config.epochs * math.ceil(len(examples) / config.batch_size)
-        return finish_training(trainer, run, log, "SFT", total, progress)
+        return finish_training(trainer, run, log, "SFT", total, progress, policy.video)
 
 
 def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
     """The trainer of one run; labels outside the assistant's turn are masked."""
-    micro = config.micro_batch or config.batch_size
-    arguments = TrlSFTConfig(
-        **shared_arguments(config, run),
-        per_device_train_batch_size=micro,
-        gradient_accumulation_steps=config.batch_size // micro,
-        num_train_epochs=config.epochs,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=config.warmup,
-        max_length=config.max_tokens,
-        completion_only_loss=True,
-    )
     return QuietSFTTrainer(
         model=policy.model,
-        args=arguments,
+        args=trl_arguments(config, run, num_train_epochs=config.epochs, max_length=config.max_tokens),
         train_dataset=Dataset.from_list([_row_of(example) for example in examples]),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
+    )
+
+
+def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: Source, run: Run) -> VideoSFTTrainer:
+    """The trainer of one run from videos, all epochs laid out in one; raises InputError for a model of text."""
+    prompts = VideoPrompts(policy.tokenizer, seeing(policy, config.model), source.histories)
+    trainer = VideoSFTTrainer(
+        model=policy.model,
+        args=trl_arguments(
+            config,
+            run,
+            num_train_epochs=1,
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+            remove_unused_columns=False,
+        ),
+        train_dataset=Dataset.from_list(rows_in_order(len(source.examples), config.epochs, config.seed)),
+        data_collator=Collator(prompts, source.examples, config.max_tokens, policy.tokenizer.pad_token_id),
+        processing_class=policy.tokenizer,
+        peft_config=lora_config(config.lora, policy.model, video=True),
+    )
+    trained_in_float32(trainer.model)
+    trainer.merger_rate = config.merger_learning_rate
+    return trainer
+
+
+def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
+    """Our settings as TRL's, and what differs between text and video."""
+    micro = config.micro_batch or config.batch_size
+    return TrlSFTConfig(
+        **shared_arguments(config, run),
+        **further,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=config.batch_size // micro,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=config.warmup,
+        completion_only_loss=True,
     )
 
 

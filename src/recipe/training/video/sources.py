@@ -1,0 +1,87 @@
+"""Which examples can be trained on in the Video configuration, and what shows their histories."""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.checkpoints import Checkpoint
+from recipe.config import TrainingSettings
+from recipe.data.examples import read_examples
+from recipe.errors import ConfigError, InputError
+from recipe.training.video.prompts import Histories
+from recipe.types import Example
+from recipe.vision import VideoProcessor
+
+_LOG = logging.getLogger(__name__)
+_NAMED = 5
+"""Examples that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Examples, and who shows their histories."""
+
+    examples: list[Example]
+    histories: Histories
+    held: str
+    """Stands for what the videos hold in the identity of a run."""
+
+
+def video_source(config: TrainingSettings, histories: Histories | None) -> Source | None:
+    """What a run with `input = "video"` is trained on; None with `input = "text"`.
+
+    Histories are shown by `histories` where it is given, else by the videos of `config.videos`. Raises ConfigError
+    where neither is there or `histories` has no use, InputError for examples that cannot be read or lack `until`,
+    and for videos that are missing unless the settings skip them.
+    """
+    if config.input == "text":
+        if histories is not None:
+            raise ConfigError("histories are shown with input = 'video' only; set that.")
+        return None
+    if histories is not None:
+        return Source(read_examples(config.examples, config.split), histories, "given")
+    if config.videos is None:
+        raise ConfigError("key 'videos' is missing; give the folder of the videos, or set input = 'text'.")
+    return _decoded(config, config.videos, read_examples(config.examples, config.split))
+
+
+def seeing(policy: Checkpoint, name: str) -> VideoProcessor:
+    """The policy's video processor; raises InputError where the model reads text only."""
+    if policy.video is None:
+        remedy = "give a Qwen2.5-VL model, or set input = 'text'"
+        raise InputError.at(f"model {name!r}", "it has no visual encoder and cannot read videos", remedy)
+    return policy.video
+
+
+def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) -> Source:
+    # PyAV, which is not needed where histories are given.
+    from recipe.perception.clips import VideoClips  # noqa: PLC0415
+    from recipe.perception.videos import locate  # noqa: PLC0415
+
+    uncut = [example.example_id for example in examples if example.until is None]
+    if uncut:
+        problem = f"{_counted(uncut, examples)} do not say where the history ends"
+        remedy = "write the examples with `recipe data prepare`, from annotations with times"
+        raise InputError.at(config.examples, problem, remedy, field="until")
+    located = locate(folder, examples)
+    left = [example for example in examples if example.example_id in located.paths]
+    if len(left) < len(examples):
+        missing = [example.example_id for example in examples if example.example_id not in located.paths]
+        problem = f"{_counted(missing, examples)} have no video"
+        if not left or not config.skip_missing_videos:
+            raise InputError.at(folder, problem, "add the videos, or set skip_missing_videos = true")
+        _LOG.warning("%s: %s; they are skipped", folder, problem)
+    return Source(left, VideoClips(folder, config.frames), _identity(located.paths.values()))
+
+
+def _counted(names: Sequence[str], examples: Sequence[Example]) -> str:
+    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+    return f"{len(names)} of {len(examples)} examples ({listed})"
+
+
+def _identity(videos: Iterable[Path]) -> str:
+    """Names and sizes of the videos, hashed: to read them all would take as long as an epoch."""
+    held = sorted({f"{path.name} {path.stat().st_size}" for path in videos})
+    return f"{len(held)} videos, {hashlib.sha256(chr(10).join(held).encode()).hexdigest()}"
