@@ -262,6 +262,7 @@ CHANGES: dict[str, Callable[[], tuple[Any, SamplingConfig, dict[str, Any]]]] = {
     "frames": lambda: (shown(clip()), SAMPLING, {}),
     "other frames": lambda: (shown(clip(1)), SAMPLING, {}),
     "rate": lambda: (shown(clip(rate=1.0)), SAMPLING, {}),
+    "size": lambda: (shown(clip()), SAMPLING, {"max_pixels": 100}),
     "form": lambda: (shown(clip()), SAMPLING, {"clips": "video"}),
 }
 
@@ -326,6 +327,15 @@ def test_frames_are_sent_as_images_with_their_times() -> None:
     seen = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))), dtype=float)
     assert np.abs(seen - clip(200).images[0]).mean() < 4
     assert "mm_processor_kwargs" not in server.requests[0]
+
+
+def test_large_frames_are_reduced_where_asked() -> None:
+    from PIL import Image
+
+    with engine_asking(lambda body, before: GOOD, max_pixels=32 * 48 // 4) as (server, engine):
+        engine.generate(shown(clip()), 1, SAMPLING)
+    _, image, *_ = server.requests[0]["messages"][0]["content"]
+    assert Image.open(io.BytesIO(base64.b64decode(image["image_url"]["url"].split(",")[1]))).size == (24, 16)
 
 
 def test_frames_are_sent_as_one_video_to_vllm() -> None:

@@ -168,11 +168,11 @@ class EndpointEngine:
             "sample": sample,
         }
         if videos(chat):
-            asked["clips"] = [self.config.clips, self.config.jpeg_quality]
+            asked["clips"] = self.config.model_dump(include={"clips", "jpeg_quality", "max_pixels"})
         return asked
 
     async def _ask(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer:
-        wire = await asyncio.to_thread(to_wire, chat, self.config.clips, self.config.jpeg_quality)
+        wire = await asyncio.to_thread(to_wire, chat, self.config)
         fields: JsonObject = {
             "model": self.config.model,
             "messages": wire.messages,

@@ -8,11 +8,13 @@ time. The URL has no room for the rate of the frames, which vLLM takes beside th
 
 import base64
 import io
+import math
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from recipe.artifacts import JsonObject
 from recipe.clock import clock
+from recipe.config import EndpointConfig
 from recipe.engines.protocol import Chat
 from recipe.errors import InputError, MissingExtra
 from recipe.types import Frames
@@ -30,7 +32,7 @@ class Wire(NamedTuple):
     beside: JsonObject
 
 
-def to_wire(chat: Chat, clips: Literal["images", "video"], quality: int) -> Wire:
+def to_wire(chat: Chat, config: EndpointConfig) -> Wire:
     """The messages of a chat with its frames as JPEG. Raises InputError for a part that is neither text nor video."""
     messages, beside = [], {}
     for message in chat:
@@ -42,10 +44,10 @@ def to_wire(chat: Chat, clips: Literal["images", "video"], quality: int) -> Wire
         for part in content:
             if part["type"] == "text":
                 parts.append({"type": "text", "text": part["text"]})
-            elif part["type"] == "video" and clips == "images":
-                parts.extend(_images(part["video"], quality))
+            elif part["type"] == "video" and config.clips == "images":
+                parts.extend(_images(part["video"], config))
             elif part["type"] == "video":
-                parts.append(_video(part["video"], quality))
+                parts.append(_video(part["video"], config))
                 beside = {"mm_processor_kwargs": {"fps": part["video"].rate}}
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
@@ -53,21 +55,29 @@ def to_wire(chat: Chat, clips: Literal["images", "video"], quality: int) -> Wire
     return Wire(messages, beside)
 
 
-def _images(video: Frames, quality: int) -> Iterator[JsonObject]:
-    for time, jpeg in zip(video.times.tolist(), _jpegs(video, quality), strict=True):
+def _images(video: Frames, config: EndpointConfig) -> Iterator[JsonObject]:
+    for time, jpeg in zip(video.times.tolist(), _jpegs(video, config), strict=True):
         yield {"type": "text", "text": f"[{_shown(time)}]"}
         yield {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{jpeg}"}}
 
 
-def _video(video: Frames, quality: int) -> JsonObject:
-    return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{','.join(_jpegs(video, quality))}"}}
+def _video(video: Frames, config: EndpointConfig) -> JsonObject:
+    return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{','.join(_jpegs(video, config))}"}}
 
 
-def _jpegs(video: Frames, quality: int) -> Iterator[str]:
+def _jpegs(video: Frames, config: EndpointConfig) -> Iterator[str]:
     for image in video.images:
         stream = io.BytesIO()
-        Image.fromarray(image).save(stream, "JPEG", quality=quality)
+        _reduced(Image.fromarray(image), config.max_pixels).save(stream, "JPEG", quality=config.jpeg_quality)
         yield base64.b64encode(stream.getvalue()).decode()
+
+
+def _reduced(image: Image.Image, most: int | None) -> Image.Image:
+    width, height = image.size
+    if most is None or width * height <= most:
+        return image
+    scale = math.sqrt(most / (width * height))
+    return image.resize((max(1, int(width * scale)), max(1, int(height * scale))), Image.Resampling.BICUBIC)
 
 
 def _shown(seconds: float) -> str:
