@@ -130,3 +130,142 @@ def niv(tmp_path: Path) -> Path:
     (folder / "niv_train.json").write_text(json.dumps(train))
     (folder / "niv_valid.json").write_text(json.dumps(valid))
     return folder
+
+
+def egoexo_take(name: str, scenario: str, *segments: tuple[int, str, float, float]) -> dict[str, Any]:
+    rows = [
+        {
+            "start_time": start,
+            "end_time": end,
+            "step_id": step,
+            "step_name": text,
+            "step_description": f"{text} once more, in an annotator's words",
+            "is_essential": True,
+            "step_unique_id": 800 + step,
+        }
+        for step, text, start, end in segments
+    ]
+    about = {"annotation_uid": "0e1a", "annotator_id": 7, "job_id": 9}
+    return {
+        "take_uid": f"uid-{name}",
+        "take_name": name,
+        "scenario": scenario,
+        "annotation_meta": about,
+        "segments": rows,
+    }
+
+
+def egoexo_node(number: int, name: str, parent: int | None) -> dict[str, Any]:
+    above = {"parent_id": parent, "parent_name": None if parent is None else "Flat kite"}
+    leaf = number > 1
+    return {"id": number, "is_leafnode": leaf, "name": name, **above} | ({"unique_id": 800 + number} if leaf else {})
+
+
+@pytest.fixture
+def egoexo4d(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "egoexo4d"
+    (folder / "annotations").mkdir(parents=True)
+    nodes = [(0, "Flat kite", None), (1, "Preparation", 0), (2, "Unroll the tail", 1), (3, "Tape the tear", 0)]
+    tree = {"Mend a Kite": {str(number): egoexo_node(number, *rest) for number, *rest in nodes}}
+    train = [
+        egoexo_take("hill_kite_02_1", "Mend a Kite", (3, "Tape the tear", 8.5, 11.0), (2, "Unroll the tail", 0.5, 8.5)),
+    ]
+    val = [
+        egoexo_take(
+            "hill_kite_01_2",
+            "Mend a Kite",
+            (1, "Preparation", 0.25, 9.0),
+            (2, "Unroll the tail", 0.25, 4.0),
+            (3, "Tape the tear", 9.0, 12.5),
+            (3, "Tape the tear", 12.5, 12.5),
+        ),
+        egoexo_take("barn_kite_01_1", "Mend a Kite"),
+    ]
+    for name, takes in (("train", train), ("val", val)):
+        value = {
+            "annotations": {take["take_uid"]: take for take in takes},
+            "taxonomy": tree,
+            "vocabulary": {"802": "Unroll the tail", "803": "Tape the tear"},
+        }
+        (folder / "annotations" / f"keystep_{name}.json").write_text(json.dumps(value))
+    return folder
+
+
+def egoper_recording(video_id: str, *rows: tuple[float, float, int, int, str]) -> dict[str, Any]:
+    labels = {
+        "time_stamp": [[start, end] for start, end, *_ in rows],
+        "action": [row[2] for row in rows],
+        "action_type": [row[3] for row in rows],
+        "error_description": [row[4] for row in rows],
+    }
+    return {"video_id": video_id, "labels": labels}
+
+
+@pytest.fixture
+def egoper(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "egoper"
+    tea = {
+        "action2idx": {"BG": 0, "Heat the kettle": 1, "Hang the bag": 2, "Stir in honey": 3},
+        "actiontype2idx": {
+            "Normal": 0,
+            "Error_Modification": 1,
+            "Error_Slip": 2,
+            "Error_Correction": 3,
+            "Error_Addition": 4,
+        },
+        "segments": [
+            egoper_recording(
+                "tea_u2_a1_error_002",
+                (0.0, 3.5, 0, 0, "BG"),
+                (9.0, 12.0, 3, 1, "Stir in salt"),
+                (3.5, 8.0, 1, 0, "Heat the kettle"),
+                (12.0, 14.0, 2, 2, "Drop the bag"),
+                (14.0, 16.0, 2, 3, "Pick the bag up"),
+                (16.0, 20.5, -1, 4, "Wipe the table"),
+            ),
+            egoper_recording("tea_u1_a1_normal_001", (0.0, 5.0, 1, 0, "Heat the kettle"), (5, 9, 2, 0, "Hang the bag")),
+        ],
+    }
+    coffee = {
+        "action2idx": {"BG": 0, "Grind beans": 1},
+        "actiontype2idx": tea["actiontype2idx"],
+        "segments": [egoper_recording("coffee_u1_a1_normal_009", (1.0, 2.0, 1, 0, "Grind beans"))],
+    }
+    for recipe, lists in (
+        ("tea", ("tea_u1_a1_normal_001\n", "", "tea_u2_a1_error_002\n")),
+        ("Coffee", ("", "", "coffee_u1_a1_normal_009\n")),
+    ):
+        (folder / recipe).mkdir(parents=True)
+        for name, text in zip(("training", "validation", "test"), lists, strict=True):
+            (folder / recipe / f"{name}.txt").write_text(text)
+    (folder / "annotation.json").write_text(json.dumps({"tea": tea, "coffee": coffee}))
+    return folder
+
+
+PROCEL = {
+    "CMU-MMAC/Brownie/S07_Brownie_Video/S07_Brownie_7150991-1431.csv": "2.5,9.0,2 mix eggs\n0.5,2.5,1 break egg\n",
+    "CMU-MMAC/Brownie/S07_Brownie_Video/S07_Brownie_6510211-1103.csv": "3.5,10.0,2 mix eggs\n1.5,3.5,1 break egg\n",
+    "EGTEA_Gaze+/BaconAndEggs/OP01-R03-BaconAndEggs.csv": '0,4,1. take pan\n4,9,"2. fry bacon, eggs"\n9,9,3. serve\n',
+    "EPIC-Tents/01.tent.090617.gopro.egoprocel.ann.csv": "1,2,1 unfold tent\n\n2,7.25,4 insert pole\n",
+    "MECCANO/0008.csv": "10,20,1 take_bolt\n12,30,2 place_wheel\n30,31,1 take_bolt\n",
+    "pc_assembly/Head_5.csv": "0,3,1 fix motherboard\n3,5,2 fix fan\n",
+    "pc_disassembly/Head_6.csv": "0,3,1 remove fan\n",
+}
+
+
+@pytest.fixture
+def egoprocel(tmp_path: Path) -> Path:
+    folder = tmp_path / "root" / "egoprocel"
+    for name, text in PROCEL.items():
+        path = folder / "annotations" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.fixture
+def seven(
+    coin: Path, crosstask: Path, captaincook4d: Path, egoprocel: Path, niv: Path, egoexo4d: Path, egoper: Path
+) -> Path:
+    """The folder of all benchmarks."""
+    return coin.parent

@@ -7,6 +7,7 @@ import pytest
 
 from recipe.data.benchmarks import (
     BENCHMARKS,
+    by_role,
     find_benchmark,
     read_benchmarks,
     require_benchmarks,
@@ -14,6 +15,7 @@ from recipe.data.benchmarks import (
     summarise,
     trained_and_tested,
 )
+from recipe.data.crosstask import read_cards
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -35,22 +37,80 @@ def test_what_is_absent_is_named_with_what_was_looked_for(tmp_path: Path, coin: 
         require_benchmarks(tmp_path / "nowhere")
 
 
-def test_benchmarks_are_read_one_after_the_other(coin: Path, crosstask: Path, captaincook4d: Path, niv: Path) -> None:
-    folders = require_benchmarks(coin.parent)
-    assert folders == {"coin": coin, "crosstask": crosstask, "captaincook4d": captaincook4d, "niv": niv}
+def test_benchmarks_are_read_one_after_the_other(seven: Path) -> None:
+    folders = require_benchmarks(seven)
+    assert folders == {name: seven / name for name in BENCHMARKS}
     found = Counter(procedure.source for procedure in read_benchmarks(folders))
-    assert list(found.items()) == [("coin", 3), ("crosstask", 4), ("captaincook4d", 3), ("niv", 3)]
-    assert found.keys() == BENCHMARKS.keys()
+    assert list(found.items()) == [
+        ("coin", 3),
+        ("crosstask", 4),
+        ("captaincook4d", 3),
+        ("egoprocel", 6),
+        ("niv", 3),
+        ("egoexo4d", 3),
+        ("egoper", 3),
+    ]
+
+
+def test_roles_are_those_of_the_paper() -> None:
+    roles = {name: benchmark.role for name, benchmark in BENCHMARKS.items()}
+    assert [name for name in roles if roles[name] == "in-domain"] == ["coin", "crosstask", "captaincook4d", "egoprocel"]
+    assert [name for name in roles if roles[name] == "zero-shot"] == ["niv", "egoexo4d", "egoper"]
+
+
+def test_zero_shot_benchmarks_keep_their_training_videos_back(seven: Path) -> None:
+    everything = read_benchmarks(require_benchmarks(seven))
+    planned = by_role(everything)
+    assert planned.held_back == {"niv": 2, "egoexo4d": 1, "egoper": 1}
+    assert planned.procedures == [video for video in everything if video in planned.procedures]
+    zero_shot = [video for video in planned.procedures if BENCHMARKS[video.source].role == "zero-shot"]
+    assert {video.split for video in zero_shot} == {"test"}
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_part_of_a_benchmark_is_needed_or_can_be_done_without(seven: Path, name: str) -> None:
+    benchmark, folder = BENCHMARKS[name], seven / name
+    whole = {video.video_id for video in benchmark.read(folder)}
+    for part in filter(lambda part: part.found(folder), benchmark.parts):
+        path = next(path for path in (folder / part.path, folder / part.other_path) if path.exists())
+        aside = path.rename(path.with_name("aside"))
+        if part.needed:
+            with pytest.raises(InputError):
+                benchmark.read(folder)
+        else:
+            assert {video.video_id for video in benchmark.read(folder)} <= whole
+        aside.rename(path)
+
+
+JSON_OF = {
+    "coin": "COIN.json",
+    "captaincook4d": "annotation_json/complete_step_annotations.json",
+    "niv": "niv_valid.json",
+    "egoexo4d": "annotations/keystep_val.json",
+    "egoper": "annotation.json",
+}
+
+
+@pytest.mark.parametrize("other", JSON_OF)
+@pytest.mark.parametrize("name", JSON_OF)
+def test_a_file_of_another_benchmark_is_named_for_what_it_is(seven: Path, name: str, other: str) -> None:
+    if name == other:
+        BENCHMARKS[name].read(seven / name)
+        return
+    path = seven / name / JSON_OF[name]
+    path.write_text((seven / other / JSON_OF[other]).read_text())
+    with pytest.raises(InputError, match=f"this is an annotation file of {other}, not of {name}"):
+        BENCHMARKS[name].read(seven / name)
 
 
 def test_the_procedures_selected_have_steps_and_what_is_left_out_is_counted(coin: Path, captaincook4d: Path) -> None:
     folders = require_benchmarks(coin.parent)
     selected = select_procedures(folders)
     assert [p.video_id for p in selected.procedures] == ["-a_b", "solo", "zeta", "9_11", "9_2"]
-    assert (selected.no_steps, selected.not_performed) == ({"captaincook4d": 1}, {"captaincook4d": 2})
+    assert (selected.no_steps, selected.set_aside) == ({"captaincook4d": 1}, {"captaincook4d": 2})
     trained = select_procedures(folders, "train")
     assert [p.video_id for p in trained.procedures] == ["-a_b", "solo", "9_2"]
-    assert (trained.no_steps, trained.not_performed) == ({}, {"captaincook4d": 1})
+    assert (trained.no_steps, trained.set_aside) == ({}, {"captaincook4d": 1})
     assert select_procedures(folders, "val") == ([], {}, {})
 
 
@@ -81,3 +141,20 @@ def test_the_real_sets_share_videos(shared_data: Path) -> None:
         {procedure.video_id for procedure in BENCHMARKS[name].read(folders[name])} for name in ("coin", "crosstask")
     )
     assert len(coin & crosstask) == 29
+
+
+@pytest.mark.real_data
+def test_the_real_sets_hold_what_is_published(shared_data: Path) -> None:
+    found = {name: summarise(BENCHMARKS[name].read(folder)) for name, folder in require_benchmarks(shared_data).items()}
+    assert {name: (summary.videos, summary.segments, summary.unique_steps) for name, summary in found.items()} == {
+        "coin": (10_361, 40_590, 749),
+        "crosstask": (2_750, 20_919, 105),
+        "captaincook4d": (384, 5_700 - 287, 351),
+        "niv": (148, 1_320, 48),
+    }
+    assert found["coin"].splits["test"] == 2_797
+    graphs = BENCHMARKS["captaincook4d"].graphs
+    assert graphs is not None
+    assert graphs(shared_data / "captaincook4d") == 24
+    cards = read_cards(shared_data / "crosstask/crosstask_release/tasks_primary.txt")
+    assert sum(len(card.steps) for card in cards.values()) == 133

@@ -54,30 +54,38 @@ def test_list_counts_what_is_there(recipe: Recipe, coin: Path) -> None:
     assert "research use" in out
 
 
-def test_list_tells_of_every_benchmark_there_is(
-    recipe: Recipe, coin: Path, crosstask: Path, captaincook4d: Path, niv: Path
-) -> None:
-    rows = recipe.json("list", "--root", coin.parent)
-    counts = ("name", "videos", "segments", "tasks", "unique_steps", "splits", "not_performed")
+def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> None:
+    graphs = seven / "captaincook4d" / "task_graphs"
+    graphs.mkdir()
+    (graphs / "minttea.json").write_text('{"steps": {"0": "START", "1": "END"}, "edges": [[0, 1]]}')
+    rows = recipe.json("list", "--root", seven)
+    counts = ("name", "videos", "segments", "tasks", "unique_steps", "splits", "set_aside")
     assert [tuple(row[key] for key in counts) for row in rows] == [
         ("coin", 3, 8, 2, 6, {"train": 2, "test": 1}, 0),
         ("crosstask", 4, 9, 2, 5, {"train": 2, "test": 1, "": 1}, 0),
         ("captaincook4d", 3, 6, 1, 4, {"train": 1, "test": 1, "": 1}, 2),
+        ("egoprocel", 6, 13, 6, 12, {"train": 5, "test": 1}, 0),
         ("niv", 3, 6, 2, 4, {"train": 2, "test": 1}, 0),
+        ("egoexo4d", 3, 5, 1, 2, {"train": 1, "test": 2}, 1),
+        ("egoper", 3, 6, 2, 4, {"train": 1, "test": 2}, 2),
     ]
-    assert [row["folder"] for row in rows] == [str(coin), str(crosstask), str(captaincook4d), str(niv)]
-    code, out, _ = recipe("list", "--root", coin.parent)
+    assert [row["folder"] for row in rows] == [str(seven / row["name"]) for row in rows]
+    assert [row["role"] for row in rows] == ["in-domain"] * 4 + ["zero-shot"] * 3
+    assert [row["task_graphs"] for row in rows] == [None, None, 1, None, None, None, None]
+    code, out, _ = recipe("list", "--root", seven)
     assert code == 0
     assert "absent" not in out
-    assert out.count("left out") == 1
+    assert out.count("left out") == 3
     lines = out.splitlines()
-    place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {captaincook4d}")
-    assert lines[place + 1 : place + 4 : 2] == ["  licence: MIT", "  left out: 2 steps that were not performed"]
+    place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {seven / 'captaincook4d'}")
+    assert lines[place + 2] == "  licence: MIT"
+    assert lines[place + 4 : place + 6] == ["  left out: 2 steps that were not performed", "  task graphs: 1"]
 
 
 def test_one_benchmarks_own_folder_is_listed(recipe: Recipe, captaincook4d: Path) -> None:
     rows = {row["name"]: row["folder"] for row in recipe.json("list", "--root", captaincook4d)}
-    assert rows == {"coin": None, "crosstask": None, "captaincook4d": str(captaincook4d), "niv": None}
+    assert {name: folder for name, folder in rows.items() if folder} == {"captaincook4d": str(captaincook4d)}
+    assert len(rows) == 7
 
 
 def test_list_names_the_field_of_a_damaged_benchmark(recipe: Recipe, niv: Path) -> None:
@@ -109,7 +117,7 @@ def test_procedures_are_written_as_they_are_read(
             {"source": "captaincook4d", "split": "train", "videos": 1, "steps": 4},
         ],
         "no_steps": {"captaincook4d": 1},
-        "not_performed": {"captaincook4d": 2},
+        "set_aside": {"captaincook4d": 2},
     }
     code, out, _ = recipe("procedures", "--root", coin.parent, "--output", tmp_path / "again.jsonl")
     assert code == 0
@@ -148,12 +156,19 @@ def test_procedures_of_one_benchmark_and_split(recipe: Recipe, coin: Path, niv: 
     assert recipe.json(*options, "--split", "train")["procedures"] == 4
 
 
+def test_procedures_say_what_was_set_aside(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
+    code, out, _ = recipe("procedures", "--root", seven, "--output", tmp_path / "p.jsonl")
+    assert code == 0
+    assert "left out of egoexo4d: 1 headings over steps" in out
+    assert "left out of egoper: 2 additions and corrections, which no recipe asks for" in out
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
         (("--benchmark", "con"), 2, "known are coin"),
         (("--split", "training"), 2, "'train', 'val', 'test'"),
-        (("--benchmark", "niv"), 1, "niv/niv_train.json"),
+        (("--benchmark", "niv"), 1, "niv/niv_valid.json"),
     ],
 )
 def test_procedures_that_cannot_be_written(
@@ -187,10 +202,10 @@ def test_prepare_writes_examples_and_counts_what_was_left_out(
     result = recipe.json("prepare", "--root", coin.parent, "--output", output)
     assert result["examples"] == len(read_examples(output)) == 4 + 1 + 3 + 1
     assert result["groups"] == [
-        {"source": "coin", "split": "train", "videos": 1, "examples": 4},
-        {"source": "coin", "split": "test", "videos": 1, "examples": 1},
-        {"source": "crosstask", "split": "test", "videos": 1, "examples": 1},
-        {"source": "crosstask", "split": "train", "videos": 1, "examples": 3},
+        {"source": "coin", "split": "train", "videos": 1, "examples": 4, "weak": 0},
+        {"source": "coin", "split": "test", "videos": 1, "examples": 1, "weak": 0},
+        {"source": "crosstask", "split": "test", "videos": 1, "examples": 1, "weak": 0},
+        {"source": "crosstask", "split": "train", "videos": 1, "examples": 3, "weak": 0},
     ]
     assert result["no_split"] == {"crosstask": 1}
     assert result["too_short"] == {"coin": 1, "crosstask": 1}
@@ -285,6 +300,8 @@ def test_prepare_over_the_real_benchmarks(recipe: Recipe, shared_data: Path, tmp
         ("captaincook4d", "test"): 109,
         ("niv", "test"): 45,
     }
+    assert result["zero_shot"] == {"niv": 103}
+    assert "niv" not in {g["source"] for g in result["groups"] if g["split"] == "train"}
     assert result["too_short"] == {"crosstask": 52}
     assert result["no_split"] == {"crosstask": 242}
     assert len(result["trained_and_tested"]) == 9
@@ -296,7 +313,7 @@ def test_the_real_benchmarks_as_procedures(recipe: Recipe, shared_data: Path, tm
     options = ("procedures", "--root", shared_data, "--output", output)
     result = recipe.json(*options)
     assert (result["procedures"], result["no_steps"]) == (10_361 + 2_750 + 384 + 148, {})
-    assert result["not_performed"] == {"captaincook4d": 287}
+    assert result["set_aside"] == {"captaincook4d": 287}
     assert read_procedures(output).procedures == select_procedures(require_benchmarks(shared_data)).procedures
     trained = recipe.json(*options, "--split", "train", "--benchmark", "captaincook4d", "--benchmark", "niv")
     assert [group["videos"] for group in trained["groups"]] == [213, 103]

@@ -4,23 +4,46 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d
+from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d, task_graphs
 from recipe.data.coin import read_coin
 from recipe.data.crosstask import read_crosstask
+from recipe.data.egoexo4d import headings, read_egoexo4d
+from recipe.data.egoper import ANNOTATIONS as EGOPER_ANNOTATIONS
+from recipe.data.egoper import RECIPES, additions_and_corrections, read_egoper
+from recipe.data.egoprocel import COLLECTIONS, read_egoprocel
 from recipe.data.niv import read_niv
 from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Procedure
 
-Missing = Mapping[str, tuple[str, ...]]
-"""Video id to the steps of its task that stand in the annotations as left out by the person."""
+SetAside = Mapping[str, tuple[str, ...]]
+"""Video id to the entries of its annotation that are in no procedure."""
+
+Role = Literal["in-domain", "zero-shot"]
+"""What the paper does with a benchmark: train and test on it, or only test."""
 
 
-def _none_missing(_folder: Path) -> Missing:
+def _nothing(_folder: Path) -> SetAside:
     return {}
+
+
+class Part(NamedTuple):
+    """A file or folder that a benchmark is published in."""
+
+    path: str
+    """Where it lies in the benchmark's folder."""
+    holds: str
+    needed: bool = True
+    """Whether nothing can be read without it."""
+    other_path: str = ""
+    """Where some releases put it."""
+
+    def found(self, folder: Path) -> bool:
+        """Whether it is there."""
+        return (folder / self.path).exists() or bool(self.other_path and (folder / self.other_path).exists())
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,54 +51,134 @@ class Benchmark:
     """A published set of annotated videos: what it is, where it comes from, how it is read."""
 
     title: str
+    role: Role
+    split: str
+    """Where its training and test videos come from."""
     licence: str
     home: str
     download: str
     """What to fetch and how to lay it out in the benchmark's folder."""
-    marker: str
-    """The path in its folder by which it is recognised."""
+    parts: tuple[Part, ...]
+    markers: tuple[str, ...]
+    """Paths in its folder, by any of which it is recognised."""
     read: Callable[[Path], list[Procedure]]
     """From its folder to its procedures; raises InputError."""
-    missing: Callable[[Path], Missing] = _none_missing
-    """From its folder to the annotated steps that were not performed and so are in no procedure; raises InputError."""
+    set_aside: Callable[[Path], SetAside] = _nothing
+    """From its folder to annotated entries that are no step performed, and so in no procedure; raises InputError."""
+    set_aside_as: str = ""
+    """What those are."""
+    graphs: Callable[[Path], int] | None = None
+    """From its folder to the number of its task graphs, where it has any; raises InputError."""
 
 
 BENCHMARKS: dict[str, Benchmark] = {
     "coin": Benchmark(
         title="COIN",
+        role="in-domain",
+        split="official training and testing sets",
         licence="research use, including sharing and modifying",
         home="https://coin-dataset.github.io",
         download="COIN.json of github.com/coin-dataset/annotations",
-        marker="COIN.json",
+        parts=(Part("COIN.json", "all videos"),),
+        markers=("COIN.json",),
         read=read_coin,
     ),
     "crosstask": Benchmark(
         title="CrossTask",
+        role="in-domain",
+        split="lists of Visual Planning for Assistance",
         licence="code BSD-3, no statement on the annotations; split lists CC BY-NC 4.0",
         home="https://github.com/DmZhukov/CrossTask",
         download=(
             "crosstask_release.zip, unpacked to crosstask_release/; and {train,validation,test}.txt of "
             "github.com/facebookresearch/VLaMP, meta_data/crosstask, in splits/"
         ),
-        marker="crosstask_release",
+        parts=(
+            Part("crosstask_release/tasks_primary.txt", "tasks and their steps"),
+            Part("crosstask_release/annotations", "all videos"),
+            *(Part(f"splits/{name}.txt", "split") for name in ("train", "validation", "test")),
+        ),
+        markers=("crosstask_release",),
         read=read_crosstask,
     ),
     "captaincook4d": Benchmark(
         title="CaptainCook4D",
+        role="in-domain",
+        split="official, by recording, normal and erroneous ones together",
         licence="MIT",
         home="https://github.com/CaptainCook4D/annotations",
-        download="annotation_json/ and data_splits/ of github.com/CaptainCook4D/annotations",
-        marker=ANNOTATIONS,
+        download="annotation_json/, data_splits/ and task_graphs/ of github.com/CaptainCook4D/annotations",
+        parts=(
+            Part(ANNOTATIONS, "all videos"),
+            Part("data_splits/recordings_data_split_combined.json", "split"),
+            Part("task_graphs", "task graphs", needed=False),
+        ),
+        markers=(ANNOTATIONS,),
         read=read_captaincook4d,
-        missing=missing_steps,
+        set_aside=missing_steps,
+        set_aside_as="steps that were not performed",
+        graphs=task_graphs,
+    ),
+    "egoprocel": Benchmark(
+        title="EgoProceL",
+        role="in-domain",
+        split="none published; every fifth person is held out, by a hash",
+        licence="none stated on the annotations; videos under the licences of the six collections",
+        home="https://sid2697.github.io/egoprocel",
+        download="annotations/ of the OneDrive folder that the home page links to",
+        parts=tuple(Part(f"annotations/{name}", "the videos of this collection", needed=False) for name in COLLECTIONS),
+        markers=tuple(f"annotations/{name}" for name in COLLECTIONS),
+        read=read_egoprocel,
     ),
     "niv": Benchmark(
         title="NIV",
+        role="zero-shot",
+        split="the 45 held-out videos of SCHEMA",
         licence="none stated",
         home="https://github.com/WenliangGuo/SCHEMA",
         download="niv_train.json and niv_valid.json of github.com/WenliangGuo/SCHEMA, dataset/niv",
-        marker="niv_train.json",
+        parts=(
+            Part("niv_valid.json", "test videos"),
+            Part("niv_train.json", "training videos", needed=False),
+        ),
+        markers=("niv_valid.json", "niv_train.json"),
         read=read_niv,
+    ),
+    "egoexo4d": Benchmark(
+        title="Ego-Exo4D",
+        role="zero-shot",
+        split="official validation set, read as test; the test set's annotations are not published",
+        licence="Ego-Exo4D licence agreement, to be signed",
+        home="https://docs.ego-exo4d-data.org",
+        download="`egoexo --parts annotations --benchmarks keystep -o DIR`: annotations/keystep_{train,val}.json",
+        parts=(
+            Part("annotations/keystep_val.json", "test videos"),
+            Part("annotations/keystep_train.json", "training videos", needed=False),
+        ),
+        markers=("annotations/keystep_val.json", "annotations/keystep_train.json"),
+        read=read_egoexo4d,
+        set_aside=headings,
+        set_aside_as="headings over steps",
+    ),
+    "egoper": Benchmark(
+        title="EgoPER",
+        role="zero-shot",
+        split="official lists",
+        licence="given on request, for research",
+        home="https://github.com/robert80203/EgoPER_official",
+        download="on request from the authors: annotation.json, and {training,validation,test}.txt of each recipe",
+        parts=(
+            Part(EGOPER_ANNOTATIONS, "all videos"),
+            *(
+                Part(f"{recipe}/{name}.txt", f"split of {recipe}", False, f"{recipe.title()}/{name}.txt")
+                for recipe in RECIPES
+                for name in ("training", "validation", "test")
+            ),
+        ),
+        markers=(EGOPER_ANNOTATIONS,),
+        read=read_egoper,
+        set_aside=additions_and_corrections,
+        set_aside_as="additions and corrections, which no recipe asks for",
     ),
 }
 
@@ -95,8 +198,9 @@ class Summary(NamedTuple):
 
 def find_benchmark(root: Path, name: str) -> Path | None:
     """The folder of a benchmark: `root`/`name`, or `root` itself; None where neither holds its files."""
-    marker = BENCHMARKS[name].marker
-    return next((folder for folder in (root / name, root) if (folder / marker).exists()), None)
+    markers = BENCHMARKS[name].markers
+    places = (folder for folder in (root / name, root) if any((folder / marker).exists() for marker in markers))
+    return next(places, None)
 
 
 def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]:
@@ -112,7 +216,7 @@ def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]
     found = {name: folder for name in wanted if (folder := find_benchmark(root, name)) is not None}
     absent = [name for name in wanted if name not in found]
     if (names and absent) or not found:
-        looked = "; ".join(f"{name} is recognised by {name}/{BENCHMARKS[name].marker}" for name in absent)
+        looked = "; ".join(f"{name} is recognised by {name}/{' or '.join(BENCHMARKS[name].markers)}" for name in absent)
         raise InputError(f"{root}: {', '.join(absent)} not found here: {looked}; see `recipe data list`.")
     return found
 
@@ -133,20 +237,38 @@ class Selected(NamedTuple):
     procedures: list[Procedure]
     no_steps: Counter[str]
     """Videos without any step."""
-    not_performed: Counter[str]
-    """Annotated steps that the person left out."""
+    set_aside: Counter[str]
+    """Annotated entries that are no step performed."""
 
 
 def select_procedures(folders: Mapping[str, Path], split: str | None = None, progress: Progress = SILENT) -> Selected:
     """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
     chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
-    missing = {name: BENCHMARKS[name].missing(folder) for name, folder in folders.items()}
-    not_performed = Counter[str]()
+    entries = {name: BENCHMARKS[name].set_aside(folder) for name, folder in folders.items()}
+    set_aside = Counter[str]()
     for video in chosen:
-        if steps := missing[video.source].get(video.video_id):
-            not_performed[video.source] += len(steps)
+        if steps := entries[video.source].get(video.video_id):
+            set_aside[video.source] += len(steps)
     no_steps = Counter(video.source for video in chosen if not video.steps)
-    return Selected([video for video in chosen if video.steps], no_steps, not_performed)
+    return Selected([video for video in chosen if video.steps], no_steps, set_aside)
+
+
+class Planned(NamedTuple):
+    """Procedures for the roles that the paper gives their benchmarks, and by source the videos held back from them."""
+
+    procedures: list[Procedure]
+    held_back: Counter[str]
+
+
+def by_role(procedures: Iterable[Procedure]) -> Planned:
+    """Procedures of benchmarks without those of zero-shot ones that are not for testing, in the order given."""
+    planned = Planned([], Counter())
+    for procedure in procedures:
+        if BENCHMARKS[procedure.source].role == "zero-shot" and procedure.split in ("train", "val"):
+            planned.held_back[procedure.source] += 1
+        else:
+            planned.procedures.append(procedure)
+    return planned
 
 
 def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:

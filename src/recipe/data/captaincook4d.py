@@ -2,9 +2,10 @@
 
     annotation_json/complete_step_annotations.json    {recording: {"activity_name", "steps": [{"description", ...}]}}
     data_splits/*_data_split_{combined,normal}.json   {"train": [recording, ...], "val": [...], "test": [...]}
+    task_graphs/RECIPE.json                           {"steps": {node: description}, "edges": [[before, after], ...]}
 
-Both are of github.com/CaptainCook4D/annotations. Steps are listed in no order of time, and a step that the person
-left out stands among them with -1 for both times.
+All are of github.com/CaptainCook4D/annotations. Steps are listed in no order of time, overlap, and may be repeated or
+of no length; a step that the person left out stands among them with -1 for both times. Task graphs are counted only.
 """
 
 import re
@@ -50,6 +51,17 @@ class _Recordings(RootModel[dict[str, _Recording]]):
     pass
 
 
+class _Graph(Published):
+    steps: dict[str, Text]
+    edges: tuple[tuple[int, int], ...]
+
+    @model_validator(mode="after")
+    def _of_its_steps(self) -> "_Graph":
+        if absent := next((node for edge in self.edges for node in edge if str(node) not in self.steps), None):
+            raise ValueError(f"an edge leads to step {absent}, which is none")
+        return self
+
+
 class _Lists(Published):
     train: tuple[Text, ...]
     val: tuple[Text, ...]
@@ -78,6 +90,12 @@ def missing_steps(folder: Path) -> dict[str, tuple[str, ...]]:
     return {name: steps for name, steps in missing.items() if steps}
 
 
+def task_graphs(folder: Path) -> int:
+    """Number of task graphs in `folder`, 0 without its folder task_graphs. Raises InputError for a damaged one."""
+    paths = sorted((folder / "task_graphs").glob("*.json"))
+    return len([read_published_json(path, _Graph, _REMEDY, of="captaincook4d") for path in paths])
+
+
 def instruction(description: str) -> str:
     """A step's description without the verb put before it with a hyphen.
 
@@ -97,12 +115,12 @@ def instruction(description: str) -> str:
 
 
 def _read(folder: Path) -> dict[str, _Recording]:
-    return read_published_json(folder / ANNOTATIONS, _Recordings, _REMEDY).root
+    return read_published_json(folder / ANNOTATIONS, _Recordings, _REMEDY, of="captaincook4d").root
 
 
 def _read_splits(path: Path, recordings: dict[str, _Recording]) -> dict[str, str]:
     """Recording to split."""
-    lists = read_published_json(path, _Lists, _REMEDY)
+    lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
     listed = [
         Listed(name, split, path, field=f"{split}.{index}")
         for split in SPLITS

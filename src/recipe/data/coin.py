@@ -38,7 +38,7 @@ def read_coin(folder: Path) -> list[Procedure]:
     Steps are ordered by (start, end, file order), with times in seconds. Raises InputError when the file is
     missing or of another layout.
     """
-    database = read_published_json(folder / "COIN.json", _Coin, _REMEDY).database
+    database = read_published_json(folder / "COIN.json", _Coin, _REMEDY, of="coin").database
     return [_procedure(video_id, database[video_id]) for video_id in sorted(database)]
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recipe.artifacts import read_json
+from recipe.data.signatures import publisher_of
 from recipe.errors import InputError
 from recipe.types import Step
 
@@ -34,12 +35,17 @@ class Published(BaseModel):
 Layout = TypeVar("Layout", bound=BaseModel)
 
 
-def read_published_json(path: Path, kind: type[Layout], remedy: str) -> Layout:
-    """A JSON file as `kind`. Raises InputError naming the field, for example database.LtRSn-ntcLY.class."""
+def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str) -> Layout:
+    """A JSON file as `kind`, published by benchmark `of`.
+
+    Raises InputError naming the field, for example database.LtRSn-ntcLY.class, or the benchmark that it belongs to.
+    """
     value: Any = read_json(path)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
+        if (other := publisher_of(value)) not in (None, of):
+            raise InputError.at(path, f"this is an annotation file of {other}, not of {of}", remedy) from None
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or None
         problem = first["msg"].removeprefix("Value error, ")

@@ -3,7 +3,7 @@
     niv_train.json, niv_valid.json    {video: {"task", "steps": [{"action", "start", "end"}]}}
 
 Both are of github.com/WenliangGuo/SCHEMA, dataset/niv. Planners are tested on what is held out there, so the second
-file is read as test. Steps are not always in time order.
+file is read as test; it alone is enough for that. Steps are not always in time order.
 """
 
 import re
@@ -41,16 +41,18 @@ class _Videos(RootModel[dict[str, _Video]]):
 
 
 def read_niv(folder: Path) -> list[Procedure]:
-    """The procedures of both files of `folder`, ordered by video id.
+    """The procedures of both files of `folder`, ordered by video id; the first file may be absent.
 
     Steps are ordered by (start, end, file order), with times in seconds; words that the source misspells are
-    corrected in tasks and steps, never in ids. Raises InputError when a file is missing or of another layout, and
-    for a video that is in both.
+    corrected in tasks and steps, never in ids. Raises InputError when niv_valid.json is missing or a file is of another
+    layout, and for a video that is in both.
     """
     videos: dict[str, _Video] = {}
     listed: list[Listed] = []
     for name, split in _FILES.items():
-        found = read_published_json(folder / name, _Videos, _REMEDY).root
+        if split == "train" and not (folder / name).exists():
+            continue
+        found = read_published_json(folder / name, _Videos, _REMEDY, of="niv").root
         videos |= found
         listed += [Listed(video, split, folder / name, field=video) for video in found]
     splits = splits_of(listed, videos, _REMEDY)
