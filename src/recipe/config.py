@@ -268,6 +268,8 @@ class EndpointConfig(Settings):
     clips: Literal["images", "video"] = "images"
     """A clip as one image a frame, each after its time, or as the one `video_url` of JPEG frames that vLLM takes."""
     jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
+    max_pixels: Positive | None = None
+    """Frames of a larger area are reduced to this one before they are sent; left out: as they are."""
     concurrency: Positive = 8
     """Requests under way at once."""
     timeout: Annotated[float, Field(gt=0)] = 180.0
