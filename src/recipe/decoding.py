@@ -1,18 +1,22 @@
 """Completing prompts and weighing completions, for planning and training, with a model of transformers.
 
 Differs from `generate` in what it leaves out: equal prompts are read once and their completions share the
-prefill, and a completion that has ended leaves the batch. How a token is chosen is the caller's.
+prefill, and a completion that has ended leaves the batch. How a token is chosen is the caller's. A prompt may hold a
+clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from recipe.errors import MissingExtra
+from recipe.errors import InputError, MissingExtra
 from recipe.progress import Advance
 
 try:
     import torch
     from transformers import DynamicCache, PreTrainedModel
+
+    from recipe.vision import Patches, mrope_positions
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
@@ -26,6 +30,12 @@ _COMPACT = 0.2
 _NONE = -100
 """In the place of a token where there is none."""
 
+_PATCHES = 1 << 14
+"""Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""
+
+Clips = Sequence[Patches | None]
+"""The clip that each prompt shows, if any; prompts share one where it is the same object."""
+
 
 def complete(
     model: PreTrainedModel,
@@ -35,29 +45,68 @@ def complete(
     ends: Sequence[int],
     longest: int,
     context: int | None = None,
+    clips: Clips | None = None,
     advance: Advance = lambda _: None,
 ) -> list[list[int]]:
     """One completion of each prompt, in order, as token ids.
 
     A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and stops where it
-    and its prompt fill the `context`. `advance` is told at every token how many completions have ended.
+    and its prompt fill the `context`. `advance` is told at every token how many completions have ended. Raises
+    InputError where a prompt holds other video tokens than its clip has.
     """
-    rows, logits = _prefill(model, prompts)
-    stops = torch.tensor(ends, device=model.device)
     written: list[list[int]] = [[] for _ in prompts]
+    for step in _steps(model, prompts, choose, ends, longest, context, clips):
+        for row, token in zip(step.completions, step.tokens, strict=True):
+            written[row].append(token)
+        advance(step.ended)
+    return written
+
+
+def stream(
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    choose: Choose,
+    *,
+    ends: Sequence[int],
+    longest: int,
+    context: int | None = None,
+    clip: Patches | None = None,
+) -> Iterator[int]:
+    """The tokens of what `complete` writes for one prompt, each as soon as it is chosen."""
+    for step in _steps(model, [prompt], choose, ends, longest, context, [clip]):
+        yield from step.tokens
+
+
+class _Step(NamedTuple):
+    """One token of every completion that is being written, and how many ended with it."""
+
+    completions: list[int]
+    tokens: list[int]
+    ended: int
+
+
+def _steps(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    choose: Choose,
+    ends: Sequence[int],
+    longest: int,
+    context: int | None,
+    clips: Clips | None,
+) -> Iterator[_Step]:
+    rows, logits = _prefill(model, prompts, clips)
+    stops = torch.tensor(ends, device=model.device)
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
     for step in range(longest):
         chosen = choose(logits, rows.completions, step)
-        for row, token in zip(rows.completions.tolist(), chosen.tolist(), strict=True):
-            written[row].append(token)
         goes_on = ~torch.isin(chosen, stops)
         if context is not None:
-            goes_on &= rows.position[rows.live] + 2 < context
+            goes_on &= lengths[rows.completions] + step + 1 < context
         left = int(goes_on.sum()) if step + 1 < longest else 0
-        advance(len(chosen) - left)
+        yield _Step(rows.completions.tolist(), chosen.tolist(), len(chosen) - left)
         if left == 0:
             break
         logits = rows.read(model, chosen, goes_on)
-    return written
 
 
 def log_likelihood(
@@ -65,12 +114,14 @@ def log_likelihood(
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     temperature: float = 1.0,
+    clips: Clips | None = None,
 ) -> list[float]:
     """Log-probability in nats of each completion after its prompt; equal prompts are read once.
 
-    The sum over a completion's tokens of log softmax(logits / temperature); 0 for one without tokens.
+    The sum over a completion's tokens of log softmax(logits / temperature); 0 for one without tokens. Raises
+    InputError where a prompt holds other video tokens than its clip has.
     """
-    rows, first = _prefill(model, prompts)
+    rows, first = _prefill(model, prompts, clips)
     longest = max(1, *map(len, completions))
     targets = torch.tensor(
         [[*tokens, *[_NONE] * (longest - len(tokens))] for tokens in completions], device=model.device
@@ -104,7 +155,7 @@ class _Rows:
     mask: torch.Tensor
     """Which positions hold tokens [rows, positions]."""
     position: torch.Tensor
-    """Position of the last token [rows]."""
+    """Position of the last token [rows], or of the last patch of a clip before it."""
     cache: DynamicCache
 
     def read(self, model: PreTrainedModel, chosen: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
@@ -127,18 +178,55 @@ class _Rows:
         self.live = torch.arange(len(self.live), device=self.live.device)
 
 
-def _prefill(model: PreTrainedModel, prompts: Sequence[Sequence[int]]) -> tuple[_Rows, torch.Tensor]:
+def _prefill(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], clips: Clips | None
+) -> tuple[_Rows, torch.Tensor]:
     """A row for every prompt, behind one pass over the distinct ones, and its logits [prompts, vocabulary]."""
-    distinct = {tuple(prompt): None for prompt in prompts}
-    row_of = {prompt: row for row, prompt in enumerate(distinct)}
-    source = torch.tensor([row_of[tuple(prompt)] for prompt in prompts], device=model.device)
-    tokens, mask = _padded_left(list(distinct), model.device)
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    asked = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
+    row_of = {one: row for row, one in enumerate(dict.fromkeys(asked))}
+    source = torch.tensor([row_of[one] for one in asked], device=model.device)
+    tokens, mask = _padded_left([prompt for prompt, _ in row_of], model.device)
+    shown = [clip for _, clip in row_of]
+    if hasattr(model.config, "vision_config"):
+        positions = mrope_positions(model, tokens, mask, shown)
+        last = positions.amax((0, 2))
+    elif any(shown):
+        raise InputError("The model reads no video; give one with a visual tower, such as a Qwen2.5-VL.")
+    else:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        last = positions[:, -1]
+    seen = _embedded(model, tokens, shown) if any(shown) else None
     cache = DynamicCache(config=model.config)
-    logits = _logits(model, tokens, mask, positions, cache)[:, -1]
+    logits = _logits(model, tokens, mask, positions, cache, seen=seen)[:, -1]
     cache.batch_select_indices(source)
     every = torch.arange(len(source), device=model.device)
-    return _Rows(every, every, mask[source], positions[source, -1], cache), logits[source]
+    return _Rows(every, every, mask[source], last[source], cache), logits[source]
+
+
+def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> torch.Tensor:
+    """What the decoder reads [rows, positions, width]: words, and in place of video tokens the rows' clips."""
+    words = model.get_input_embeddings()(tokens)
+    encoded: dict[Patches, torch.Tensor] = {}
+    for batch in _encodable(dict.fromkeys(clip for clip in clips if clip is not None)):
+        pixels = torch.cat([clip.pixels for clip in batch]).to(model.device)
+        grids = torch.tensor([clip.grid for clip in batch], device=model.device)
+        encoded.update(zip(batch, model.get_video_features(pixels, grids).pooler_output, strict=True))
+    seen = torch.cat([encoded[clip] for clip in clips if clip is not None])
+    places = (tokens == model.config.video_token_id)[..., None]
+    return words.masked_scatter(places, seen.to(words.dtype))
+
+
+def _encodable(clips: Iterable[Patches]) -> Iterator[list[Patches]]:
+    """Clips in batches that the visual tower can encode at once."""
+    batch: list[Patches] = []
+    size = 0
+    for clip in clips:
+        if batch and size + len(clip.pixels) > _PATCHES:
+            yield batch
+            batch, size = [], 0
+        batch.append(clip)
+        size += len(clip.pixels)
+    yield batch
 
 
 def _logits(
@@ -148,10 +236,15 @@ def _logits(
     positions: torch.Tensor,
     cache: DynamicCache,
     keep: int = 1,
+    seen: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Logits [rows, keep, vocabulary] after the last tokens; the cache grows by `tokens` [rows, new]."""
+    """Logits [rows, keep, vocabulary] after the last tokens; the cache grows by `tokens` [rows, new].
+
+    `positions` are [rows, new] or, with a clip, [3, rows, new]; `seen` takes the place of the tokens' embeddings.
+    """
+    read = {"input_ids": tokens} if seen is None else {"inputs_embeds": seen}
     return model(
-        input_ids=tokens,
+        **read,
         attention_mask=mask,
         position_ids=positions,
         past_key_values=cache,

@@ -6,11 +6,12 @@ files. What it leaves out: frames are chosen before (`recipe.config.FrameConfig`
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import read_json, write_json
+from recipe.config import FrameConfig
 from recipe.errors import InputError, MissingExtra
 from recipe.types import Frames
 
@@ -25,6 +26,7 @@ except ModuleNotFoundError as error:
 # In the order in which transformers asks them: all processors in one file, the video processor's own, and the
 # older layout, in which it shares the image processor's.
 _FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
+_IMAGE_BOUNDS = ("min_pixels", "max_pixels", "size")
 _RATIO = 200
 """A frame may be this many times as long as it is wide."""
 
@@ -65,7 +67,9 @@ class VideoProcessor:
     def load(cls, name: str | Path, revision: str | None = None) -> "VideoProcessor":
         """The processor of a model folder or hub id, from `video_preprocessor_config.json` or a neighbour of it.
 
-        Raises InputError where there is none, and for one that does something else to frames than this class.
+        In the older layout of `preprocessor_config.json` the bounds are those of images, and frames keep the default
+        ones, as qwen-vl-utils has it. Raises InputError where there is none, and for one that does something else to
+        frames than this class.
         """
         for file in _FILES:
             found = cached_file(str(name), file, revision=revision, _raise_exceptions_for_missing_entries=False)
@@ -75,6 +79,8 @@ class VideoProcessor:
             settings = _object(read_json(Path(found)), origin)
             if file == "processor_config.json":
                 settings = _object(settings.get("video_processor", {}), origin)
+            if "image_processor_type" in settings:
+                settings = {name: value for name, value in settings.items() if name not in _IMAGE_BOUNDS}
             if settings:
                 return cls._of(settings, origin)
         problem = "there are no settings of a video processor"
@@ -136,14 +142,18 @@ class VideoProcessor:
         write_json(folder / "video_preprocessor_config.json", video)
         write_json(folder / "preprocessor_config.json", {**common, "image_processor_type": "Qwen2VLImageProcessor"})
 
+    def within(self, config: FrameConfig) -> "VideoProcessor":
+        """The same with the bounds of a frame's area that `config` was given; those left out stay the model's own."""
+        longest = config.max_pixels if "max_pixels" in config.model_fields_set else self.max_pixels
+        shortest = config.min_pixels if "min_pixels" in config.model_fields_set else min(self.min_pixels, longest)
+        return replace(self, min_pixels=shortest, max_pixels=max(shortest, longest))
+
     def __call__(self, frames: Frames) -> Patches:
         """A clip's patches: frames resized, normalised, and the last repeated to fill a patch in time.
 
         Raises InputError for a clip without frames and for frames too narrow to be resized.
         """
         images = frames.images if frames.images.flags.writeable else frames.images.copy()
-        if len(images) == 0:
-            raise InputError("A clip has no frames; take more of the video.")
         channels_first = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
         height, width = self.resized(*images.shape[:3])
         if (height, width) != images.shape[1:3]:
@@ -169,15 +179,20 @@ class VideoProcessor:
         """Patches in time, height and width of `count` frames of such a size, in pixels after resizing."""
         return -(-count // self.temporal_patch_size), height // self.patch_size, width // self.patch_size
 
-    def tokens(self, patches: Patches) -> int:
-        """Tokens that a clip takes in a prompt."""
-        return math.prod(patches.grid) // self.merge_size**2
+    def tokens(self, clip: Patches | Frames) -> int:
+        """Tokens that a clip takes in a prompt; of frames, without making their patches."""
+        if isinstance(clip, Frames):
+            count, height, width, _ = clip.images.shape
+            return math.prod(self.grid(count, *self.resized(count, height, width))) // self.merge_size**2
+        return math.prod(clip.grid) // self.merge_size**2
 
     def resized(self, count: int, height: int, width: int) -> tuple[int, int]:
         """Height and width that each of `count` frames is resized to: near its own shape, in multiples of a token.
 
-        Raises InputError for a frame that is 200 times as long as wide.
+        Raises InputError where there are none, and for a frame that is 200 times as long as wide.
         """
+        if count == 0:
+            raise InputError("A clip has no frames; take more of the video.")
         longest = self.max_pixels
         side = self.patch_size * self.merge_size
         if self.max_tokens is not None:

@@ -3,11 +3,11 @@
 It differs from the generation of `transformers` in this: sampling is the model's softmax at the given
 temperature and nothing else, so that the top-k, top-p and penalties of a model's own settings do not apply.
 Every completion has its own stream of random numbers, and does not depend on what else is in the batch, up to
-rounding. The samples of a prompt share its prefill, and rows that have ended leave the batch.
+rounding. The samples of a prompt share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL answers
+chats with a video, too.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -15,8 +15,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from recipe.checkpoints import load_checkpoint
-from recipe.config import SamplingConfig
-from recipe.decoding import Choose, complete, log_likelihood
+from recipe.config import FrameConfig, SamplingConfig
+from recipe.decoding import Choose, complete, log_likelihood, stream
+from recipe.engines.prompts import ClipPatches, Prompts
 from recipe.engines.protocol import Chat
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
@@ -40,12 +41,23 @@ class _Row(NamedTuple):
 class LocalEngine:
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
-    def __init__(self, model: str | Path, revision: str | None = None, device: str | None = None) -> None:
-        """Load a model folder or hub id; raises InputError when there is none or it has no chat template."""
+    def __init__(
+        self,
+        model: str | Path,
+        revision: str | None = None,
+        device: str | None = None,
+        frames: FrameConfig | None = None,
+    ) -> None:
+        """Load a model folder or hub id; raises InputError when there is none or it has no chat template.
+
+        `frames` may bound the area of frames, in place of the model's own bounds.
+        """
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
+        self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
+        self._prompts = Prompts(str(model), checkpoint, self._video)
         ends = self._model.generation_config.eos_token_id
         listed = ends if isinstance(ends, list) else [ends]
         self._ends = sorted({end for end in (*listed, self._tokenizer.eos_token_id) if end is not None})
@@ -56,26 +68,65 @@ class LocalEngine:
     ) -> list[list[str]]:
         """`count` completions of each chat; raises InputError for a chat that fills the model's context."""
         answers = [[""] * count for _ in chats]
-        prompts = self._encode(chats)
+        prompts = self._prompts.render(chats)
         # Shortest prompts first, so that little is padding.
-        order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat]))
+        order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat].tokens))
         rows = [_Row(chat, sample) for chat in order for sample in range(count)]
         # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
         size = sampling.batch_size // count * count or sampling.batch_size
+        clips = ClipPatches(self._video)
         with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
             for batch in _batches(rows, size):
+                asked = [prompts[row.chat] for row in batch]
+                keys = [f"{row.sample} {prompt.key}" for row, prompt in zip(batch, asked, strict=True)]
                 written = complete(
                     self._model,
-                    [prompts[row.chat] for row in batch],
-                    _draws(_uniforms(batch, chats, sampling).to(self._device), sampling.temperature),
+                    [prompt.tokens for prompt in asked],
+                    _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature),
                     ends=self._ends,
                     longest=sampling.max_tokens,
                     context=self._context,
+                    clips=clips.of(asked),
                     advance=advance,
                 )
                 for row, text in zip(batch, self._decode(written), strict=True):
                     answers[row.chat][row.sample] = text
         return answers
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        """The first completion of `generate` as it is written, in pieces of whole characters; raises as it does."""
+        pieces = self._pieces(chat, sampling)
+        while True:
+            # Entered anew at every piece: what the caller does between two is not ours.
+            with torch.inference_mode():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def _pieces(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        [prompt] = prompts = self._prompts.render([chat])
+        clips = ClipPatches(self._video).of(prompts)
+        tokens: list[int] = []
+        told = 0
+        for token in stream(
+            self._model,
+            prompt.tokens,
+            _draws(_uniforms([f"0 {prompt.key}"], sampling).to(self._device), sampling.temperature),
+            ends=self._ends,
+            longest=sampling.max_tokens,
+            context=self._context,
+            clip=clips[0] if clips else None,
+        ):
+            tokens.append(token)
+            [text] = self._decode([tokens])
+            # A character of several tokens reads as this one until it is complete.
+            whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+            if len(whole) > told:
+                yield whole[told:]
+                told = len(whole)
+        if text[told:]:
+            yield text[told:]
 
     def log_likelihood(
         self,
@@ -93,18 +144,24 @@ class LocalEngine:
         """
         if temperature <= 0:
             raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
-        prompts, answers = self._encode(chats), [self._answer(text) for text in completions]
+        prompts, answers = self._prompts.render(chats), [self._answer(text) for text in completions]
         pairs = list(zip(prompts, answers, strict=True))
         # A completion's end is not read, only asked about.
-        longest = max((len(prompt) + len(answer) - 1 for prompt, answer in pairs), default=0)
+        longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
         if longest > self._context:
             raise InputError(f"a prompt and its completion take {longest} of {self._context} tokens; shorten them.")
-        order = sorted(range(len(pairs)), key=lambda pair: (len(prompts[pair]), prompts[pair], len(answers[pair])))
+        # Equal prompts stand together, and lengths change little.
+        order = sorted(
+            range(len(pairs)),
+            key=lambda pair: (len(prompts[pair].tokens), prompts[pair].tokens, prompts[pair].key, len(answers[pair])),
+        )
         totals = [0.0] * len(pairs)
+        clips = ClipPatches(self._video)
         with progress.task("weighing plans", total=len(pairs)) as advance, torch.inference_mode():
             for batch in _batches(order, batch_size):
-                asked, said = [prompts[pair] for pair in batch], [answers[pair] for pair in batch]
-                found = log_likelihood(self._model, asked, said, temperature)
+                asked = [prompts[pair] for pair in batch]
+                tokens, said = [prompt.tokens for prompt in asked], [answers[pair] for pair in batch]
+                found = log_likelihood(self._model, tokens, said, temperature, clips.of(asked))
                 for pair, total in zip(batch, found, strict=True):
                     totals[pair] = total
                 advance(len(batch))
@@ -114,19 +171,6 @@ class LocalEngine:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         end = self._tokenizer.eos_token_id
         return tokens if end is None else [*tokens, end]
-
-    def _encode(self, chats: Sequence[Chat]) -> list[list[int]]:
-        prompts = [
-            self._tokenizer.apply_chat_template(chat, tokenize=True, add_generation_prompt=True, return_dict=False)
-            for chat in chats
-        ]
-        longest = max(map(len, prompts), default=0)
-        if longest >= self._context:
-            raise InputError(
-                f"a prompt of {longest} tokens leaves no room in the model's context of {self._context}; "
-                "shorten the history."
-            )
-        return prompts
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
@@ -138,13 +182,12 @@ def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def _uniforms(batch: Sequence[_Row], chats: Sequence[Chat], sampling: SamplingConfig) -> torch.Tensor:
-    """Random numbers in [0, 1) [rows, max_tokens], a stream of its own for each (seed, chat, sample)."""
+def _uniforms(keys: Sequence[str], sampling: SamplingConfig) -> torch.Tensor:
+    """Random numbers in [0, 1) [rows, max_tokens], a stream of its own for each seed and key."""
     streams = []
-    for row in batch:
-        chat = json.dumps(chats[row.chat], sort_keys=True)
-        key = hashlib.sha256(f"{sampling.seed} {row.sample} {chat}".encode()).digest()
-        generator = np.random.default_rng(int.from_bytes(key[:16]))
+    for key in keys:
+        seed = hashlib.sha256(f"{sampling.seed} {key}".encode()).digest()
+        generator = np.random.default_rng(int.from_bytes(seed[:16]))
         streams.append(generator.random(sampling.max_tokens, dtype=np.float32))
     return torch.from_numpy(np.stack(streams))
 

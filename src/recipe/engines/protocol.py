@@ -1,7 +1,7 @@
 """What completes chats: the protocol that planners and Phi ask."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from recipe.config import SamplingConfig
@@ -36,23 +36,23 @@ def videos(chat: Chat) -> list[Frames]:
     return [part["video"] for parts in contents for part in parts if part["type"] == "video"]
 
 
-def without_arrays(chat: Chat) -> Chat:
-    """The chat as JSON can hold it: each clip by the SHA-256 of its frames and times."""
-    return [
-        message
-        if isinstance(message["content"], str)
-        else {**message, "content": [_plain(part) for part in message["content"]]}
-        for message in chat
-    ]
-
-
-def _plain(part: dict[str, Any]) -> dict[str, Any]:
-    return {**part, "video": digest(part["video"])} if part["type"] == "video" else part
-
-
 def digest(frames: Frames) -> str:
     """SHA-256 of a clip: of its size, frames, times and rate."""
     found = hashlib.sha256(f"{frames.images.shape} {frames.rate}".encode())
     found.update(frames.images.tobytes())
     found.update(frames.times.tobytes())
     return found.hexdigest()
+
+
+def without_arrays(chat: Chat, name: Callable[[Frames], str] = digest) -> Chat:
+    """The chat as JSON can hold it: `name` in place of each clip."""
+    return [
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": [_plain(part, name) for part in message["content"]]}
+        for message in chat
+    ]
+
+
+def _plain(part: dict[str, Any], name: Callable[[Frames], str]) -> dict[str, Any]:
+    return {**part, "video": name(part["video"])} if part["type"] == "video" else part
