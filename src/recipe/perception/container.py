@@ -8,6 +8,7 @@ from recipe.errors import InputError, MissingExtra
 
 try:
     import av
+    from av.video.reformatter import Interpolation as Interpolation
 except ModuleNotFoundError as error:
     raise MissingExtra("reading videos", "video") from error
 

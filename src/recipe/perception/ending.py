@@ -1,7 +1,7 @@
 """Where a video file ends: what its header says is not taken on trust, its packets are read to the end.
 
-Reading starts at the last keyframe, so that it costs no more than one; only a file that seems to break off is read
-from its beginning. Nothing is decoded.
+Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
+Nothing is decoded.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,12 @@ from recipe.perception.container import FFmpegError, Opened, open_container
 
 SLACK = 2.0
 """Seconds by which a file may end earlier than its header says and still counts as complete."""
+TAIL = 5.0
+"""Seconds before the stated end at which reading starts: the frame shown last is not the one stored last, and some
+formats find no keyframe but any frame."""
 MICROSECONDS = 1_000_000
+GUESSES = 0x0200
+"""AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading."""
 
 
 class Ending(NamedTuple):
@@ -40,9 +45,9 @@ def _find(path: Path, opened: Opened) -> Ending:
     picture = whole = float("-inf")
     stated = _stated(opened)
     if stated is not None:
-        picture, whole = _last(opened, _from_last_keyframe(container))
+        picture, whole = _last(opened, _tail(container))
     # Some formats tell their index only once a seek has been asked for.
-    entries = list(stream.index_entries)
+    entries = [] if container.format.flags & GUESSES else list(stream.index_entries)
     held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
     if picture == float("-inf") or whole < (stated or 0) - SLACK:
         again = open_container(path)
@@ -56,15 +61,17 @@ def _find(path: Path, opened: Opened) -> Ending:
 
 def _stated(opened: Opened) -> float | None:
     """Seconds at which the file should end by its header."""
-    container = opened.container
-    if container.duration is None:
+    length: int | None = opened.container.duration
+    if length is None:
         return None
-    return ((container.start_time or 0) + container.duration) / MICROSECONDS - float(opened.zero)
+    begin: int = opened.container.start_time or 0
+    return (begin + length) / MICROSECONDS - float(opened.zero)
 
 
-def _from_last_keyframe(container: Any) -> Iterator[Any]:
+def _tail(container: Any) -> Iterator[Any]:
     try:
-        container.seek((container.start_time or 0) + container.duration)
+        begin: int = container.start_time or 0
+        container.seek(begin + max(0, container.duration - int(TAIL * MICROSECONDS)))
         yield from container.demux()
     except FFmpegError:
         return

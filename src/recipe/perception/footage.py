@@ -64,18 +64,14 @@ class Footage:
         """
         for place in range(self._place(time), -1, -1):
             self._beginning = None
-            self._opened.container.seek(self._keyframes[place], stream=self.stream)
-            packets = self._opened.container.demux(self.stream)
-            first = next(packets)
-            # An index may tell when a keyframe is decoded, which can be earlier than it is shown.
-            if first.is_keyframe and first.pts is not None and self._opened.seconds(first.pts) <= time:
-                return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
+            if feed := self._landed(self._keyframes[place], time):
+                return feed
         if self._beginning is None:
             self.close()
             self._opened = open_container(self._path)
             return self._decode(self._opened.container.demux(self.stream))
-        feed, self._beginning = self._beginning, None
-        return itertools.chain([self.first], feed)
+        rest, self._beginning = self._beginning, None
+        return itertools.chain([self.first], rest)
 
     def damaged(self, time: float) -> InputError:
         """The error of a file whose frames cannot be read after `time` seconds."""
@@ -86,6 +82,21 @@ class Footage:
 
     def close(self) -> None:
         self._opened.container.close()
+
+    def _landed(self, stamp: int, time: float) -> Iterator[Shown] | None:
+        """Frames from the keyframe on to which seeking to a time stamp leads; None where it is shown after `time`.
+
+        An index may tell when a keyframe is decoded, which can be earlier than it is shown.
+        """
+        try:
+            self._opened.container.seek(stamp, stream=self.stream)
+            packets = self._opened.container.demux(self.stream)
+            first = next(packets)
+        except FFmpegError:
+            return None
+        if not first.is_keyframe or first.pts is None or self._opened.seconds(first.pts) > time:
+            return None
+        return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
 
     def _decode(self, packets: Iterator[Any], keyframe: float = float("-inf")) -> Iterator[Shown]:
         last = float("-inf")

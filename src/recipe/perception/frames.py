@@ -78,14 +78,11 @@ def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
     """
     rate, count = config.fps, config.count
     if count is None:
-        fitting = math.ceil((end - begin) * rate - 0.5)
-        if fitting < 1:
-            return Grid(np.array([(begin + end) / 2]), rate)
-        if fitting <= config.max_frames:
-            return Grid(begin + (np.arange(fitting) + 0.5) / rate, rate)
+        count = max(1, math.ceil((end - begin) * rate - 0.5))
+        if count <= config.max_frames:
+            return _grid(begin, end, count, rate)
         count = config.max_frames
-    length = (end - begin) / count
-    return Grid(begin + (np.arange(count) + 0.5) * length, 1 / length)
+    return _grid(begin, end, count, count / (end - begin))
 
 
 def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -> Iterator[Shown]:
@@ -111,19 +108,20 @@ def _stretch(path: Path, footage: Footage, until: float | None, start: float) ->
     """Where asking begins and ends, in seconds: from the first frame on, and up to the cut point or the last frame."""
     if not 0 <= start < math.inf:
         raise InputError.at(path, f"the start {start} is no time in a video", "give seconds from 0 on", field="start")
+    first, end = footage.first.time, footage.end
     if until is None:
         if not footage.complete:
-            raise footage.damaged(footage.end)
-        until = footage.end
-    elif not until > footage.first.time:
-        problem = (
-            f"nothing is shown before the cut point {until} s: the first frame appears at {footage.first.time:g} s"
-        )
+            raise footage.damaged(end)
+        until = end
+    elif not until > first:
+        problem = f"nothing is shown before the cut point {until} s, since the first frame appears at {first:g} s"
         raise InputError.at(path, problem, "give a later cut point", field="until")
-    elif not until <= footage.end and footage.complete:
-        problem = f"the cut point {until} s lies beyond the end of the video, {footage.end:.3f} s"
+    elif until > end:
+        if not footage.complete:
+            raise footage.damaged(end)
+        problem = f"the cut point {until} s lies beyond the end of the video, {end:.3f} s"
         raise InputError.at(path, problem, "check that the times belong to this video", field="until")
-    begin = max(start, footage.first.time)
+    begin = max(start, first)
     if not begin < until:
         remedy = f"give a start before {until:g} s"
         raise InputError.at(path, f"nothing is left to show from {start} s on", remedy, field="start")
@@ -139,3 +137,9 @@ def _collect(footage: Footage, grid: Grid, max_pixels: int) -> Frames:
         images[place] = images[place - 1] if shown is last else image(shown.frame, shape)
         times[place], last = shown.time, shown
     return Frames(images, times, grid.rate)
+
+
+def _grid(begin: float, end: float, count: int, rate: float) -> Grid:
+    middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
+    # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
+    return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)

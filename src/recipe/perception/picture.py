@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.perception.container import av
+from recipe.perception.container import Interpolation
 
 SURPLUS = 2
 """A frame is scaled down only beyond this many times the pixels that are wanted, and then to so many: what is left is
@@ -54,7 +54,7 @@ def pose(frame: Any, aspect: Fraction | None, max_pixels: int | None = None) -> 
 def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
     """RGB uint8 [H, W, 3] of a frame; a view, not contiguous where it is turned."""
     shrinks = pose.width < frame.width or pose.height < frame.height
-    filter_ = av.video.reformatter.Interpolation.AREA if shrinks else av.video.reformatter.Interpolation.BICUBIC
+    filter_ = Interpolation.AREA if shrinks else Interpolation.BICUBIC
     scaled = frame.reformat(pose.width, pose.height, format="rgb24", interpolation=filter_).to_ndarray()
     turned = scaled.transpose(1, 0, 2) if pose.swapped else scaled
     result: NDArray[np.uint8] = turned[:: -1 if pose.flip_rows else 1, :: -1 if pose.flip_columns else 1]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from recipe.errors import InputError
 from recipe.types import Example
 
-EXTENSIONS = frozenset(".3gp .avi .flv .m4v .mkv .mov .mp4 .mpeg .mpg .mts .ts .webm .wmv".split())
+EXTENSIONS = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"}
 """What ends the name of a video file, in small or capital letters."""
 SHOWN = 5
 """Missing videos that an error names."""
