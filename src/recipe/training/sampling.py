@@ -39,7 +39,7 @@ def sample(
     model.eval()
     try:
         with torch.no_grad():
-            return complete(model, prompts, draw, ends=ends, longest=longest, **({} if clips is None else {"clips": clips}))
+            return complete(model, prompts, draw, ends=ends, longest=longest, clips=clips)
     finally:
         model.train(training)
 

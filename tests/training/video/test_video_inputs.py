@@ -11,12 +11,13 @@ from peft import get_peft_model
 
 from recipe.checkpoints import Checkpoint
 from recipe.config import LoraSettings
+from recipe.errors import InputError
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.video.inputs import decoder_inputs
 from recipe.training.video.prompts import VideoPrompts
 from recipe.training.video.tower import FrozenTower
 from recipe.types import Example, Frames
-from recipe.vision import Patches
+from recipe.vision import Patches, mrope_positions
 
 Batch = dict[str, Any]
 
@@ -42,7 +43,7 @@ def batch(policy: Checkpoint, examples: list[Example], paintings: Callable[[Exam
 
 
 def stock(policy: Checkpoint, batch: Batch) -> dict[str, torch.Tensor]:
-    """What the processor of transformers would hand to the model."""
+    """What a user of transformers hands to the model, with the positions that it was trained at."""
     clips: list[Patches] = batch["clips"]
     return {
         "input_ids": batch["ids"],
@@ -50,8 +51,12 @@ def stock(policy: Checkpoint, batch: Batch) -> dict[str, torch.Tensor]:
         "pixel_values_videos": torch.cat([clip.pixels for clip in clips]),
         "video_grid_thw": torch.tensor([clip.grid for clip in clips]),
         "second_per_grid_ts": torch.tensor([clip.seconds_per_grid for clip in clips]),
-        "mm_token_type_ids": 2 * (batch["ids"] == policy.model.config.video_token_id).int(),
+        "position_ids": mrope_positions(policy.model, **_read(batch)),
     }
+
+
+def _read(batch: Batch) -> Batch:
+    return {"tokens": batch["ids"], "mask": batch["mask"], "clips": batch["clips"]}
 
 
 def apart(one: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> float:
@@ -70,8 +75,11 @@ def test_what_is_left_out_passes_in_silence_and_changes_the_answer(policy: Check
     expected = policy.model(**stock(policy, batch)).logits
     words = policy.model(input_ids=batch["ids"], attention_mask=batch["mask"]).logits
     assert apart(words, expected, batch["mask"]) > 0.1
-    untyped = {name: value for name, value in stock(policy, batch).items() if name != "mm_token_type_ids"}
-    assert apart(policy.model(**untyped).logits, expected, batch["mask"]) > 1e-3
+    unplaced = {**stock(policy, batch), "position_ids": None}
+    in_a_row = policy.model(**unplaced).logits
+    assert apart(in_a_row, expected, batch["mask"]) > 1e-3
+    types = 2 * (batch["ids"] == policy.model.config.video_token_id).int()
+    assert apart(policy.model(**unplaced, mm_token_type_ids=types).logits, in_a_row, batch["mask"]) > 1e-3
 
 
 @torch.no_grad()
@@ -84,7 +92,7 @@ def test_other_frames_change_the_answer(policy: Checkpoint, batch: Batch) -> Non
 
 def test_a_prompt_and_its_clip_must_agree(policy: Checkpoint, batch: Batch) -> None:
     turned = [*batch["clips"][2:], *batch["clips"][:2]]
-    with pytest.raises(ValueError, match="as many video tokens"):
+    with pytest.raises(InputError, match="one video token for each"):
         decoder_inputs(policy.model, FrozenTower(policy.model), **{**batch, "clips": turned})
 
 

@@ -15,8 +15,8 @@ from recipe.types import Example
 from recipe.vision import VideoProcessor
 
 _LOG = logging.getLogger(__name__)
-_NAMED = 5
-"""Examples that a message names."""
+SHOWN = 5
+"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +58,29 @@ def seeing(policy: Checkpoint, name: str) -> VideoProcessor:
 def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) -> Source:
     # PyAV, which is not needed where histories are given.
     from recipe.perception.clips import VideoClips  # noqa: PLC0415
-    from recipe.perception.videos import locate  # noqa: PLC0415
+    from recipe.perception.videos import VideoFolder, locate  # noqa: PLC0415
 
     uncut = [example.example_id for example in examples if example.until is None]
     if uncut:
-        problem = f"{_counted(uncut, examples)} do not say where the history ends"
+        problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({_listed(uncut)})"
         remedy = "write the examples with `recipe data prepare`, from annotations with times"
         raise InputError.at(config.examples, problem, remedy, field="until")
-    located = locate(folder, examples)
+    videos = VideoFolder(folder)
+    located = locate(videos, examples)
     left = [example for example in examples if example.example_id in located.paths]
-    if len(left) < len(examples):
-        missing = [example.example_id for example in examples if example.example_id not in located.paths]
-        problem = f"{_counted(missing, examples)} have no video"
-        if not left or not config.skip_missing_videos:
-            raise InputError.at(folder, problem, "add the videos, or set skip_missing_videos = true")
-        _LOG.warning("%s: %s; they are skipped", folder, problem)
-    return Source(left, VideoClips(folder, config.frames), _identity(located.paths.values()))
+    if located.missing and not (config.skip_missing_videos and left):
+        problem = f"{len(located.missing)} of the examples' videos are missing ({_listed(located.missing)})"
+        raise InputError.at(folder, problem, "download them, or set skip_missing_videos = true to train on the others")
+    if located.missing:
+        _LOG.warning(
+            "%s: %d of %d examples are skipped, since their videos are missing (%s)",
+            folder, len(examples) - len(left), len(examples), _listed(located.missing),
+        )  # fmt: skip
+    return Source(left, VideoClips(videos, config.frames), _identity(located.paths.values()))
 
 
-def _counted(names: Sequence[str], examples: Sequence[Example]) -> str:
-    listed = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-    return f"{len(names)} of {len(examples)} examples ({listed})"
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def _identity(videos: Iterable[Path]) -> str:

@@ -3,13 +3,16 @@
 The merger behind it is trained and its reference differs from it: it runs at each pass, on what the encoder left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from transformers import PreTrainedModel
 from transformers.vision_utils import get_vision_window_index
 
 from recipe.vision import Patches
+
+_PATCHES = 1 << 14
+"""Clips are encoded together up to so many patches."""
 
 
 class FrozenTower:
@@ -38,13 +41,22 @@ class FrozenTower:
         return [of[clip] for clip in clips]
 
     def _look(self, clips: Sequence[Patches]) -> None:
-        """Encode the clips not seen yet, in one pass: [patches, hidden] each."""
-        new = [clip for clip in clips if clip not in self._seen]
-        if not new:
-            return
+        """Encode the clips not seen yet: [patches, hidden] each."""
         device, dtype = self._visual.device, self._visual.dtype
-        pixels = torch.cat([clip.pixels for clip in new]).to(device, dtype)
-        grids = torch.tensor([clip.grid for clip in new], device=device)
-        with torch.no_grad():
-            hidden = self._visual(pixels, grid_thw=grids).last_hidden_state
-        self._seen.update(zip(new, hidden.split(grids.prod(-1).tolist()), strict=True))
+        for batch in _batches([clip for clip in clips if clip not in self._seen]):
+            pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
+            grids = torch.tensor([clip.grid for clip in batch], device=device)
+            with torch.no_grad():
+                hidden = self._visual(pixels, grid_thw=grids).last_hidden_state
+            self._seen.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
+
+
+def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
+    batch: list[Patches] = []
+    for clip in clips:
+        if batch and sum(len(one.pixels) for one in [*batch, clip]) > _PATCHES:
+            yield batch
+            batch = []
+        batch.append(clip)
+    if batch:
+        yield batch

@@ -47,6 +47,12 @@ class MergerRate(Unreported):
 class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
     """Cross-entropy with clips in the forward pass, on rows in the order in which they lie (`batches`)."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # A Qwen2.5-VL declines to weigh tokens across passes. This loss is TRL's own and does: without it, the
+        # examples of a batch would weigh more or less as the batch is cut.
+        self.model_accepts_loss_kwargs = True
+
     def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
         return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
 

@@ -1,0 +1,126 @@
+"""SFT from video tokens: labels, order, what moves, and what a prompt may take."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recipe.artifacts import read_jsonl
+from recipe.config import LoraSettings, SFTConfig
+from recipe.data.examples import read_examples
+from recipe.errors import ConfigError
+from recipe.text import format_plan
+from recipe.training.policy import load_policy
+from recipe.training.quiet import quiet
+from recipe.training.runs import open_run
+from recipe.training.sft import train_sft, video_sft_trainer
+from recipe.training.video.batches import rows_in_order
+from recipe.training.video.sources import Source
+from recipe.training.video.trainers import VideoSFTTrainer
+from recipe.types import Example
+
+
+@pytest.fixture
+def config(video_model: Path, examples_file: Path, tmp_path: Path) -> SFTConfig:
+    return SFTConfig(
+        model=str(video_model),
+        examples=examples_file,
+        output=tmp_path / "sft",
+        input="video",
+        epochs=2,
+        batch_size=4,
+        learning_rate=1e-2,
+        metrics=(),
+    )
+
+
+def trainer_of(config: SFTConfig, paintings: Any) -> VideoSFTTrainer:
+    run = open_run("sft", config, config.output, {})
+    with quiet():
+        return video_sft_trainer(
+            config, load_policy(config.model), Source(read_examples(config.examples), paintings, ""), run
+        )
+
+
+def test_loss_is_on_the_continuation_only(config: SFTConfig, examples: list[Example], paintings: Any) -> None:
+    trainer = trainer_of(config, paintings)
+    tokenizer = trainer.processing_class
+    batch = next(iter(trainer.get_train_dataloader()))
+    shown = [examples[row["example"]] for row in list(trainer.train_dataset)[:4]]
+    assert len({int(mask.sum()) for mask in batch["attention_mask"]}) > 1
+    columns = [batch[name] for name in ("input_ids", "labels", "attention_mask", "clips")]
+    for example, ids, labels, mask, clip in zip(shown, *columns, strict=True):
+        assert tokenizer.decode(ids[labels != -100]) == format_plan(example.continuation) + "<|im_end|>\n"
+        assert (labels[mask == 0] == -100).all()
+        assert f"Goal: {example.goal}" in tokenizer.decode(ids)
+        assert len(clip.pixels) == len(paintings(example).images) // 2 * 16
+
+
+def test_the_loss_sees_the_clip(config: SFTConfig, paintings: Any) -> None:
+    trainer = trainer_of(config.model_copy(update={"lora": LoraSettings(dropout=0.0)}), paintings)
+    batch = next(iter(trainer.get_train_dataloader()))
+    loss = trainer.compute_loss(trainer.model, dict(batch))
+    loss.backward()
+    trained = {name for name, weight in trainer.model.named_parameters() if weight.grad is not None}
+    assert {name.split(".visual.")[1].split(".")[0] for name in trained if ".visual." in name} == {"merger"}
+    for clip in batch["clips"]:
+        clip.pixels.zero_()
+    with torch.no_grad():
+        assert abs(trainer.compute_loss(trainer.model, dict(batch)) - loss) > 1e-3
+
+
+def test_trains_a_model_that_learns_from_frames(config: SFTConfig, paintings: Any, video_model: Path) -> None:
+    config = config.model_copy(update={"epochs": 5, "merger_learning_rate": 1e-3})
+    model = train_sft(config, histories=paintings)
+    rows = [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
+    assert [row["step"] for row in rows] == list(range(1, 16))
+    assert sum(row["loss"] for row in rows[-3:]) < sum(row["loss"] for row in rows[:3])
+    assert len(paintings.asked) == 5 * 12, "each example is drawn anew at each use"
+    before, after = (load_file(folder / "model.safetensors") for folder in (video_model, model))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {name for name in changed if not name.endswith(("q_proj.weight", "v_proj.weight"))} == {
+        name for name in before if name.startswith("visual.merger.")
+    }
+    assert train_sft(config, histories=paintings) == model
+
+
+def test_every_example_comes_once_in_an_epoch_in_drawn_order() -> None:
+    rows = rows_in_order(7, 3, seed=0)
+    assert [row["draw"] for row in rows] == list(range(21))
+    epochs = [[row["example"] for row in rows[start : start + 7]] for start in (0, 7, 14)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert epochs[0] != epochs[1]
+    assert rows_in_order(7, 3, seed=1) != rows
+
+
+def test_a_prompt_that_fills_the_room_is_refused_by_name(config: SFTConfig, paintings: Any) -> None:
+    trainer = trainer_of(config.model_copy(update={"max_tokens": 20}), paintings)
+    with pytest.raises(ConfigError, match=r"max_tokens: the prompt of example 'e\d+' takes \d+ tokens of 20"):
+        next(iter(trainer.get_train_dataloader()))
+
+
+def test_accumulation_changes_nothing(config: SFTConfig, paintings: Any) -> None:
+    plain = config.model_copy(update={"lora": LoraSettings(dropout=0.0), "epochs": 1, "learning_rate": 1e-3})
+    weights = []
+    for micro in (4, 1):
+        output = config.output.with_name(f"micro-{micro}")
+        model = train_sft(plain.model_copy(update={"micro_batch": micro, "output": output}), histories=paintings)
+        weights.append(load_file(model / "model.safetensors"))
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-3, atol=2e-5)
+
+
+def test_bfloat16_keeps_what_is_trained_in_float32(config: SFTConfig, paintings: Any) -> None:
+    config = config.model_copy(update={"bf16": True, "epochs": 1})
+    run = open_run("sft", config, config.output, {})
+    with quiet():
+        source = Source(read_examples(config.examples), paintings, "")
+        trainer = video_sft_trainer(config, load_policy(config.model, bf16=True), source, run)
+    trained = {weight.dtype for weight in trainer.model.parameters() if weight.requires_grad}
+    frozen = {weight.dtype for weight in trainer.model.parameters() if not weight.requires_grad}
+    assert (trained, frozen) == ({torch.float32}, {torch.bfloat16})
+    model = train_sft(config, histories=paintings)
+    saved = load_file(model / "model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
