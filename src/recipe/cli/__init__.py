@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
-from recipe.cli import corpus, data, demo, evaluate, plan, report, reward, train, world
+from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reward, train, world
 from recipe.cli.console import run
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.add_typer(corpus.app, name="corpus")
 app.add_typer(data.app, name="data")
 app.add_typer(world.app, name="world")
 app.add_typer(train.app, name="train")
+app.command("perceive")(perceive.perceive)
 app.command("plan")(plan.plan)
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")

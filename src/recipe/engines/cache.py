@@ -9,7 +9,7 @@ import os
 import threading
 from pathlib import Path
 
-from recipe.artifacts import JsonObject, fingerprint
+from recipe.artifacts import JsonObject, file_sha256, fingerprint
 
 
 class AnswerCache:
@@ -40,6 +40,16 @@ class AnswerCache:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+    def sha256(self, file: Path) -> str:
+        """SHA-256 of a file, computed again only where its size or its time of change is another. Raises OSError."""
+        status = file.stat()
+        asked = {"file": str(file.resolve()), "size": status.st_size, "changed": status.st_mtime_ns}
+        known = self.get(asked)
+        if known is None:
+            known = {"sha256": file_sha256(file)}
+            self.put(asked, known)
+        return str(known["sha256"])
 
     def _path(self, asked: object) -> Path:
         key = fingerprint(asked)

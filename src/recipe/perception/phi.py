@@ -101,9 +101,9 @@ def read_trace(text: str, duration: float) -> tuple[Step, ...]:
     >>> read_trace("1. 00:02 - 00:05 Boil water\\n2. 00:05 - 00:06 Boil water\\n3. Pour it", 60)
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
-    return tuple(
-        _joined(list(group)) for _, group in groupby(read_steps(text, duration), lambda step: _sound(step.text))
-    )
+    told = groupby(read_steps(text, duration), lambda step: _sound(step.text))
+    steps = tuple(_joined(list(group)) for _, group in told)
+    return () if [_sound(step.text) for step in steps] == [_NOTHING] else steps
 
 
 def _joined(steps: list[Step]) -> Step:

@@ -1,0 +1,183 @@
+"""From examples and procedures to the clips that Phi is shown, and from its answers to files.
+
+Histories: one row an example, the steps done before its cut; an empty history is a row, too, since a planner has to
+live with it. Pseudo-traces: one procedure a video with source, id, goal and split of the annotation and Phi's steps in
+place of the annotated ones; a video in which Phi sees no step gives none. Beside either lies a manifest that tells
+model, prompt, frames, counts, tokens and cost, and no time of day: a job that was killed and resumed writes the same.
+"""
+
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from recipe.artifacts import JsonObject, write_json
+from recipe.config import PhiConfig
+from recipe.data.histories import History, write_histories
+from recipe.data.procedures import write_procedures
+from recipe.engines.endpoint_answers import Prices
+from recipe.errors import InputError
+from recipe.perception.phi import read_history, read_trace
+from recipe.perception.phi_run import Clip, PhiRun, Result
+from recipe.perception.videos import Located, VideoFolder
+from recipe.types import Example, Procedure
+
+_PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
+_NAMED = 5
+
+Item = TypeVar("Item", Example, Procedure)
+
+
+class Chosen(NamedTuple):
+    """Clips to show, in order, and what cannot be shown."""
+
+    clips: list[Clip]
+    missing: tuple[str, ...]
+    """Videos that are absent, as source/video_id."""
+    without_time: tuple[str, ...] = ()
+    """Examples that do not say where their history ends: the whole video would show what is to be planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a job came to."""
+
+    rows: int
+    empty: tuple[str, ...]
+    """Clips in which no step was seen."""
+    tokens_in: int
+    tokens_out: int
+    cost: float | None
+
+
+def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool = False) -> Chosen:
+    """The clip before each example's cut.
+
+    Raises InputError with the number of them and the first names where videos or times are missing, unless those are
+    skipped, and where nothing is left.
+    """
+    without = tuple(example.example_id for example in examples if example.until is None)
+    if without and not skip:
+        raise InputError(
+            f"{len(without):,} of {len(examples):,} examples do not say where their history ends in the video: "
+            f"{_first(without)}; prepare them from annotations with times, or leave them out with --skip-missing."
+        )
+    timed = [example for example in examples if example.until is not None]
+    named = [(Clip(example.example_id, Path(), example.goal, example.until), example) for example in timed]
+    return _found(named, folder, skip)._replace(without_time=without)
+
+
+def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> Chosen:
+    """The whole video of each procedure; raises as `history_clips`."""
+    return _found([(Clip(name_of(one), Path(), one.goal), one) for one in procedures], folder, skip)
+
+
+def name_of(video: Example | Procedure) -> str:
+    """A video as source/video_id."""
+    return f"{video.source}/{video.video_id}" if video.source else video.video_id
+
+
+def write_told_histories(
+    path: Path, examples: Iterable[Example], result: Result, model: str, run: PhiRun, prices: Prices
+) -> Written:
+    """Write the histories of the examples that there is an answer for, in their order."""
+    rows = []
+    for example in examples:
+        if (told := result.told.get(example.example_id)) is not None:
+            rows.append(
+                History(
+                    example.example_id,
+                    read_history(told.answer.text),
+                    example.until,
+                    model,
+                    run.prompt.hash,
+                    told.answer.seconds,
+                    told.answer.tokens_in,
+                    told.answer.tokens_out,
+                )
+            )
+    write_histories(path, rows)
+    return _written(len(rows), [row.example_id for row in rows if not row.history], result, prices)
+
+
+def write_told_traces(path: Path, procedures: Iterable[Procedure], result: Result, prices: Prices) -> Written:
+    """Write the procedures that there is an answer with steps for, in their order, with Phi's steps."""
+    rows, empty = [], []
+    for procedure in procedures:
+        if (told := result.told.get(name_of(procedure))) is None:
+            continue
+        steps = read_trace(told.answer.text, told.duration)
+        if steps:
+            rows.append(replace(procedure, steps=steps))
+        else:
+            empty.append(name_of(procedure))
+    write_procedures(path, rows)
+    return _written(len(rows), empty, result, prices)
+
+
+def write_manifest(
+    output: Path, kind: str, model: JsonObject, config: PhiConfig, run: PhiRun, parts: tuple[Chosen, Result, Written]
+) -> Path:
+    """Write `<output>.manifest.json`; returns its path."""
+    chosen, result, written = parts
+    path = output.with_name(f"{output.name}.manifest.json")
+    told: JsonObject = {
+        "kind": kind,
+        "output": output.name,
+        "model": model,
+        "prompt": {"sha256": run.prompt.hash, "goal": config.goal, "text": run.prompt.text("$goal")},
+        "frames": config.frames.model_dump(),
+        "sampling": config.model_dump(include={"temperature", "max_tokens", "seed"}),
+        "rows": written.rows,
+        "empty": list(written.empty),
+        "missing": list(chosen.missing),
+        "without_time": list(chosen.without_time),
+        "unreadable": result.unreadable,
+        "tokens_in": written.tokens_in,
+        "tokens_out": written.tokens_out,
+        "cost": written.cost,
+        "versions": {"python": platform.python_version()} | _versions(),
+    }
+    write_json(path, told)
+    return path
+
+
+def _found(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) -> Chosen:
+    clips: list[Clip] = []
+    missing: dict[str, None] = {}
+    for clip, video in named:
+        file = folder.find(video.source, video.video_id)
+        if file is None:
+            missing[name_of(video)] = None
+        else:
+            clips.append(clip._replace(path=file))
+    if not skip or not clips:
+        Located({}, tuple(missing)).require_all(folder)
+    if not clips:
+        raise InputError.at(
+            folder.folder, "there is no video to show", "give examples that say where their history ends"
+        )
+    return Chosen(clips, tuple(missing))
+
+
+def _written(rows: int, empty: Sequence[str], result: Result, prices: Prices) -> Written:
+    """Counts over distinct answers: examples that share one paid for it once."""
+    answers = {id(told): told.answer for told in result.told.values()}.values()
+    tokens_in, tokens_out = sum(one.tokens_in for one in answers), sum(one.tokens_out for one in answers)
+    return Written(rows, tuple(empty), tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
