@@ -98,7 +98,7 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
         (("--goal", " "), "the goal is empty"),
         (("--goal", "x", "--output", "p.jsonl"), "--output goes with --examples"),
         (("--examples", "none.jsonl"), "--examples needs --output"),
-        (("--examples", "none.jsonl", "--output", "p.jsonl", "--goal", "x"), "exclude each other"),
+        (("--examples", "none.jsonl", "--output", "p.jsonl", "--goal", "x"), "--examples goes without --goal"),
         (("--examples", "none.jsonl", "--output", "p.jsonl"), "none.jsonl: the file does not exist"),
         (("--goal", "x"), "there is no model in this folder"),
         (("--goal", "x", "--corpus", "none"), "none"),

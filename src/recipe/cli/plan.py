@@ -1,4 +1,4 @@
-"""`recipe plan`: goal and history in, the remaining steps out."""
+"""`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from recipe.cli import console
+from recipe.cli.plan_video import Seen, What
 from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.errors import InputError
 
@@ -26,12 +27,25 @@ def plan(
     model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, or hub id.")],
     goal: Annotated[str, typer.Option(help="What is to be done.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
+    video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
+    until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
+    phi: Annotated[
+        str | None,
+        typer.Option(help="Model that tells the video in words for a planner that reads text (Socratic)."),
+    ] = None,
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     method: Method = None,
     config: Config = None,
     examples: Annotated[Path | None, typer.Option(help="Examples file to plan for.")] = None,
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
+    videos: Annotated[Path | None, typer.Option(help="With --examples: folder of their videos to plan from.")] = None,
+    histories: Annotated[
+        Path | None, typer.Option(help="With --examples: histories that `recipe perceive` wrote.")
+    ] = None,
+    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Leave out examples without a video.")] = False,
+    fps: Annotated[float, typer.Option(min=0.01, help="Frames of a video to look at, each second.")] = 2.0,
+    max_frames: Annotated[int, typer.Option(min=2, help="Frames of a video to look at, at most.")] = 128,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Another seed gives other plans.")] = 0,
@@ -39,28 +53,35 @@ def plan(
     batch_size: Annotated[int, typer.Option(min=1, help="Completions sampled at once.")] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Plan the rest of a procedure, or of every example in a file.
+    """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
     Example: recipe plan --model runs/demo/grpo/model --goal "make tea" --history "boil the water" --count 8
+
+    Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
-    from recipe.config import SamplingConfig
-    from recipe.planning.planner import Request
+    from recipe.config import FrameConfig, SamplingConfig
 
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the folder that verifies.")
     opened = None if corpus is None else partial(open_verifier, corpus, config, method)
     sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
+    frames = FrameConfig(fps=fps, max_frames=max_frames)
+    what = What(goal, tuple(history or ()), video, until, phi)
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
-        if goal or history:
-            raise InputError("--examples and --goal exclude each other; give one of them.")
-        _plan_examples(model, examples, split, output, count, sampling, opened, json)
+        if what != What():
+            raise InputError(
+                "--examples goes without --goal, --history, --video, --until and --phi; see --videos and --histories."
+            )
+        seen = Seen(examples, split, videos, histories, skip_missing, frames)
+        _plan_examples(model, seen, output, count, sampling, opened, json)
         return
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
-    request = Request(goal, tuple(history or ()))
-    _plan_one(model, sampling, request, count, opened, json)
+    if videos or histories or skip_missing:
+        raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
+    _plan_one(model, sampling, what.request(frames, console.progress()), count, opened, json)
 
 
 def _plan_one(
@@ -69,7 +90,11 @@ def _plan_one(
     from recipe.planning.rerank import rerank
 
     verifier = None if opened is None else opened()
-    plans = _planner(model, sampling).plan([request], count, console.progress())
+    planner = _planner(model, sampling)
+    if verifier is None and count == 1 and not json:
+        _show_as_written(planner, request)
+        return
+    plans = planner.plan([request], count, console.progress())
     if verifier is None:
         rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
     else:
@@ -82,10 +107,17 @@ def _plan_one(
         _show(row, len(rows) > 1)
 
 
+def _show_as_written(planner: "Planner", request: "Request") -> None:
+    number = 0
+    for number, step in enumerate(planner.stream(request), start=1):
+        console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
+    if not number:
+        console.out.print("[dim]no steps[/]")
+
+
 def _plan_examples(
     model: str,
-    source: Path,
-    split: str,
+    seen: Seen,
     output: Path,
     count: int,
     sampling: "SamplingConfig",
@@ -93,22 +125,24 @@ def _plan_examples(
     json: bool,
 ) -> None:
     from recipe.artifacts import require_writable
-    from recipe.data.examples import read_examples
     from recipe.planning.predictions import write_predictions
     from recipe.planning.rerank import reward_predictions
 
-    examples = read_examples(source, split)
+    examples = seen.read()
     require_writable(output)
     verifier = None if opened is None else opened()
-    predictions = _planner(model, sampling).predict(examples, count, console.progress())
+    predictions = seen.predict(_planner(model, sampling), examples, count, console.progress())
     if verifier is not None:
-        predictions = reward_predictions(verifier, examples, predictions, console.progress())
+        predictions = reward_predictions(verifier, examples.planned, predictions, console.progress())
     written = write_predictions(output, predictions)
     empty = sum(not prediction.steps for prediction in predictions)
     if json:
-        console.print_json({"output": str(output), "predictions": written, "without_steps": empty})
-    else:
-        console.out.print(f"{written} plans for {len(examples)} examples in {output}; {empty} without steps.")
+        result = {"output": str(output), "predictions": written, "without_steps": empty}
+        console.print_json(result | {"missing_videos": list(examples.missing)})
+        return
+    for name in examples.missing:
+        console.err.print(f"left out, no video: {name}", highlight=False, markup=False, soft_wrap=True)
+    console.out.print(f"{written} plans for {len(examples.planned)} examples in {output}; {empty} without steps.")
 
 
 def _planner(model: str, sampling: "SamplingConfig") -> "Planner":

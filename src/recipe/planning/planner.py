@@ -1,34 +1,48 @@
-"""The planner: requests in, plans out, whatever engine writes them."""
+"""The planner: requests in, plans out, whatever engine writes them.
 
-from collections.abc import Sequence
+In the Video configuration a clip stands in place of the written history (paper, section 3.1).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Engine
+from recipe.engines.protocol import Chat, Engine
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
+from recipe.planning.streaming import steps_as_written
 from recipe.progress import SILENT, Progress
-from recipe.text import parse_plan, planner_messages
-from recipe.types import Example, Malformed, Plan
+from recipe.text import parse_plan, planner_messages, video_messages
+from recipe.types import Example, Frames, Malformed, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A goal and the steps already done; the history may be empty."""
+    """A goal and what has been done: steps in words, of which there may be none, or frames that show them."""
 
     goal: str
     history: tuple[str, ...] = ()
+    video: Frames | None = None
 
     def __post_init__(self) -> None:
         if not self.goal.strip():
             raise InputError("the goal is empty; say what is to be done.")
         if any(not step.strip() for step in self.history):
             raise InputError("a step of the history is empty; leave it out or write it.")
+        if self.history and self.video is not None:
+            raise InputError("the history is given in words and as a video; give one of them.")
 
     @classmethod
     def of(cls, example: Example) -> "Request":
         """What a planner may see of an example."""
         return cls(example.goal, example.history)
+
+    @property
+    def chat(self) -> Chat:
+        """What the engine is asked."""
+        if self.video is not None:
+            return video_messages(self.goal, self.video)
+        return planner_messages(self.goal, self.history)
 
 
 class Planner:
@@ -42,8 +56,11 @@ class Planner:
         """`count` raw completions of each request; raises InputError unless `count` is positive."""
         if count < 1:
             raise InputError(f"{count} plans were asked for; ask for at least one.")
-        chats = [planner_messages(request.goal, request.history) for request in requests]
-        return self._engine.generate(chats, count, self._sampling, progress)
+        return self._engine.generate([request.chat for request in requests], count, self._sampling, progress)
+
+    def stream(self, request: Request) -> Iterator[str]:
+        """The steps of one plan as they are written: those of the first plan that `plan` gives."""
+        return steps_as_written(self._engine.stream(request.chat, self._sampling))
 
     def plan(
         self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT
@@ -51,9 +68,15 @@ class Planner:
         """`count` plans of each request, a completion without steps as Malformed."""
         return [[parse_plan(text) for text in texts] for texts in self.complete(requests, count, progress)]
 
-    def predict(self, examples: Sequence[Example], count: int = 1, progress: Progress = SILENT) -> list[Prediction]:
-        """`count` predictions of each example, in order of examples and then samples."""
-        answers = self.complete([Request.of(example) for example in examples], count, progress)
+    def predict(
+        self,
+        examples: Sequence[Example],
+        count: int = 1,
+        progress: Progress = SILENT,
+        see: Callable[[Example], Request] = Request.of,
+    ) -> list[Prediction]:
+        """`count` predictions of each example, in order of examples and then samples; `see` says what it shows."""
+        answers = self.complete([see(example) for example in examples], count, progress)
         return [
             Prediction.of(example.example_id, sample, text)
             for example, texts in zip(examples, answers, strict=True)

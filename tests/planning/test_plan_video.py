@@ -1,0 +1,176 @@
+"""`recipe plan` from videos, in both configurations, on a model of random weights."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recipe.cli import main
+from recipe.data.examples import write_examples
+from recipe.data.histories import History, write_histories
+from recipe.planning.predictions import read_predictions
+from recipe.types import Example
+
+av = pytest.importorskip("av")
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        shown = capsys.readouterr()
+        return int(stop.value.code or 0), shown.out, shown.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four seconds that begin black and brighten."""
+    path = tmp_path_factory.mktemp("clips") / "v1.mp4"
+    with av.open(path, "w") as file:
+        stream = file.add_stream("mpeg4", rate=4)
+        stream.width = stream.height = 56
+        stream.pix_fmt = "yuv420p"
+        for index in range(16):
+            picture = np.full((56, 56, 3), 16 * index, np.uint8)
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(picture)))
+        file.mux(stream.encode())
+    return path
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> list[Example]:
+    one = Example("e1", "toy", "v1", "dig a hole", ("boil",), ("dig",), 1, until=2.0)
+    rows = [one, replace(one, example_id="e2", video_id="v2")]
+    write_examples(tmp_path / "examples.jsonl", rows)
+    return rows
+
+
+def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 12)
+    plans = {}
+    for until in ("00:01", "1", "3.5", ""):
+        code, out, _ = recipe(*asked, *(("--until", until) if until else ()), "--json")
+        assert code == 0
+        plans[until] = json.loads(out)["plans"]
+    assert plans["00:01"] == plans["1"]
+    assert plans["1"] != plans["3.5"]
+
+
+def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 12)
+    code, streamed, _ = recipe(*asked)
+    sampled = json.loads(recipe(*asked, "--json")[1])["plans"][0]["steps"]
+    assert code == 0
+    assert (
+        streamed.split()
+        == [word for number, step in enumerate(sampled, start=1) for word in f"{number}. {step}".split()]
+        or not sampled
+    )
+
+
+def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Command, tiny_video_model: Path, clip: Path) -> None:
+    asked = ("plan", "--model", tiny_video_model, "--video", clip, "--goal", "dig a hole", "--max-tokens", 8)
+    code, out, _ = recipe(*asked, "--phi", tiny_video_model, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["history"]
+    code, again, _ = recipe(
+        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--max-tokens", 8, "--json",
+        *(word for step in found["history"] for word in ("--history", step)),
+    )  # fmt: skip
+    assert json.loads(again)["plans"] == found["plans"]
+
+
+def test_a_file_is_planned_from_its_videos_and_what_is_missing_is_listed(
+    recipe: Command, tiny_video_model: Path, clip: Path, examples: list[Example], tmp_path: Path
+) -> None:
+    output = tmp_path / "predictions.jsonl"
+    asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--output", output,
+             "--videos", clip.parent, "--max-tokens", 8)  # fmt: skip
+    code, _, err = recipe(*asked)
+    assert (code, "toy/v2" in err, output.exists()) == (1, True, False)
+    code, out, _ = recipe(*asked, "--skip-missing", "--json")
+    assert (code, json.loads(out)["missing_videos"]) == (0, ["toy/v2"])
+    assert [one.example_id for one in read_predictions(output)] == ["e1"]
+
+
+def test_a_file_is_planned_from_what_phi_told(
+    recipe: Command, tiny_video_model: Path, examples: list[Example], tmp_path: Path
+) -> None:
+    told = [History(one.example_id, ("dig", "boil"), until=one.until) for one in examples]
+    write_histories(tmp_path / "histories.jsonl", told)
+    asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--max-tokens", 8)
+    code, _, _ = recipe(*asked, "--output", tmp_path / "p.jsonl", "--histories", tmp_path / "histories.jsonl")
+    assert code == 0
+    code, out, _ = recipe(
+        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--history", "dig", "--history", "boil",
+        "--max-tokens", 8, "--json",
+    )  # fmt: skip
+    assert list(read_predictions(tmp_path / "p.jsonl")[0].steps) == json.loads(out)["plans"][0]["steps"]
+    write_histories(tmp_path / "histories.jsonl", told[:1])
+    code, _, err = recipe(*asked, "--output", tmp_path / "q.jsonl", "--histories", tmp_path / "histories.jsonl")
+    assert (code, "e2" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--goal", "x", "--until", "00:41"), "--until and --phi go with --video"),
+        (("--goal", "x", "--video", "none.mp4"), "none.mp4: the file does not exist"),
+        (("--goal", "x", "--video", "CLIP", "--until", "0:75"), "--until '0:75' is no time"),
+        (("--goal", "x", "--video", "CLIP", "--until", "9:00"), "cut point"),
+        (("--goal", "x", "--video", "CLIP", "--history", "y"), "--history and --video exclude each other"),
+        (("--video", "CLIP"), "the goal is empty"),
+        (("--goal", "x", "--videos", "."), "go with --examples"),
+        (("--examples", "EXAMPLES", "--output", "p", "--videos", ".", "--histories", "h"), "exclude each other"),
+        (("--examples", "EXAMPLES", "--output", "p", "--skip-missing"), "--skip-missing goes with --videos"),
+        (("--examples", "EXAMPLES", "--output", "p", "--skip-missing", "--videos", "EMPTY"), "2 videos are missing"),
+    ],
+)
+def test_wrong_usage_is_one_clear_sentence(
+    recipe: Command,
+    arguments: tuple[str, ...],
+    message: str,
+    tiny_video_model: Path,
+    clip: Path,
+    examples: list[Example],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    places = {"CLIP": clip, "EXAMPLES": tmp_path / "examples.jsonl", "EMPTY": tmp_path / "empty"}
+    code, out, err = recipe("plan", "--model", tiny_video_model, *(places.get(word, word) for word in arguments))
+    assert (code, out) == (1, "")
+    assert message in err
+
+
+def test_a_planner_that_cannot_see_says_what_helps(recipe: Command, tiny_model: Path, clip: Path) -> None:
+    code, _, err = recipe("plan", "--model", tiny_model, "--video", clip, "--goal", "w1")
+    assert code == 1
+    assert "--phi" in err
+
+
+@pytest.mark.real_data
+def test_real_clips_go_through_both_planners(
+    recipe: Command, tiny_video_model: Path, shared_data: Path, tmp_path: Path
+) -> None:
+    for name in ("cooking", "making_cake", "wood_board"):
+        video = shutil.copy(shared_data / "videos" / f"{name}.mp4", tmp_path)
+        asked = ("plan", "--model", tiny_video_model, "--video", video, "--until", 5, "--goal", "cook", "--json",
+                 "--max-tokens", 6, "--fps", 1)  # fmt: skip
+        for phi in ((), ("--phi", tiny_video_model)):
+            code, out, err = recipe(*asked, *phi)
+            assert code == 0, err
+            assert json.loads(out)["plans"]
