@@ -282,7 +282,7 @@ def _show(result: dict[str, Any]) -> None:
     lines = [f"{result['rows']:,} {what} in {result['output']}, {result['asked']:,} of them asked for now"]
     tokens = result["tokens_in"], result["tokens_out"]
     if any(tokens):
-        cost = "" if result["cost"] is None else f", which cost {result['cost']:.2f}"
+        cost = "" if result["cost"] is None else f", which cost {result['cost']:.4g}"
         lines.append(f"{tokens[0]:,} tokens read and {tokens[1]:,} written{cost}")
     reasons = {
         "empty": "in which no step was seen" + ("" if result["kind"] == "history" else ", left out"),
