@@ -1,13 +1,8 @@
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
@@ -16,27 +11,6 @@ from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
 from recipe.training.loop import check_finite
 from recipe.training.runs import open_run
 from recipe.types import Example
-
-KILLED_AT = 5
-
-KILLED = f"""
-import os, signal, sys
-from recipe.config import GRPOConfig
-from recipe.training.grpo import train_grpo
-from recipe.types import Reward
-
-class Deadly:
-    prompts = 0
-
-    def score(self, history, continuations, goal):
-        self.prompts += 1
-        if self.prompts > 2 * ({KILLED_AT} - 1):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return [Reward(-abs(len(c) - 3.0), 0.1, 0.2, 0.1, len(c) == 0, len(c), (), None) for c in
-        continuations]
-
-train_grpo(GRPOConfig.model_validate_json(sys.argv[1]), Deadly())
-"""
 
 
 @pytest.fixture
@@ -111,24 +85,6 @@ def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer
     first = metrics(config)[0]
     assert first["unscored"] == len(missing) / len(rows)
     assert first["reward"] == (pytest.approx(sum(scored) / len(scored)) if scored else None)
-
-
-def test_killed_run_resumes_to_the_same_result(config: GRPOConfig, scorer: Any) -> None:
-    long = config.model_copy(update={"steps": 6, "save_every": 2, "metrics": ("tensorboard",)})
-    whole = long.model_copy(update={"output": config.output.with_name("whole")})
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    died = subprocess.run([sys.executable, "-c", KILLED, long.model_dump_json()], env=environment, check=False)
-    assert died.returncode == -signal.SIGKILL
-    assert [row["step"] for row in metrics(long)] == list(range(1, KILLED_AT))
-    assert not (long.output / "model").exists()
-    resumed, uninterrupted = train_grpo(long, scorer), train_grpo(whole, scorer)
-    assert metrics(long) == metrics(whole)
-    for folder in (long.output, whole.output):
-        assert len(list((folder / "completions").iterdir())) == long.steps
-    last = f"completions/step-{long.steps:05d}.jsonl"
-    assert (long.output / last).read_text() == (whole.output / last).read_text()
-    before, after = (load_file(folder / "model.safetensors") for folder in (uninterrupted, resumed))
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_half_written_checkpoint_is_not_resumed_from(config: GRPOConfig) -> None:
