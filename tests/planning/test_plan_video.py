@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +175,24 @@ def test_real_clips_go_through_both_planners(
             code, out, err = recipe(*asked, *phi)
             assert code == 0, err
             assert json.loads(out)["plans"]
+
+
+def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
+    pytest.importorskip("openai")
+    from tests.engines.endpoint_server import completion, serving
+
+    def answer(body: dict[str, Any], before: int) -> Any:
+        shows = isinstance(body["messages"][-1]["content"], list)
+        return completion("1. boil the water" if shows else "1. steep the tea\n2. serve it")
+
+    with serving(answer) as server:
+        asked = ("plan", "--model", "m", "--endpoint", server.url, "--video", clip, "--goal", "make tea")
+        code, out, _ = recipe(*asked, "--phi", "p", "--phi-endpoint", server.url, "--json")
+        assert (code, json.loads(out)["history"]) == (0, ["boil the water"])
+        assert json.loads(out)["plans"] == [{"sample": 0, "steps": ["steep the tea", "serve it"]}]
+        code, out, _ = recipe(*asked, "--phi", "p", "--phi-endpoint", server.url)
+        assert (code, out.splitlines()) == (0, ["1. steep the tea", "2. serve it"])
+        code, out, _ = recipe(*asked)
+        assert (code, out.splitlines()) == (0, ["1. boil the water"])
+    code, _, err = recipe("plan", "--model", "m", "--goal", "x", "--phi-endpoint", "http://localhost:1/v1")
+    assert (code, "--phi-endpoint goes with --phi" in err) == (1, True)

@@ -9,7 +9,9 @@ import typer
 from rich.markup import escape
 
 from recipe.cli import console
+from recipe.cli import endpoint_options as endpoints
 from recipe.cli.plan_video import Seen, What
+from recipe.cli.plan_with import Who
 from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.errors import InputError
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def plan(
-    model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, or hub id.")],
+    model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, hub id, or name at the endpoint.")],
     goal: Annotated[str, typer.Option(help="What is to be done.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
@@ -33,6 +35,9 @@ def plan(
         str | None,
         typer.Option(help="Model that tells the video in words for a planner that reads text (Socratic)."),
     ] = None,
+    phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
+    endpoint: endpoints.Url = None,
+    key_variable: endpoints.KeyVariable = None,
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     method: Method = None,
@@ -66,7 +71,11 @@ def plan(
     opened = None if corpus is None else partial(open_verifier, corpus, config, method)
     sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
     frames = FrameConfig(fps=fps, max_frames=max_frames)
-    what = What(goal, tuple(history or ()), video, until, phi)
+    who = Who(model, endpoint, key_variable)
+    told_by = None if phi is None else Who(phi, phi_endpoint, key_variable)
+    if phi_endpoint and phi is None:
+        raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+    what = What(goal, tuple(history or ()), video, until, told_by)
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
@@ -75,26 +84,26 @@ def plan(
                 "--examples goes without --goal, --history, --video, --until and --phi; see --videos and --histories."
             )
         seen = Seen(examples, split, videos, histories, skip_missing, frames)
-        _plan_examples(model, seen, output, count, sampling, opened, json)
+        _plan_examples(who, seen, output, count, sampling, opened, json)
         return
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
     if videos or histories or skip_missing:
         raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
-    _plan_one(model, sampling, what.request(frames, console.progress()), count, opened, json)
+    _plan_one(who, sampling, what.request(frames, console.progress()), count, opened, json)
 
 
 def _plan_one(
-    model: str, sampling: "SamplingConfig", request: "Request", count: int, opened: "Opened | None", json: bool
+    who: Who, sampling: "SamplingConfig", request: "Request", count: int, opened: "Opened | None", json: bool
 ) -> None:
     from recipe.planning.rerank import rerank
 
     verifier = None if opened is None else opened()
-    planner = _planner(model, sampling)
-    if verifier is None and count == 1 and not json:
-        _show_as_written(planner, request)
-        return
-    plans = planner.plan([request], count, console.progress())
+    with who.planner(sampling) as planner:
+        if verifier is None and count == 1 and not json:
+            _show_as_written(planner, request)
+            return
+        plans = planner.plan([request], count, console.progress())
     if verifier is None:
         rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
     else:
@@ -116,7 +125,7 @@ def _show_as_written(planner: "Planner", request: "Request") -> None:
 
 
 def _plan_examples(
-    model: str,
+    who: Who,
     seen: Seen,
     output: Path,
     count: int,
@@ -131,7 +140,8 @@ def _plan_examples(
     examples = seen.read()
     require_writable(output)
     verifier = None if opened is None else opened()
-    predictions = seen.predict(_planner(model, sampling), examples, count, console.progress())
+    with who.planner(sampling) as planner:
+        predictions = seen.predict(planner, examples, count, console.progress())
     if verifier is not None:
         predictions = reward_predictions(verifier, examples.planned, predictions, console.progress())
     written = write_predictions(output, predictions)
@@ -143,13 +153,6 @@ def _plan_examples(
     for name in examples.missing:
         console.err.print(f"left out, no video: {name}", highlight=False, markup=False, soft_wrap=True)
     console.out.print(f"{written} plans for {len(examples.planned)} examples in {output}; {empty} without steps.")
-
-
-def _planner(model: str, sampling: "SamplingConfig") -> "Planner":
-    from recipe.engines.local import LocalEngine
-    from recipe.planning.planner import Planner
-
-    return Planner(LocalEngine(model), sampling)
 
 
 def _steps(plan: Any) -> list[str]:

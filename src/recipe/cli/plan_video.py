@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from recipe.cli.plan_with import Who
 from recipe.clock import read_clock
 from recipe.errors import InputError
 from recipe.progress import Progress
@@ -21,7 +22,7 @@ class What(NamedTuple):
     history: tuple[str, ...] = ()
     video: Path | None = None
     until: str = ""
-    phi: str | None = None
+    phi: Who | None = None
 
     def request(self, frames: "FrameConfig", progress: Progress) -> "Request":
         """What the planner is asked; with `phi`, the video in Phi's words. Raises InputError."""
@@ -50,12 +51,12 @@ class What(NamedTuple):
             raise InputError(f"--until {self.until!r} is no time; give seconds, 00:41 or 1:02:03.")
         return seconds
 
-    def _told(self, model: str, shown: "Frames", frames: "FrameConfig", progress: Progress) -> tuple[str, ...]:
+    def _told(self, phi: Who, shown: "Frames", frames: "FrameConfig", progress: Progress) -> tuple[str, ...]:
         from recipe.config import PhiConfig
-        from recipe.engines.local import LocalEngine
         from recipe.perception.phi import Phi
 
-        [history] = Phi(LocalEngine(model), PhiConfig(frames=frames)).histories([self.goal], [shown], progress)
+        with phi.engine() as engine:
+            [history] = Phi(engine, PhiConfig(frames=frames)).histories([self.goal], [shown], progress)
         return history
 
 
