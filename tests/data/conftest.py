@@ -205,7 +205,7 @@ def egoper_recording(video_id: str, *rows: tuple[float, float, int, int, str]) -
 def egoper(tmp_path: Path) -> Path:
     folder = tmp_path / "root" / "egoper"
     tea = {
-        "action2idx": {"BG": 0, "Heat the kettle": 1, "Hang the bag": 2, "Stir in honey": 3},
+        "action2idx": {"BG": 0, "Heat the kettle": 1, "Hang up the bag": 2, "Hang the bag": 2, "Stir in honey": 3},
         "actiontype2idx": {
             "Normal": 0,
             "Error_Modification": 1,

@@ -1,6 +1,8 @@
 """The commands of `recipe data`, as a user runs them."""
 
 import json
+import random
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -252,6 +254,198 @@ def test_a_source_may_be_called_anything(recipe: Recipe, tmp_path: Path) -> None
     code, out, _ = recipe("prepare", "--procedures", path, "--output", tmp_path / "e.jsonl")
     assert code == 0
     assert out.count("[/mine]") == 2
+
+
+def shuffled(value: Any, draw: random.Random) -> Any:
+    """JSON with the keys of its objects in another order."""
+    if isinstance(value, dict):
+        keys = draw.sample(sorted(value), len(value))
+        return {key: shuffled(value[key], draw) for key in keys}
+    return [shuffled(item, draw) for item in value] if isinstance(value, list) else value
+
+
+def in_another_order(folder: Path, seed: int) -> None:
+    """Write a folder's files again, one by one in another order, with objects and lists of videos shuffled."""
+    draw = random.Random(seed)
+    files = {path: path.read_text() for path in folder.rglob("*") if path.is_file()}
+    shutil.rmtree(folder)
+    for path in draw.sample(sorted(files), len(files)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = files[path]
+        if path.suffix == ".json":
+            text = json.dumps(shuffled(json.loads(text), draw), indent=seed % 3)
+        elif path.suffix == ".txt" and path.name != "tasks_primary.txt":
+            lines = text.splitlines(keepends=True)
+            text = "".join(draw.sample(lines, len(lines)))
+        path.write_text(text)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.jsonl"
+    rows = [
+        {
+            "source": source,
+            "video_id": f"v{n}",
+            "goal": "tea",
+            "split": "train",
+            "steps": [{"text": t} for t in "abcde"],
+        }
+        for source in ("b", "a")
+        for n in (10, 2, 1)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_prepare_gives_the_same_bytes_whatever_the_order_of_its_input(
+    recipe: Recipe, seven: Path, own: Path, tmp_path: Path, seed: int
+) -> None:
+    traces = tmp_path / "traces.jsonl"
+    recipe.json("procedures", "--root", seven, "--output", traces)
+    names = ["--benchmark=coin", "--benchmark=crosstask", "--benchmark=egoprocel", "--benchmark=captaincook4d"]
+    names += ["--benchmark=niv", "--benchmark=egoper", "--benchmark=egoexo4d"]
+
+    def written(name: str) -> bytes:
+        options = ["--zero-shot-training", "--procedures", own, "--pseudo", traces, "--weak", "50", "--limit", "3"]
+        recipe.json("prepare", "--root", seven, "--output", tmp_path / name, *options, *names)
+        return (tmp_path / name).read_bytes()
+
+    before = written("before")
+    assert before.count(b"\n") > 30
+    in_another_order(seven, seed)
+    draw = random.Random(seed)
+    for path in (own, traces):
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(draw.sample(lines, len(lines))))
+    draw.shuffle(names)
+    assert written("after") == before
+
+
+def test_prepare_keeps_the_training_videos_of_zero_shot_benchmarks_back(
+    recipe: Recipe, seven: Path, tmp_path: Path
+) -> None:
+    options = ("prepare", "--root", seven, "--output", tmp_path / "e.jsonl")
+    result = recipe.json(*options)
+    assert result["zero_shot"] == {"niv": 2, "egoexo4d": 1, "egoper": 1}
+    zero_shot = {"niv", "egoexo4d", "egoper"}
+    assert {group["split"] for group in result["groups"] if group["source"] in zero_shot} == {"test"}
+    asked = recipe.json(*options, "--zero-shot-training")
+    assert asked["zero_shot"] == {}
+    assert {(g["source"], g["split"]) for g in asked["groups"]} > {("niv", "train"), ("egoexo4d", "train")}
+    (seven / "niv" / "niv_valid.json").write_text("{}")
+    code, _, error = recipe(*options, "--benchmark", "niv")
+    assert code == 1
+    assert "Training videos of zero-shot benchmarks need --zero-shot-training." in error
+
+
+def test_prepare_tells_when_the_first_step_to_be_planned_starts(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
+    recipe.json("prepare", "--root", seven, "--cuts-test", "all", "--output", tmp_path / "e.jsonl")
+    until = {example.example_id: example.until for example in read_examples(tmp_path / "e.jsonl")}
+    assert until["egoexo4d/hill_kite_01_2/1"] == 9.0
+    assert until["egoper/tea_u2_a1_error_002/2"] == 12.0
+    assert until["captaincook4d/9_2/2"] == 20.0
+    assert None not in until.values()
+
+
+def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
+    traces, output = tmp_path / "traces.jsonl", tmp_path / "e.jsonl"
+    seen = [{"text": "something is heated", "start": 0.0}, {"text": "something is poured", "start": 4.5}]
+    rows = [{"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}]
+    traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("prepare", "--root", seven, "--output", output, "--pseudo", traces, "--benchmark", "coin")
+    result = recipe.json(*options, "--benchmark", "crosstask", "--weak", "100")
+    groups = {(g["source"], g["split"]): (g["examples"], g["weak"]) for g in result["groups"]}
+    # COIN's cuts lie at 2, 4, 6 and 8 s, and the second step of the trace starts at 4.5 s.
+    assert groups == {("coin", "train"): (2, 2), ("coin", "test"): (1, 0), ("crosstask", "test"): (1, 0)}
+    assert result["no_trace"] == {"crosstask": 3}
+    assert result["one_sided"] == {"coin": 2}
+    weak = [example for example in read_examples(output) if example.supervision == "weak"]
+    assert {(e.goal, e.history, e.continuation) for e in weak} == {
+        ("brew tea", ("something is heated",), ("something is poured",))
+    }
+    code, out, _ = recipe(*options, "--weak", "100")
+    assert code == 0
+    assert "weakly supervised: 2 examples" in out
+    assert "left out of coin: 2 weak examples whose pseudo-trace has no step on one side of the cut" in out
+    plain = recipe.json("prepare", "--root", seven, "--output", tmp_path / "plain.jsonl", "--benchmark", "coin")
+    assert plain["groups"][0]["weak"] == 0
+    recipe.json(*options, "--weak", "0")
+    assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--weak", "50"), 2, "give --pseudo and --weak together"),
+        (("--pseudo", "TRACES"), 2, "give --pseudo and --weak together"),
+        (("--pseudo", "TRACES", "--weak", "101"), 2, "--weak"),
+        (("--pseudo", "nowhere.jsonl", "--weak", "50"), 1, "nowhere.jsonl: the file does not exist"),
+        (("--pseudo", "BAD", "--weak", "50"), 1, "line 1, field 'steps'"),
+    ],
+)
+def test_weak_supervision_that_cannot_be_had(
+    recipe: Recipe, coin: Path, tmp_path: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    (tmp_path / "bad.jsonl").write_text('{"source": "coin", "video_id": "v", "goal": "g", "steps": []}\n')
+    (tmp_path / "traces.jsonl").write_text('{"source": "s", "video_id": "v", "goal": "g", "steps": [{"text": "a"}]}\n')
+    places = {"TRACES": str(tmp_path / "traces.jsonl"), "BAD": str(tmp_path / "bad.jsonl")}
+    given = [places.get(option, option) for option in options]
+    found, _, error = recipe("prepare", "--root", coin, "--output", tmp_path / "e.jsonl", *given)
+    assert found == code
+    assert message in error
+    assert not (tmp_path / "e.jsonl").exists()
+
+
+def test_doctor_says_what_is_the_matter(recipe: Recipe, seven: Path) -> None:
+    code, out, _ = recipe("doctor", seven)
+    assert code == 0
+    assert "coin: complete" in out
+    assert "there: 3 of 11,827 videos (2 train, 1 test), 8 segments" in out
+    assert "missing: task_graphs (task graphs)" in out
+    assert "works: zero-shot testing on 2 videos, training on request on 1 videos" in out
+    shutil.move(seven / "crosstask" / "splits" / "test.txt", seven / "test.txt")
+    shutil.move(seven / "niv", seven / "egoexo4d" / "niv")
+    shutil.copy(seven / "coin" / "COIN.json", seven / "egoper" / "COIN.json")
+    code, out, error = recipe("doctor", seven)
+    assert (code, error.count("Traceback")) == (1, 0)
+    assert "missing: splits/test.txt (split)" in out
+    assert "works: nothing" in out
+    assert "niv: absent" in out
+    assert f"in the wrong place: {seven / 'egoper' / 'COIN.json'} is of coin" in out
+    assert f"in the wrong place: {seven / 'egoexo4d' / 'niv' / 'niv_valid.json'} is of niv" in out
+    found_code, out, _ = recipe("doctor", seven, "--json")
+    found = json.loads(out)
+    assert (found_code, found["healthy"]) == (1, False)
+    rows = {row["name"]: row for row in found["benchmarks"]}
+    assert rows["crosstask"]["problem"].startswith(f"{seven / 'crosstask' / 'splits' / 'test.txt'}: the file does not")
+    assert rows["coin"]["works"] == ["training on 2 videos", "testing on 1 videos"]
+    assert rows["coin"]["counts"]["segments"] == 8
+
+
+def test_doctor_counts_video_files(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
+    videos = tmp_path / "videos"
+    (videos / "coin").mkdir(parents=True)
+    (videos / "egoprocel" / "MECCANO").mkdir(parents=True)
+    for name in ("coin/-a_b.mp4", "zeta.MKV", "01.tent.mp4", "egoprocel/MECCANO/0008.avi"):
+        (videos / name).write_bytes(b"film")
+    code, out, _ = recipe("doctor", seven, "--videos", videos, "--json")
+    assert code == 0
+    with_video = {row["name"]: row["with_video"] for row in json.loads(out)["benchmarks"]}
+    assert with_video == dict.fromkeys(with_video, 0) | {"coin": 2, "egoprocel": 1}
+    code, out, _ = recipe("doctor", seven, "--videos", videos)
+    assert "video files: 2 of 3" in out
+    assert "the Video configuration on 2 videos" in out
+    code, _, error = recipe("doctor", seven, "--videos", tmp_path / "nowhere")
+    assert code == 1
+    assert "the folder does not exist" in error
+
+
+def test_doctor_of_no_folder_is_an_error(recipe: Recipe, tmp_path: Path) -> None:
+    code, out, error = recipe("doctor", tmp_path / "nowhere")
+    assert (code, out) == (1, "")
+    assert "give the folder that holds the benchmarks" in error
 
 
 def test_prepare_limits_videos(recipe: Recipe, coin: Path, tmp_path: Path) -> None:

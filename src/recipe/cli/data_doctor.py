@@ -63,10 +63,12 @@ def _row(diagnosis: "Diagnosis") -> dict[str, Any]:
         "missing": [part._asdict() for part in diagnosis.missing],
         "problem": diagnosis.problem or None,
         "counts": diagnosis.summary._asdict() if diagnosis.summary else None,
+        "published_videos": BENCHMARKS[diagnosis.name].published,
         "set_aside": diagnosis.set_aside,
         "task_graphs": diagnosis.graphs,
         "graph_problem": diagnosis.graph_problem or None,
         "with_video": diagnosis.with_video,
+        "video_problem": diagnosis.video_problem or None,
         "works": works(diagnosis),
     }
 
@@ -110,12 +112,14 @@ def _lines(diagnosis: "Diagnosis") -> list[str]:
     lines = []
     if summary := diagnosis.summary:
         splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in summary.splits.items())
-        lines.append(f"there: {summary.videos:,} videos ({splits}), {summary.segments:,} segments")
+        of = f" of {benchmark.published:,}" if summary.videos < (benchmark.published or 0) else ""
+        lines.append(f"there: {summary.videos:,}{of} videos ({splits}), {summary.segments:,} segments")
     if diagnosis.set_aside:
         lines.append(f"left out: {diagnosis.set_aside:,} {benchmark.set_aside_as}")
     if diagnosis.with_video is not None and diagnosis.summary:
         lines.append(f"video files: {diagnosis.with_video:,} of {diagnosis.summary.videos:,}")
     lines += [f"missing: {part.path} ({part.holds})" for part in diagnosis.missing]
-    lines += [f"broken: {problem}" for problem in (diagnosis.problem, diagnosis.graph_problem) if problem]
+    problems = (diagnosis.problem, diagnosis.graph_problem, diagnosis.video_problem)
+    lines += [f"broken: {problem}" for problem in problems if problem]
     lines.append(f"works: {', '.join(works(diagnosis)) or 'nothing'}")
     return lines

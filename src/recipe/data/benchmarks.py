@@ -67,6 +67,8 @@ class Benchmark:
     """From its folder to annotated entries that are no step performed, and so in no procedure; raises InputError."""
     set_aside_as: str = ""
     """What those are."""
+    published: int | None = None
+    """Number of annotated videos that the publisher tells of, where it is known."""
     graphs: Callable[[Path], int] | None = None
     """From its folder to the number of its task graphs, where it has any; raises InputError."""
 
@@ -82,6 +84,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         parts=(Part("COIN.json", "all videos"),),
         markers=("COIN.json",),
         read=read_coin,
+        published=11_827,
     ),
     "crosstask": Benchmark(
         title="CrossTask",
@@ -100,6 +103,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=("crosstask_release",),
         read=read_crosstask,
+        published=2_750,
     ),
     "captaincook4d": Benchmark(
         title="CaptainCook4D",
@@ -115,6 +119,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=(ANNOTATIONS,),
         read=read_captaincook4d,
+        published=384,
         set_aside=missing_steps,
         set_aside_as="steps that were not performed",
         graphs=task_graphs,
@@ -143,6 +148,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=("niv_valid.json", "niv_train.json"),
         read=read_niv,
+        published=150,
     ),
     "egoexo4d": Benchmark(
         title="Ego-Exo4D",
@@ -177,6 +183,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
         markers=(EGOPER_ANNOTATIONS,),
         read=read_egoper,
+        published=386,
         set_aside=additions_and_corrections,
         set_aside_as="additions and corrections, which no recipe asks for",
     ),

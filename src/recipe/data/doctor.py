@@ -3,13 +3,13 @@
 A fault is a finding here and never an error, so that one damaged file does not hide the state of the other benchmarks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recipe.artifacts import read_json
 from recipe.data.benchmarks import BENCHMARKS, Part, Summary, find_benchmark, summarise
+from recipe.data.layout import published_json
 from recipe.data.signatures import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -19,7 +19,11 @@ State = Literal["complete", "partial", "broken", "absent"]
 """All parts are there; some are not, but what is there can be read; nothing can be read; no part is there."""
 
 HasVideo = Callable[[Procedure], bool]
-"""Whether there is a video file of an annotated video."""
+"""Whether there is a video file of an annotated video; raises InputError where that cannot be told."""
+
+
+_LARGEST = 1 << 28
+"""Bytes of a file beyond which it is no annotation file that could be in a wrong place."""
 
 
 class Misplaced(NamedTuple):
@@ -49,6 +53,8 @@ class Diagnosis:
     graph_problem: str = ""
     with_video: int | None = None
     """Annotated videos that have a video file; None where nobody looked."""
+    video_problem: str = ""
+    """The first of the others for which a file could not even be looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +102,7 @@ def _diagnose(root: Path, name: str, has_video: HasVideo | None) -> Diagnosis:
             graphs = benchmark.graphs(folder)
         except (InputError, OSError) as error:
             graph_problem = str(error)
+    with_video, video_problem = _with_video(procedures, has_video) if has_video else (None, "")
     return Diagnosis(
         name,
         folder,
@@ -105,31 +112,43 @@ def _diagnose(root: Path, name: str, has_video: HasVideo | None) -> Diagnosis:
         set_aside=set_aside,
         graphs=graphs,
         graph_problem=graph_problem,
-        with_video=sum(map(has_video, procedures)) if has_video else None,
+        with_video=with_video,
+        video_problem=video_problem,
     )
 
 
+def _with_video(procedures: Sequence[Procedure], has_video: HasVideo) -> tuple[int, str]:
+    found, problem = 0, ""
+    for procedure in procedures:
+        try:
+            found += has_video(procedure)
+        except (InputError, OSError) as error:
+            problem = problem or str(error)
+    return found, problem
+
+
 def _misplaced(root: Path) -> Iterator[Misplaced]:
-    """What another benchmark publishes, in the folder of each benchmark and directly in `root`."""
-    for name in BENCHMARKS:
-        if (root / name).is_dir():
-            yield from _foreign(root / name, name)
-    if not any((root / name).is_dir() or find_benchmark(root, name) == root for name in BENCHMARKS):
-        yield from _foreign(root, None)
+    """What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there."""
+    here = [name for name in BENCHMARKS if find_benchmark(root, name) == root]
+    yield from _foreign(root, here, root.glob("*.json"))
+    for folder in sorted(path for path in root.iterdir() if path.is_dir() and not here):
+        yield from _foreign(folder, [folder.name], (*folder.glob("*.json"), *folder.glob("*/*.json")))
 
 
-def _foreign(folder: Path, owner: str | None) -> Iterator[Misplaced]:
-    for other, benchmark in BENCHMARKS.items():
-        for marker in benchmark.markers if other != owner else ():
+def _foreign(folder: Path, owners: Sequence[str], files: Iterable[Path]) -> Iterator[Misplaced]:
+    """What lies in the folder of `owners` and is of none of them."""
+    for name, benchmark in BENCHMARKS.items():
+        for marker in benchmark.markers if name not in owners else ():
             if (folder / marker).is_dir():
-                yield Misplaced(folder / marker, other)
-    for path in sorted((*folder.glob("*.json"), *folder.glob("*/*.json"))):
-        if (belongs_to := _publisher(path)) not in (None, owner):
-            yield Misplaced(path, str(belongs_to))
+                yield Misplaced(folder / marker, name)
+    for path in sorted(files):
+        belongs_to = _publisher(path)
+        if belongs_to is not None and belongs_to not in owners:
+            yield Misplaced(path, belongs_to)
 
 
 def _publisher(path: Path) -> str | None:
     try:
-        return publisher_of(read_json(path))
+        return publisher_of(published_json(path, "")) if path.stat().st_size <= _LARGEST else None
     except (InputError, OSError):
         return None

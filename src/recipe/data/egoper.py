@@ -117,10 +117,10 @@ def _recordings(recipes: dict[str, _Recipe]) -> Iterator[tuple[str, int, _Record
 
 def _actions(folder: Path, name: str, recipe: _Recipe, index: int) -> list[_Action]:
     """What is done in one recording, in file order, background left out."""
-    names = {number: text for text, number in reversed(recipe.action2idx.items())} | {
-        number: text for (of, number), text in _CORRECTED.items() if of == name
-    }
-    kinds = {number: _kind(text) for text, number in recipe.actiontype2idx.items()} or _KINDS
+    # Sorted, so that it depends on no order of keys which of two names for one number is taken.
+    names = {number: text for text, number in sorted(recipe.action2idx.items(), reverse=True)}
+    names |= {number: text for (of, number), text in _CORRECTED.items() if of == name}
+    kinds = {number: _kind(text) for text, number in sorted(recipe.actiontype2idx.items())} or _KINDS
     labels = recipe.segments[index].labels
     actions = []
     for position, (span, action, number, description) in enumerate(

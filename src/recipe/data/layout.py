@@ -40,7 +40,7 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
 
     Raises InputError naming the field, for example database.LtRSn-ntcLY.class, or the benchmark that it belongs to.
     """
-    value: Any = read_json(path)
+    value = published_json(path, remedy)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -50,6 +50,16 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
         field = ".".join(str(part) for part in first["loc"]) or None
         problem = first["msg"].removeprefix("Value error, ")
         raise InputError.at(path, problem[0].lower() + problem[1:], remedy, field=field) from None
+
+
+def published_json(path: Path, remedy: str) -> Any:
+    """The value of a JSON file. Raises InputError, also for nesting and numbers beyond what Python reads."""
+    try:
+        return read_json(path)
+    except RecursionError:
+        raise InputError.at(path, "not valid JSON (nested too deeply)", remedy) from None
+    except ValueError as error:
+        raise InputError.at(path, f"not valid JSON ({error})", remedy) from None
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:

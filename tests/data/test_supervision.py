@@ -1,0 +1,136 @@
+"""Weak supervision: decided once for each example, cut where the annotation is cut, never annotated in secret."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.data.cut_points import cut_at, cut_procedures
+from recipe.data.examples import read_examples, write_examples
+from recipe.data.supervision import is_weak, mix_supervision, weakened
+from recipe.errors import InputError
+from recipe.types import Example, Procedure, Step
+
+percents = st.floats(0, 100)
+
+
+def annotated(video_id: str, steps: int = 5, split: str = "train", source: str = "s") -> Procedure:
+    done = tuple(Step(f"annotated {n}", 10.0 * n, 10.0 * n + 4) for n in range(steps))
+    return Procedure(source, video_id, "goal", done, split)
+
+
+def trace(video_id: str, *starts: float | None, source: str = "s") -> Procedure:
+    return Procedure(source, video_id, "told", tuple(Step(f"seen {n}", start) for n, start in enumerate(starts)))
+
+
+EXAMPLES = cut_procedures([annotated(f"v{n}") for n in range(400)]).examples
+TRACES = [trace(f"v{n}", 0.0, 11.0, 26.0, 33.0, 45.0, 50.0) for n in range(400)]
+
+
+@given(fewer=percents, more=percents, seed=st.integers(0, 5))
+def test_what_is_weak_in_less_is_weak_in_more(fewer: float, more: float, seed: int) -> None:
+    fewer, more = sorted((fewer, more))
+    weak = [{e.example_id for e in EXAMPLES[:200] if is_weak(e.example_id, share, seed)} for share in (fewer, more)]
+    assert weak[0] <= weak[1]
+
+
+def test_none_are_weak_at_0_and_all_at_100() -> None:
+    assert mix_supervision(EXAMPLES, TRACES, 0).examples == EXAMPLES
+    assert mix_supervision(EXAMPLES, [], 0).examples == EXAMPLES
+    assert {e.supervision for e in mix_supervision(EXAMPLES, TRACES, 100).examples} == {"weak"}
+
+
+def test_the_share_is_that_which_is_asked_for() -> None:
+    for percent in (25, 50, 75):
+        weak = sum(is_weak(f"s/v{n}/1", percent) for n in range(6000))
+        # Binomial(6000, 1/2): standard deviation 39; five of them on either side.
+        assert abs(weak - 60 * percent) < 195
+
+
+def test_the_draw_is_pinned_and_depends_on_the_seed() -> None:
+    assert [cut for cut in range(1, 9) if is_weak(f"s/v/{cut}", 50)] == [2, 5, 6]
+    assert [is_weak(f"s/v{n}/1", 50, seed=0) for n in range(99)] != [
+        is_weak(f"s/v{n}/1", 50, seed=1) for n in range(99)
+    ]
+
+
+@given(order=st.permutations(range(40)), kept=st.integers(1, 40))
+def test_an_example_is_what_it_is_whatever_else_is_there(order: list[int], kept: int) -> None:
+    whole = {e.example_id: e for e in mix_supervision(EXAMPLES[:40], TRACES, 50).examples}
+    some = mix_supervision([EXAMPLES[n] for n in order[:kept]], reversed(TRACES), 50).examples
+    assert [e.example_id for e in some] == [EXAMPLES[n].example_id for n in order[:kept]]
+    assert all(whole[e.example_id] == e for e in some)
+
+
+@given(starts=st.lists(st.integers(0, 50), min_size=2, max_size=9).map(sorted), cut=st.integers(1, 4))
+def test_a_trace_with_times_is_cut_at_the_time_of_the_example(starts: list[int], cut: int) -> None:
+    example = cut_at(annotated("v"), cut)
+    weak = weakened(example, trace("v", *map(float, starts)))
+    before = [n for n, start in enumerate(starts) if start < 10 * cut]
+    if not before or len(before) == len(starts):
+        assert weak is None
+    else:
+        texts = tuple(f"seen {n}" for n in range(len(starts)))
+        history, continuation = texts[: len(before)], texts[len(before) :]
+        changed = {"history": history, "continuation": continuation, "cut": len(before), "supervision": "weak"}
+        assert weak == replace(example, **changed)
+
+
+@pytest.mark.parametrize(
+    ("cut", "of", "length", "expected"),
+    [(1, 2, 5, 3), (1, 5, 2, 1), (4, 5, 2, 1), (2, 4, 8, 4), (1, 9, 9, 1), (3, 4, 3, 2)],
+)
+@pytest.mark.parametrize("timed", ["example", "trace", "neither"])
+def test_without_times_the_share_of_steps_decides(cut: int, of: int, length: int, expected: int, timed: str) -> None:
+    example = cut_at(annotated("v", of), cut)
+    if timed != "example":
+        example = replace(example, until=None)
+    starts: list[float | None] = [float(n) for n in range(length)]
+    if timed != "trace":
+        starts[-1] = None
+    weak = weakened(example, trace("v", *starts))
+    assert weak is not None
+    assert len(weak.history) == weak.cut == expected
+    assert len(weak.history) + len(weak.continuation) == length
+    assert (weak.example_id, weak.until, weak.goal) == (example.example_id, example.until, "goal")
+
+
+@given(cut=st.integers(1, 8), of=st.integers(2, 9), length=st.integers(2, 12))
+def test_both_sides_of_a_share_hold_a_step_and_it_is_the_nearest(cut: int, of: int, length: int) -> None:
+    cut = min(cut, of - 1)
+    example = replace(cut_at(annotated("v", of), cut), until=None)
+    weak = weakened(example, trace("v", *[None] * length))
+    assert weak is not None
+    error = abs(weak.cut / length - cut / of)
+    assert all(error <= abs(other / length - cut / of) + 1e-12 for other in range(1, length))
+
+
+def test_test_examples_stay_annotated() -> None:
+    examples = cut_procedures([annotated(f"{split}{n}", split=split) for split in ("val", "test") for n in range(30)])
+    traces = [trace(e.video_id, 0.0, 11.0, 26.0) for e in examples.examples]
+    assert mix_supervision(examples.examples, traces, 100).examples == examples.examples
+
+
+def test_what_has_no_usable_trace_is_left_out_and_counted_never_annotated() -> None:
+    videos = [annotated(name) for name in ("none", "short", "late", "good")] + [annotated("other", source="t")]
+    examples = [cut_at(video, 1) for video in videos]
+    traces = [trace("short", 0.0), trace("late", 30.0, 40.0), trace("good", 0.0, 40.0), trace("other", 0.0, 40.0)]
+    mixture = mix_supervision(examples, traces, 100)
+    assert [(e.video_id, e.supervision) for e in mixture.examples] == [("good", "weak")]
+    assert mixture.no_trace == {"s": 2, "t": 1}
+    assert mixture.one_sided == {"s": 1}
+
+
+@pytest.mark.parametrize("percent", [-1, 100.5, float("nan")])
+def test_a_percentage_is_one(percent: float) -> None:
+    with pytest.raises(InputError, match="give a number from 0 to 100"):
+        mix_supervision([], [], percent)
+
+
+def test_a_weak_example_is_an_example(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    mixed: list[Example] = mix_supervision(EXAMPLES, TRACES, 50).examples
+    write_examples(path, mixed)
+    assert read_examples(path) == mixed
