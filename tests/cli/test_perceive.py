@@ -89,7 +89,7 @@ def test_histories_are_told_written_and_usable(told: Recipe) -> None:
     assert [(one.history, one.until, one.model, one.tokens_in) for one in known.values()] == [
         ((), 0.5, "m", 100),
         (("Begin", "Seen [0:00.2] [0:01]"), 1.5, "m", 100),
-        (("Begin", "Seen [0:00.2] [0:00.7]"), 1.0, "m", 100),
+        (("Begin", "Seen [0:00.2] [0:00.8]"), 1.0, "m", 100),
     ]
     assert len(with_histories(read_examples(told.folder / "cut.jsonl"), known)) == 3
     manifest = json.loads(before[1])
