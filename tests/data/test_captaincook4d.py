@@ -1,13 +1,15 @@
 """The reader of CaptainCook4D on invented files of its layout, and on the real ones."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from recipe.data.benchmarks import summarise
-from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d
+from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d, task_graphs
+from recipe.data.cut_points import cut_procedures
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -40,6 +42,60 @@ def test_equal_times_keep_the_order_of_the_file(captaincook4d: Path) -> None:
     path.write_text(json.dumps(value))
     texts = [step.text for step in read_captaincook4d(captaincook4d)[0].steps]
     assert texts == ["add 2 leaves of mint", "Boil 1 cup of water"]
+
+
+SPANS: dict[str, tuple[tuple[str, float, float], ...]] = {
+    "unordered": (("c", 8, 9), ("a", 0, 2), ("b", 3, 4)),
+    "overlapping": (("b", 3, 9), ("a", 0, 20), ("c", 4, 5)),
+    "inside one another": (("a", 0, 20), ("b", 3, 9), ("c", 3, 10)),
+    "repeated": (("a", 0, 1), ("a", 1, 2), ("b", 2, 3), ("a", 5, 6)),
+    "of no length": (("a", 0, 3), ("b", 3, 3), ("b", 3, 3), ("c", 3, 4)),
+    "missing in between": (("a", 0, 3), ("gone", -1, -1), ("b", 4, 5)),
+    "the same time": (("b", 1, 2), ("a", 1, 2), ("c", 1, 1)),
+}
+ORDERS = {
+    "unordered": "abc",
+    "overlapping": "abc",
+    "inside one another": "abc",
+    "repeated": "aaba",
+    "of no length": "abbc",
+    "missing in between": "ab",
+    "the same time": "cba",
+}
+
+
+@pytest.mark.parametrize("rule", SPANS)
+def test_each_rule_of_order_and_length(captaincook4d: Path, rule: str) -> None:
+    path = captaincook4d / ANNOTATIONS
+    value = json.loads(path.read_text())
+    value["9_2"]["steps"] = [
+        {"step_id": 1, "description": text, "start_time": start, "end_time": end, "has_errors": False}
+        for text, start, end in SPANS[rule]
+    ]
+    path.write_text(json.dumps(value))
+    recording = read_captaincook4d(captaincook4d)[1]
+    assert "".join(step.text for step in recording.steps) == ORDERS[rule]
+    assert {(step.text, step.start, step.end) for step in recording.steps} == {s for s in SPANS[rule] if s[1] >= 0}
+
+
+def test_the_video_history_of_overlapping_steps_ends_where_the_next_one_starts(captaincook4d: Path) -> None:
+    steps = tuple(Step(text, start, end) for text, start, end in sorted(SPANS["overlapping"]))
+    recording = Procedure("captaincook4d", "9_2", "Mint Tea", steps, "train")
+    # The first step goes on until 20 s, and is history from the start of the second on, at 3 s.
+    assert [(e.history, e.until) for e in cut_procedures([recording]).examples] == [(("a",), 3), (("a", "b"), 4)]
+
+
+def test_task_graphs_are_counted_and_a_damaged_one_is_named(captaincook4d: Path) -> None:
+    assert task_graphs(captaincook4d) == 0
+    folder = captaincook4d / "task_graphs"
+    folder.mkdir()
+    graph = {"steps": {"0": "START", "1": "Boil-Boil 1 cup of water", "2": "END"}, "edges": [[0, 1], [1, 2]]}
+    for name in ("minttea", "coldtea"):
+        (folder / f"{name}.json").write_text(json.dumps(graph))
+    assert task_graphs(captaincook4d) == 2
+    (folder / "kale.json").write_text(json.dumps(graph | {"edges": [[0, 3]]}))
+    with pytest.raises(InputError, match=r"kale\.json: an edge leads to step 3, which is none"):
+        task_graphs(captaincook4d)
 
 
 def test_missing_steps_are_kept_apart(captaincook4d: Path) -> None:
@@ -155,6 +211,9 @@ def test_the_real_annotations(shared_data: Path) -> None:
     assert sum(map(len, missing_steps(folder).values())) == 287
     assert min(len(procedure.steps) for procedure in procedures) == 5
     assert sum(len({s.text for s in p.steps}) < len(p.steps) for p in procedures) == 51
+    overlapping = [p for p in procedures if any(b.start < a.end for a, b in pairwise(p.steps))]
+    assert len(overlapping) == 222
+    assert task_graphs(folder) == 24
     texts = {step.text for procedure in procedures for step in procedure.steps}
     assert not any(text.partition("-")[0].strip().isalpha() for text in texts)
 
