@@ -73,7 +73,12 @@ def load_checkpoint(
 def _video_template(name: str, revision: str | None) -> str | None:
     """The chat template for messages with a video where it lies apart from the tokenizer's, as in older releases."""
     found = cached_file(name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else str(read_json(Path(found))["chat_template"])
+    if found is None:
+        return None
+    kept = read_json(Path(found))
+    if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
+        raise InputError.at(found, "it holds no template", "restore the file of the model")
+    return str(kept["chat_template"])
 
 
 @contextmanager

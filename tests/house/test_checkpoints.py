@@ -71,3 +71,26 @@ def test_what_the_hub_does_not_give_is_named(offline: str, message: str, monkeyp
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     with pytest.raises(InputError, match=rf"'nobody/nothing': .*{message}.*download the model once while online"):
         load_checkpoint("nobody/nothing")
+
+
+def test_a_model_that_sees_comes_with_its_processor(tiny_video_model: Path, tiny_model: Path) -> None:
+    checkpoint = load_checkpoint(str(tiny_video_model), attention="eager")
+    assert checkpoint.model.config.model_type == "qwen2_5_vl"
+    assert checkpoint.model.config.vision_config._attn_implementation == "eager"
+    assert checkpoint.video is not None
+    assert checkpoint.video.max_pixels == 84 * 84
+    assert load_checkpoint(str(tiny_model)).video is None
+
+
+def test_a_model_that_sees_needs_the_settings_of_its_processor(tiny_video_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no settings of a video processor; add the video_preprocessor_config\.json"):
+        load_checkpoint(without(tiny_video_model, tmp_path / "m", "*preprocessor_config.json"))
+
+
+def test_a_chat_template_may_lie_apart(tiny_video_model: Path, tmp_path: Path) -> None:
+    folder = Path(without(tiny_video_model, tmp_path / "m", "*.jinja"))
+    (folder / "chat_template.json").write_text('{"chat_template": "{{ messages }}"}')
+    assert load_checkpoint(str(folder)).tokenizer.chat_template == "{{ messages }}"
+    (folder / "chat_template.json").write_text("{}")
+    with pytest.raises(InputError, match=r"chat_template\.json: it holds no template; restore"):
+        load_checkpoint(str(folder))

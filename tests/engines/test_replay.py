@@ -1,0 +1,52 @@
+"""Replaying recorded completions, of chats with frames too."""
+
+import numpy as np
+import pytest
+
+from recipe.config import SamplingConfig
+from recipe.engines.protocol import Chat, digest, without_arrays
+from recipe.engines.replay import ReplayEngine
+from recipe.errors import InputError
+from recipe.text import planner_messages, video_messages
+from recipe.types import Frames
+
+SAMPLING = SamplingConfig()
+
+
+def clip(shade: int = 0, rate: float = 2.0, times: tuple[float, ...] = (0.0, 0.5)) -> Frames:
+    return Frames(np.full((2, 4, 6, 3), shade, np.uint8), np.array(times), rate)
+
+
+CHATS: list[Chat] = [video_messages("tea", clip(0)), video_messages("tea", clip(1)), planner_messages("tea", [])]
+SAID = [["1. a\n2. b", "1. c"], ["x\n"], ["", "y"]]
+
+
+def test_frames_tell_chats_apart() -> None:
+    engine = ReplayEngine.record(CHATS, SAID)
+    assert engine.generate(CHATS, 1, SAMPLING) == [["1. a\n2. b"], ["x\n"], [""]]
+    assert engine.generate([video_messages("tea", clip(0))], 2, SAMPLING) == SAID[:1]
+    with pytest.raises(InputError, match="0 of 1 completions are recorded for the chat ending in"):
+        engine.generate([video_messages("tea", clip(2))], 1, SAMPLING)
+
+
+def test_a_stream_is_the_first_completion() -> None:
+    engine = ReplayEngine.record(CHATS, SAID)
+    for chat, [first, *_] in zip(CHATS, SAID, strict=True):
+        assert "".join(engine.stream(chat, SAMPLING)) == first
+    assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. a\n", "2. b"]
+    with pytest.raises(InputError, match="0 of 1 completions"):
+        list(engine.stream(video_messages("tea", clip(2)), SAMPLING))
+
+
+def test_all_of_a_clip_is_in_its_digest() -> None:
+    turned = Frames(np.zeros((2, 6, 4, 3), np.uint8), np.array([0.0, 0.5]), 2.0)
+    others = [clip(1), clip(rate=1.0), clip(times=(0.0, 0.6)), turned]
+    assert digest(clip()) == digest(clip())
+    assert len({digest(clip()), *map(digest, others)}) == 5
+
+
+def test_a_chat_of_text_stays_as_it_is() -> None:
+    chat = planner_messages("tea", ["a"])
+    assert without_arrays(chat) == chat
+    shown = without_arrays(CHATS[0], lambda _: "name")
+    assert shown[1]["content"][1] == {"type": "video", "video": "name"}
