@@ -10,14 +10,14 @@ from recipe.cli import console
 from recipe.cli.reward_options import Config, Method, open_verifier
 
 if TYPE_CHECKING:
-    from recipe.evaluation.results import Scores
+    from recipe.evaluation.results import Interval, Scores
 
-app = typer.Typer(no_args_is_help=True, help="Measure how good plans are.")
+app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
 
 @app.callback()
 def evaluate() -> None:
-    """Measure how good plans are."""
+    """Measure how good plans and histories are."""
 
 
 @app.command("validity")
@@ -58,6 +58,69 @@ def validity(
         console.print_json(to_json(scores))
     else:
         _show(scores)
+
+
+@app.command("histories")
+def histories(
+    examples: Annotated[Path, typer.Option(help="The examples whose histories were told.")],
+    histories: Annotated[Path, typer.Option(help="Histories that `recipe perceive` wrote.")],
+    split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
+    encoder: Annotated[str, typer.Option(help="Encoder that matches steps: minilm, hash:256, hub id or folder.")] = (
+        "minilm"
+    ),
+    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Leave out examples without a history.")] = False,
+    output: Annotated[Path | None, typer.Option(help="File to write, JSON.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare the histories that Phi tells with the annotated ones, step by step.
+
+    Example: recipe evaluate histories --examples test.jsonl --histories phi.jsonl
+    """
+    from dataclasses import asdict
+
+    from recipe.artifacts import require_writable, write_json
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
+    from recipe.data.examples import read_examples
+    from recipe.data.histories import read_histories
+    from recipe.evaluation.histories import compare_histories, summarise_histories
+
+    if output is not None:
+        require_writable(output)
+    told = read_histories(histories)
+    asked = read_examples(examples, split)
+    compared = [one for one in asked if one.example_id in told] if skip_missing else asked
+    embed = open_encoder(EncoderConfig(name=encoder)).encode
+    found = summarise_histories(compared, compare_histories(compared, told, embed), seed)
+    result = {
+        "examples": len(compared),
+        "missing": len(asked) - len(compared),
+        "encoder": encoder,
+        "measures": {name: asdict(value) for name, value in found.items()},
+    }
+    if output is not None:
+        write_json(output, result)
+    if json:
+        console.print_json(result)
+    else:
+        _show_histories(found, len(compared), len(asked) - len(compared))
+
+
+def _show_histories(found: "dict[str, Interval]", compared: int, missing: int) -> None:
+    from recipe.evaluation.formats import format_bounds, format_cell
+    from recipe.evaluation.histories import MEASURES
+
+    left_out = f", {missing:,} without a history left out" if missing else ""
+    table = Table(title=f"histories of {compared:,} examples{left_out}")
+    table.add_column("measure")
+    for heading in ("mean", "95% interval", "examples"):
+        table.add_column(heading, justify="right")
+    for name, value in found.items():
+        table.add_row(
+            MEASURES[name], format_cell(value.mean, name), format_bounds(value, name), f"{value.observations:,}"
+        )
+    console.out.print(table)
 
 
 def _show(scores: "Scores") -> None:

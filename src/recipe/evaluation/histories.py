@@ -1,0 +1,125 @@
+"""How far Phi's histories agree with the annotated ones: what a Socratic planner is given, as a number.
+
+A step of Phi's is taken for the annotated step that is nearest to it by embedding (`agreement`), whatever example that
+belongs to. Then, example by example,
+
+    f1           steps of both as multisets                         1 where the same steps were done as often
+    ordered F1   their longest common subsequence                   as f1, in the same order
+    order        of pairs of common steps, the share told in order  only where two steps or more are common
+    steps        Phi's; length_error: Phi's minus the annotated     empty: the share of histories without a step
+
+Nearest steps agree by chance, too, and a goal alone tells which steps are likely. So two floors stand beside F1: Phi's
+history against that of another video of the same goal, and against that of another goal.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import combinations
+
+from recipe.data.histories import History, with_histories
+from recipe.evaluation.agreement import Embed, NearestStep, ordered_f1, step_f1
+from recipe.evaluation.results import Interval
+from recipe.evaluation.statistics import mean_interval
+from recipe.types import Example
+
+MEASURES = {
+    "f1": "step F1",
+    "f1_same_goal": "step F1 with another video of the goal (floor)",
+    "f1_other_goal": "step F1 with another goal (floor)",
+    "ordered_f1": "step F1 in order",
+    "order": "pairs of common steps in order",
+    "steps": "steps of Phi",
+    "annotated_steps": "annotated steps",
+    "length_error": "steps of Phi minus annotated",
+    "length_apart": "the same, without sign",
+    "empty": "histories without a step",
+}
+"""Measure to what it is called in a table."""
+
+
+def order_agreement(told: Sequence[Hashable], done: Sequence[Hashable]) -> float | None:
+    """Of the pairs of steps that both hold, the share that `told` has in the order of `done`; None without a pair.
+
+    The k-th time that a step is told is the k-th time that it was done. 2 x share - 1 is Kendall's tau of the common
+    steps.
+
+    >>> order_agreement(["a", "b", "c"], ["a", "x", "c", "b"])
+    0.6666666666666666
+    """
+    times = Counter[Hashable]()
+    places: dict[tuple[Hashable, int], int] = {}
+    for place, step in enumerate(done):
+        places[step, times[step]] = place
+        times[step] += 1
+    times.clear()
+    common = []
+    for step in told:
+        if (step, times[step]) in places:
+            common.append(places[step, times[step]])
+        times[step] += 1
+    pairs = list(combinations(common, 2))
+    return sum(first < second for first, second in pairs) / len(pairs) if pairs else None
+
+
+def compare_histories(
+    examples: Sequence[Example], histories: Mapping[str, History], embed: Embed
+) -> list[dict[str, float | None]]:
+    """The measures of each example, in order; None where an example does not have one.
+
+    Raises InputError where an example has no history, or one that was read up to another time.
+    """
+    seen = [one.history for one in with_histories(examples, histories)]
+    nearest = NearestStep(embed, [step for one in examples for step in (*one.history, *one.continuation)])
+    nearest.learn([step for steps in seen for step in steps])
+    told = [nearest(steps) for steps in seen]
+    done = [nearest(one.history) for one in examples]
+    same = _partners(examples, lambda one, other: one.goal == other.goal and _video(one) != _video(other))
+    apart = _partners(examples, lambda one, other: one.goal != other.goal)
+    return [
+        {
+            "f1": step_f1(steps, done[place]),
+            "f1_same_goal": _f1_with(steps, done, same[place]),
+            "f1_other_goal": _f1_with(steps, done, apart[place]),
+            "ordered_f1": ordered_f1(steps, done[place]),
+            "order": order_agreement(steps, done[place]),
+            "steps": float(len(steps)),
+            "annotated_steps": float(len(done[place])),
+            "length_error": float(len(steps) - len(done[place])),
+            "length_apart": float(abs(len(steps) - len(done[place]))),
+            "empty": float(not steps),
+        }
+        for place, steps in enumerate(told)
+    ]
+
+
+def summarise_histories(
+    examples: Sequence[Example], measured: Sequence[Mapping[str, float | None]], seed: int = 0
+) -> dict[str, Interval]:
+    """The mean of each measure over the examples that have it, whole goals drawn; a measure that none has is absent."""
+    found = {}
+    for name in MEASURES:
+        held = [
+            (value, one.goal) for row, one in zip(measured, examples, strict=True) if (value := row[name]) is not None
+        ]
+        if held:
+            values, goals = zip(*held, strict=True)
+            found[name] = mean_interval(values, goals, seed)
+    return found
+
+
+def _partners(examples: Sequence[Example], fits: Callable[[Example, Example], bool]) -> list[int | None]:
+    """For each example the next one, from the end back to the beginning, that fits."""
+    count = len(examples)
+    found = []
+    for place, one in enumerate(examples):
+        others = ((place + step) % count for step in range(1, count))
+        found.append(next((other for other in others if fits(one, examples[other])), None))
+    return found
+
+
+def _f1_with(steps: Sequence[str], done: Sequence[Sequence[str]], other: int | None) -> float | None:
+    return None if other is None else step_f1(steps, done[other])
+
+
+def _video(example: Example) -> tuple[str, str]:
+    return example.source, example.video_id
