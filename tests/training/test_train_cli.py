@@ -11,7 +11,12 @@ from recipe.config import GRPOConfig, SFTConfig, load_config
 Command = Callable[..., int]
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-PAPER = {"sft-qwen2.5-3b": SFTConfig, "grpo-qwen2.5-3b": GRPOConfig}
+PAPER = {
+    "sft-qwen2.5-3b": SFTConfig,
+    "grpo-qwen2.5-3b": GRPOConfig,
+    "sft-qwen2.5-vl-3b": SFTConfig,
+    "grpo-qwen2.5-vl-3b": GRPOConfig,
+}
 
 
 @pytest.fixture
@@ -32,9 +37,11 @@ def recipe(monkeypatch: pytest.MonkeyPatch) -> Command:
 def test_configs_are_the_papers_settings(name: str) -> None:
     kind = PAPER[name]
     config = load_config(CONFIGS / f"{name}.toml", kind)
-    assert config.model == "Qwen/Qwen2.5-3B-Instruct"
+    assert config.model == ("Qwen/Qwen2.5-VL-3B-Instruct" if "-vl-" in name else "Qwen/Qwen2.5-3B-Instruct")
     # Memory, not method.
     free = {"model", "examples", "output", "corpus", "gradient_checkpointing", "micro_batch", "save_every"}
+    if "-vl-" in name:  # which frames is open in the paper
+        free |= {"input", "videos", "frames", "max_tokens"}
     plain = kind(**{key: getattr(config, key) for key in free if hasattr(config, key)})
     assert config == plain
 

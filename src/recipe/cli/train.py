@@ -39,7 +39,7 @@ def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
 @app.command()
 def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Fine-tune on the reference continuations; run it again to resume.
+    """Fine-tune on the reference continuations, from text or from videos; run it again to resume.
 
     Example: recipe train sft configs/sft-qwen2.5-3b.toml
     """
@@ -59,7 +59,7 @@ def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) ->
 
 @app.command()
 def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Train on the verifier's reward; run it again to resume.
+    """Train on the verifier's reward, from text or from videos; run it again to resume.
 
     Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
     """

@@ -140,7 +140,7 @@ def video_grpo_trainer(
     """The trainer of one run from videos; raises InputError for a model of text."""
     place = {example.example_id: index for index, example in enumerate(source.examples)}
     rows = [
-        {**_row_of(example), "example": place[example.example_id], "draw": draw}
+        {**_row_of(example), **_shown(example), "example": place[example.example_id], "draw": draw}
         for draw, example in enumerate(prompts_in_order(config, source.examples))
     ]
     trainer = VideoGRPOTrainer(
@@ -208,6 +208,11 @@ def _row_of(example: Example) -> dict[str, object]:
         "goal": example.goal,
         "history": list(example.history),
     }
+
+
+def _shown(example: Example) -> dict[str, object]:
+    """The prompt in words, which TRL asks for: the trainer writes its own, with the clip in place of the history."""
+    return {"prompt": planner_messages(example.goal, ())}
 
 
 def _drop_later_completions(run: Run) -> None:

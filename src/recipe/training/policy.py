@@ -13,7 +13,7 @@ from recipe.artifacts import atomic_path
 from recipe.checkpoints import Checkpoint, load_checkpoint
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
-from recipe.vision import VideoProcessor
+from recipe.vision import VideoProcessor, fast_vision
 
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
@@ -29,7 +29,10 @@ def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -
     """The model of a hub id or folder, in bfloat16 or float32, with what comes with it; raises as `load_checkpoint`."""
     # On a CPU, at our lengths, plain attention is faster than the fused kernel and its backward pass.
     attention = "sdpa" if on_cuda() else "eager"
-    return load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, attention)
+    policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, attention)
+    if not on_cuda():
+        fast_vision(policy.model)
+    return policy
 
 
 def lora_config(settings: LoraSettings, model: PreTrainedModel, *, video: bool = False) -> LoraConfig:

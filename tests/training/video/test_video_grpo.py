@@ -228,6 +228,20 @@ def test_the_merger_has_a_rate_of_its_own_also_after_a_resume(config: GRPOConfig
         assert torch.equal(one, other), name
 
 
+def test_bfloat16_two_passes_and_small_batches(
+    config: GRPOConfig, scorer: Any, paintings: Any, video_model: Path
+) -> None:
+    config = config.model_copy(
+        update={"bf16": True, "iterations": 2, "micro_batch": 4, "gradient_checkpointing": True, "learning_rate": 1e-3}
+    )
+    model = train_grpo(config, scorer, histories=paintings)
+    assert len(paintings.asked) == config.prompts_per_step
+    before, after = (load_file(folder / "model.safetensors") for folder in (video_model, model))
+    assert {weight.dtype for weight in after.values()} == {torch.bfloat16}
+    place = "visual.merger.mlp.0.weight"
+    assert (after[place].float() - before[place]).abs().max() > 5e-4
+
+
 def test_private_methods_of_trl_are_as_they_were() -> None:
     """What the trainers override or call between TRL's own calls; TRL is pinned to 1.16."""
     log_probs = list(inspect.signature(GRPOTrainer._get_per_token_logps_and_entropies).parameters)
