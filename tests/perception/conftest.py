@@ -30,7 +30,7 @@ def number(image: NDArray[np.uint8]) -> int:
     middles = itertools.product((np.arange(ROWS) + 0.5) * height, (np.arange(COLUMNS) + 0.5) * width)
     down, across = int(height / 4), int(width / 4)
     blocks = [image[int(y) - down : int(y) + down, int(x) - across : int(x) + across] for y, x in middles]
-    return sum((block.mean() > 127) << bit for bit, block in enumerate(reversed(blocks)))
+    return sum(int(block.mean() > 127) << bit for bit, block in enumerate(reversed(blocks)))
 
 
 @pytest.fixture
@@ -62,7 +62,8 @@ def film(tmp_path: Path) -> Film:
         path = tmp_path / name
         quick = {"preset": "ultrafast", "tune": "fastdecode"} if codec == "libx264" else {}
         with av.open(str(path), "w", options=muxer or {}) as output:
-            stream = output.add_stream(codec, rate=30, options={**quick, **(options or {})})
+            rate = round(1 / (base * (stamps[1] - stamps[0])))
+            stream = output.add_stream(codec, rate=rate, options={**quick, **(options or {})})
             stream.width, stream.height = size
             stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
             stream.codec_context.time_base = base

@@ -91,7 +91,7 @@ def test_no_frame_at_or_after_the_cut_is_seen_and_the_last_before_it_is(
     path, _ = made
     # To the bit, as the file has them.
     times = np.unique(read_frames(path, FrameConfig(fps=240.0, max_frames=1000)).times)
-    for last in (0, 1, 7, 12, 23, 24, len(times) - 2):
+    for last in (0, 12, 23, len(times) - 2):
         start, following = float(max(0, times[last] - 0.1)), times[last + 1]
         for cut in (following, np.nextafter(following, 0), (times[last] + following) / 2):
             frames = read_frames(path, FrameConfig(fps=400.0), float(cut), start)
@@ -176,7 +176,7 @@ def test_frames_repeat_only_where_the_film_shows_fewer(
     path = film(EVEN)
     assert numbers(read_frames(path, FrameConfig(count=60)).images) == list(range(60))
     assert numbers(read_frames(path, FrameConfig(count=8), until=0.1).images) == [0, 0, 0, 1, 1, 2, 2, 2]
-    still = read_frames(film([0, 590], "still.mp4"), FrameConfig(count=5))
+    still = read_frames(film([0, 590], "still.mp4"), FrameConfig(count=5), until=0.9)
     np.testing.assert_array_equal(still.images[0], still.images[3])
     assert still.times.tolist() == [0, 0, 0, 0, 0]
 

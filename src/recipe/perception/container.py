@@ -70,7 +70,7 @@ def _not_a_video(path: Path, error: Exception) -> InputError:
         problem = "the file breaks off or is damaged: the index of its frames (moov) is missing"
         return InputError.at(path, problem, "fetch it again")
     reason = str(getattr(error, "strerror", None) or error).rstrip(".")
-    return InputError.at(path, f"not a video that FFmpeg can read ({reason})", VIDEO_FILE)
+    return InputError.at(path, f"not a video that FFmpeg can read, or one that breaks off ({reason})", VIDEO_FILE)
 
 
 def _video_stream(path: Path, container: Any) -> Any:
@@ -79,8 +79,9 @@ def _video_stream(path: Path, container: Any) -> Any:
     # To FFmpeg the cover of a song is a video stream.
     streams = [one for one in container.streams.video if not one.disposition & av.stream.Disposition.attached_pic]
     if not streams:
-        held = "sound but no pictures" if container.streams.audio else "no pictures"
-        raise InputError.at(path, f"the file holds {held}", "give a file with a video stream")
+        if container.streams.audio:
+            raise InputError.at(path, "the file holds sound but no pictures", "give a file with a video stream")
+        raise InputError.at(path, "the file holds no pictures, or breaks off before it tells of them", VIDEO_FILE)
     stream = container.streams.best("video")
     stream = stream if stream in streams else streams[0]
     if stream.codec_context is None:

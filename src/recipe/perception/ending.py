@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from recipe.perception.container import FFmpegError, Opened, open_container
 
-SLACK = 2.0
+SLACK = 1.0
 """Seconds by which a file may end earlier than its header says and still counts as complete."""
 TAIL = 5.0
 """Seconds before the stated end at which reading starts: the frame shown last is not the one stored last, and some

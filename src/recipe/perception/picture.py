@@ -1,7 +1,6 @@
 """A decoded frame as an image: upright, with square pixels, and no larger than a model can use.
 
-Order: scale (pixels made square, area bounded) in the decoder's own format, convert to RGB, turn. Scaling down takes
-the mean of the area that a new pixel covers, so that nothing aliases.
+A frame is scaled by FFmpeg's bicubic filter, which widens as it shrinks so that nothing aliases, then turned.
 """
 
 import math
@@ -14,8 +13,8 @@ from numpy.typing import NDArray
 from recipe.perception.container import Interpolation
 
 SURPLUS = 2
-"""A frame is scaled down only beyond this many times the pixels that are wanted, and then to so many: what is left is
-for the model's own processor, whose filter then decides how the image looks."""
+"""A frame is scaled down only where it has more than this many times the pixels wanted, and then to so many. What is
+left is for the model's own processor, whose filter then decides how the image looks."""
 
 
 class Pose(NamedTuple):
@@ -53,9 +52,7 @@ def pose(frame: Any, aspect: Fraction | None, max_pixels: int | None = None) -> 
 
 def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
     """RGB uint8 [H, W, 3] of a frame; a view, not contiguous where it is turned."""
-    shrinks = pose.width < frame.width or pose.height < frame.height
-    filter_ = Interpolation.AREA if shrinks else Interpolation.BICUBIC
-    scaled = frame.reformat(pose.width, pose.height, format="rgb24", interpolation=filter_).to_ndarray()
+    scaled = frame.reformat(pose.width, pose.height, format="rgb24", interpolation=Interpolation.BICUBIC).to_ndarray()
     turned = scaled.transpose(1, 0, 2) if pose.swapped else scaled
     result: NDArray[np.uint8] = turned[:: -1 if pose.flip_rows else 1, :: -1 if pose.flip_columns else 1]
     return result
