@@ -1,0 +1,70 @@
+"""Three real clips through decoding and Phi, with a Qwen2.5-VL of random weights on this machine."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("av")
+from recipe.cli import main
+from recipe.data.examples import read_examples
+from recipe.data.histories import read_histories, with_histories
+from recipe.data.procedures import read_procedures
+
+CLIPS = ("cooking", "making_cake", "wood_board")
+
+
+@pytest.fixture
+def seeing(tiny_video_model: Path, tmp_path: Path) -> Path:
+    """The small model with room for the prompt, which its tokenizer of bytes makes long."""
+    folder = Path(shutil.copytree(tiny_video_model, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 4096
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.real_data
+def test_real_clips_are_told(
+    seeing: Path,
+    shared_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def perceive(*more: object) -> dict[str, Any]:
+        words = ("perceive", "--videos", shared_data / "videos", "--model", seeing, "--fps", 1, "--max-tokens", 24)
+        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, *more, "--json"))])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        shown = capsys.readouterr()
+        assert stop.value.code == 0, shown.err
+        return json.loads(shown.out)
+
+    rows = [
+        {"example_id": f"{name}-{cut}", "video_id": name, "goal": name, "history": ["a"], "continuation": ["b"]}
+        | {"until": float(cut)}
+        for name in CLIPS
+        for cut in (2, 5)
+    ]
+    (tmp_path / "e").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    steps = [{"source": "own", "video_id": name, "goal": name, "steps": [{"text": "a"}]} for name in CLIPS]
+    (tmp_path / "p").write_text("".join(json.dumps(row) + "\n" for row in steps))
+
+    asked = ("--examples", tmp_path / "e", "--output", tmp_path / "h", "--batch-size", 2)
+    assert (perceive(*asked)["rows"], perceive(*asked)["asked"]) == (6, 0)
+    told = read_histories(tmp_path / "h")
+    assert len(with_histories(read_examples(tmp_path / "e"), told)) == 6
+    assert len({one.history for one in told.values()}) > 1  # the pixels are read
+
+    found = perceive("--procedures", tmp_path / "p", "--traces", tmp_path / "t")
+    told_of = [f"own/{one.video_id}" for one in read_procedures(tmp_path / "t").procedures]
+    assert sorted([*told_of, *found["empty"]]) == sorted(f"own/{name}" for name in CLIPS)
+
+    # Weights that took the place of others are another model.
+    weights = seeing / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+    assert perceive(*asked)["asked"] == 6
