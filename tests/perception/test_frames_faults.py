@@ -105,8 +105,10 @@ def test_a_cut_point_beyond_the_end(film: Callable[..., Path], until: float) -> 
     assert len(read_frames(path, FrameConfig(), 1.0).images) == 2
 
 
-@pytest.mark.parametrize("name", ["film.mp4", "film.mkv", "fragments.mp4"])
-@pytest.mark.parametrize("kept", [0.4, 0.6, 0.8])
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("film.mp4", 0.4), ("film.mp4", 0.8), ("film.mkv", 0.4), ("film.mkv", 0.8), ("fragments.mp4", 0.6)],
+)
 def test_a_file_that_breaks_off_shows_what_lies_before(
     film: Callable[..., Path], numbers: Callable[[Any], list[int]], tmp_path: Path, name: str, kept: float
 ) -> None:
@@ -119,7 +121,7 @@ def test_a_file_that_breaks_off_shows_what_lies_before(
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
     end, config = probe(path).duration, FrameConfig(fps=20.0, max_frames=1000)
     # The last frames may be held back: a decoder at a break cannot tell whether one in between is missing.
-    for until in np.arange(0.2, end - 0.5, 0.7).tolist():
+    for until in np.arange(0.2, end - 0.5, 1.9).tolist():
         assert numbers(read_frames(path, config, until).images) == [int(3 * n + 1.5) for n in range(round(20 * until))]
     for until in (end + 0.1, end + 1.0):
         assert "no frames can be read after" in refusal(path, until) or "beyond the end" in refusal(path, until)

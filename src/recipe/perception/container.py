@@ -67,7 +67,7 @@ def _not_a_video(path: Path, error: Exception) -> InputError:
     with path.open("rb") as file:
         start = file.read(8)
     if start[4:] == b"ftyp":
-        problem = "the file breaks off or is damaged: the index of its frames (moov) is missing"
+        problem = "the file breaks off or is damaged: the index of its frames (moov, moof) cannot be read"
         return InputError.at(path, problem, "fetch it again")
     reason = str(getattr(error, "strerror", None) or error).rstrip(".")
     return InputError.at(path, f"not a video that FFmpeg can read, or one that breaks off ({reason})", VIDEO_FILE)

@@ -1,0 +1,84 @@
+"""A clip shows an example's history and nothing after it, and is decoded once for all that share it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("av")
+
+from recipe.config import FrameConfig
+from recipe.errors import InputError
+from recipe.perception import clips as module
+from recipe.perception.clips import Clips, VideoClips
+from recipe.types import Example, Frames
+
+EVEN = [20 * n for n in range(60)]
+
+
+def example(video: str, until: float | None, cut: int = 1) -> Example:
+    return Example(f"coin/{video}/{cut}", "coin", video, "make tea", ("boil",), ("pour",), cut, until=until)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The cut points that files were decoded up to, one entry for each time."""
+    cuts: list[float] = []
+
+    def counted(path: Path, config: FrameConfig, until: float) -> Frames:
+        cuts.append(until)
+        return original(path, config, until)
+
+    original = module.read_frames
+    monkeypatch.setattr(module, "read_frames", counted)
+    return cuts
+
+
+def test_a_clip_ends_before_the_first_step_to_be_planned(
+    film: Callable[..., Path], numbers: Callable[[Any], list[int]], tmp_path: Path
+) -> None:
+    film(EVEN, "-abc.mp4")
+    clips: Clips = VideoClips(tmp_path, FrameConfig(fps=10.0))
+    assert numbers(clips(example("-abc", 0.5)).images) == [1, 4, 7, 10, 13]
+    assert numbers(clips(example("-abc", 1.0)).images) == [1, 4, 7, 10, 13, 16, 19, 22, 25, 28]
+
+
+def test_a_clip_is_decoded_once_while_it_is_kept(
+    film: Callable[..., Path], tmp_path: Path, decoded: list[float]
+) -> None:
+    film(EVEN, "abc.mp4")
+    clips = VideoClips(tmp_path, FrameConfig(), keep=2)
+    first = clips(example("abc", 0.5))
+    assert clips(example("abc", 0.5, cut=2)) is first
+    clips(example("abc", 1.0))
+    clips(example("abc", 0.5))
+    assert decoded == [0.5, 1.0]
+    clips(example("abc", 1.5))
+    clips(example("abc", 1.0))
+    assert decoded == [0.5, 1.0, 1.5, 1.0]
+    np.testing.assert_array_equal(clips(example("abc", 0.5)).images, first.images)
+
+
+def test_an_example_that_does_not_say_where_its_history_ends_is_refused(
+    film: Callable[..., Path], tmp_path: Path, decoded: list[float]
+) -> None:
+    film(EVEN, "abc.mp4")
+    with pytest.raises(InputError, match="example coin/abc/1, field 'until'"):
+        VideoClips(tmp_path, FrameConfig())(example("abc", None))
+    assert decoded == []
+
+
+def test_a_missing_video_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no video 'abc' of coin; download it"):
+        VideoClips(tmp_path, FrameConfig())(example("abc", 1.0))
+
+
+def test_a_fault_is_told_each_time(film: Callable[..., Path], tmp_path: Path, decoded: list[float]) -> None:
+    film(EVEN, "abc.mp4")
+    clips = VideoClips(tmp_path, FrameConfig())
+    for _ in range(2):
+        with pytest.raises(InputError, match="beyond the end"):
+            clips(example("abc", 9.0))
+    assert decoded == [9.0, 9.0]
