@@ -35,7 +35,7 @@ from recipe.training.rollouts import PART, RewardFunction, Tell
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
 from recipe.training.video.prompts import Histories, VideoPrompts
-from recipe.training.video.sources import Source, seeing, video_source
+from recipe.training.video.sources import Source, framed, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example
 
@@ -93,7 +93,7 @@ def train_grpo(
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet(), ExitStack() as shown:
-        policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
+        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), config)
         _drop_later_completions(run)
         reward = reward_function(config, scorer, run, _teller(run, progress, shown))
         if source is not None:
@@ -144,7 +144,7 @@ def video_grpo_trainer(
         for draw, example in enumerate(prompts_in_order(config, source.examples))
     ]
     trainer = VideoGRPOTrainer(
-        prompts=VideoPrompts(policy.tokenizer, seeing(policy, config.model), source.histories),
+        prompts=VideoPrompts(config.model, policy, source.histories),
         examples=source.examples,
         model=policy.model,
         reward_funcs=reward,

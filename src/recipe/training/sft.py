@@ -24,7 +24,7 @@ from recipe.training.quiet import Unreported, quiet
 from recipe.training.runs import Run, open_run
 from recipe.training.video.batches import Collator, rows_in_order
 from recipe.training.video.prompts import Histories, VideoPrompts
-from recipe.training.video.sources import Source, seeing, video_source
+from recipe.training.video.sources import Source, framed, video_source
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -58,7 +58,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet():
-        policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
+        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), config)
         if source is not None:
             trainer = video_sft_trainer(config, policy, source, run)
             total = math.ceil(len(trainer.train_dataset) / config.batch_size)
@@ -84,7 +84,7 @@ def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], 
 
 def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: Source, run: Run) -> VideoSFTTrainer:
     """The trainer of one run from videos, all epochs laid out in one; raises InputError for a model of text."""
-    prompts = VideoPrompts(policy.tokenizer, seeing(policy, config.model), source.histories)
+    prompts = VideoPrompts(config.model, policy, source.histories)
     trainer = VideoSFTTrainer(
         model=policy.model,
         args=trl_arguments(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recipe.checkpoints import load_checkpoint
 from recipe.config import FrameConfig, SFTConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
@@ -112,7 +113,7 @@ def test_a_config_trains_from_a_folder_of_videos(
     path.write_text(
         f'model = "{config.model}"\nexamples = "{config.examples}"\noutput = "{config.output}"\n'
         f'input = "video"\nvideos = "{config.videos}"\nepochs = 1\nbatch_size = 3\nmetrics = []\n'
-        "merger_learning_rate = 1e-5\n[frames]\ncount = 4\nmin_pixels = 3136\nmax_pixels = 3136\n"
+        "merger_learning_rate = 1e-5\n[frames]\ncount = 4\nmin_pixels = 3136\nmax_pixels = 12544\n"
     )
     monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path), "--json"])
     with pytest.raises(SystemExit) as stop:
@@ -122,3 +123,5 @@ def test_a_config_trains_from_a_folder_of_videos(
     assert Path(printed["model"]).is_dir()
     assert (Path(printed["model"]) / "video_preprocessor_config.json").is_file()
     assert printed["last_step"]["step"] == 1
+    # What is planned with later sees frames of the size that was trained on.
+    assert load_checkpoint(printed["model"]).video.max_pixels == 4 * 3136

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from transformers import PreTrainedTokenizerBase
-
+from recipe.checkpoints import Checkpoint
+from recipe.engines.prompts import Prompts
+from recipe.errors import InputError
 from recipe.text import format_plan, video_messages
 from recipe.types import Example, Frames
-from recipe.vision import Patches, VideoProcessor
+from recipe.vision import Patches
 
-VIDEO_TOKEN = "<|video_pad|>"
-SILENCED = (VIDEO_TOKEN, "<|image_pad|>")
+SILENCED = ("<|video_pad|>", "<|image_pad|>")
 """Tokens that stand for pixels: a completion that held one would ask for a clip that is not there."""
 
 
@@ -38,34 +38,29 @@ class Asked:
 
 
 class VideoPrompts:
-    """Makes prompts; decodes and patches a clip at each call, so that a caller keeps what it needs again."""
+    """Makes prompts as the planner's engine does; decodes and patches a clip at each call, and keeps none."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, video: VideoProcessor, histories: Histories) -> None:
-        self._tokenizer, self._video, self._histories = tokenizer, video, histories
-        self._place = tokenizer.convert_tokens_to_ids(VIDEO_TOKEN)
+    def __init__(self, name: str, policy: Checkpoint, histories: Histories) -> None:
+        """`name` is what errors call the policy; raises InputError for one that reads text only."""
+        if policy.video is None:
+            remedy = "give a Qwen2.5-VL model, or set input = 'text'"
+            raise InputError.at(f"model {name!r}", "it has no visual encoder and cannot read videos", remedy)
+        self._prompts, self._video = Prompts(name, policy, policy.video), policy.video
+        self._tokenizer, self._histories = policy.tokenizer, histories
 
     def ask(self, example: Example, draw: int) -> Asked:
         """The prompt of an example at its place `draw` in the run; raises what its clip raises."""
         renderer = self._histories
         frames = renderer.render(example, draw) if isinstance(renderer, Renderer) else renderer(example)
-        clip = self._video(frames)
-        return Asked(self._expanded(self._chat(example, frames), self._video.tokens(clip)), clip)
+        [prompt] = self._prompts.render([video_messages(example.goal, frames)])
+        return Asked(prompt.tokens, self._video(frames))
 
     def reply(self, example: Example) -> list[int]:
         """Token ids of the continuation and of what ends the assistant's turn."""
-        turn = [{"role": "user", "content": ""}]
-        said = [*turn, {"role": "assistant", "content": format_plan(example.continuation)}]
-        return self._ids(self._text(said, ask=False).removeprefix(self._text(turn, ask=True)))
-
-    def _chat(self, example: Example, frames: Frames) -> list[int]:
-        return self._ids(self._text(video_messages(example.goal, frames), ask=True))
-
-    def _text(self, messages: Sequence[dict[str, Any]], *, ask: bool) -> str:
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))
-
-    def _ids(self, text: str) -> list[int]:
+        turn = {"role": "user", "content": ""}
+        said = {"role": "assistant", "content": format_plan(example.continuation)}
+        text = self._text([turn, said], ask=False).removeprefix(self._text([turn], ask=True))
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _expanded(self, ids: list[int], tokens: int) -> list[int]:
-        place = ids.index(self._place)
-        return [*ids[:place], *[self._place] * tokens, *ids[place + 1 :]]
+    def _text(self, messages: Sequence[dict[str, str]], *, ask: bool) -> str:
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))

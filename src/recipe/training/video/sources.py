@@ -3,7 +3,7 @@
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipe.checkpoints import Checkpoint
@@ -12,7 +12,6 @@ from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
 from recipe.training.video.prompts import Histories
 from recipe.types import Example
-from recipe.vision import VideoProcessor
 
 _LOG = logging.getLogger(__name__)
 SHOWN = 5
@@ -47,12 +46,9 @@ def video_source(config: TrainingSettings, histories: Histories | None) -> Sourc
     return _decoded(config, config.videos, read_examples(config.examples, config.split))
 
 
-def seeing(policy: Checkpoint, name: str) -> VideoProcessor:
-    """The policy's video processor; raises InputError where the model reads text only."""
-    if policy.video is None:
-        remedy = "give a Qwen2.5-VL model, or set input = 'text'"
-        raise InputError.at(f"model {name!r}", "it has no visual encoder and cannot read videos", remedy)
-    return policy.video
+def framed(policy: Checkpoint, config: TrainingSettings) -> Checkpoint:
+    """The policy with the bounds of a frame's area that the settings were given, where it reads videos."""
+    return policy if policy.video is None else replace(policy, video=policy.video.within(config.frames))
 
 
 def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) -> Source:
