@@ -1,5 +1,6 @@
 """`recipe demo` and `recipe run`: the whole method in one command."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,14 +12,22 @@ if TYPE_CHECKING:
     from recipe.experiments.comparison.settings import ComparisonConfig
     from recipe.experiments.settings import ExperimentConfig
 
-Output = Annotated[Path, typer.Option(help="Run folder; the same command later goes on from what is there.")]
+
+class Input(StrEnum):
+    """What tells the planner what has been done."""
+
+    text = "text"
+    video = "video"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the headline figures as JSON.")]
 Quick = Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
 
 
 def demo(
-    output: Output = Path("runs/demo"),
+    output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/demo, runs/video-demo")] = None,
+    shown: Annotated[Input, typer.Option("--input", help="What tells the planner the history.")] = Input.text,
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
@@ -27,13 +36,18 @@ def demo(
     """Run the whole method on the embedded world and write a report.
 
     Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
-    points and goals. Needs no network and no data.
+    points and goals. With `--input video` the history is shown in drawn clips instead: a visual tower from nothing, SFT
+    and GRPO with three seeds, and controls that tell whether the planner reads what it is shown. Needs no network and
+    no data. A run folder that exists is gone on with.
 
     Example: recipe demo --output runs/demo
     """
+    if shown is Input.video:
+        _run_video(output or Path("runs/video-demo"), quick, seed, workers, as_json)
+        return
     from recipe.experiments.settings import demo_config
 
-    _run(demo_config(quick=quick, seed=seed, workers=workers), output, None, as_json)
+    _run(demo_config(quick=quick, seed=seed, workers=workers), output or Path("runs/demo"), None, as_json)
 
 
 def run(
@@ -72,6 +86,17 @@ def _run(config: "ExperimentConfig | ComparisonConfig", run_dir: Path, data: Pat
     else:
         run_dir = run_experiment(config, run_dir, data, console.progress())
     _show(run_dir, as_json)
+
+
+def _run_video(run_dir: Path, quick: bool, seed: int, workers: int | None, as_json: bool) -> None:
+    from recipe.experiments.packages import require_packages_of
+    from recipe.experiments.video.settings import video_demo_config
+
+    config = video_demo_config(quick=quick, seed=seed, workers=workers)
+    require_packages_of(config)
+    from recipe.experiments.video.pipeline import run_video_demo
+
+    _show(run_video_demo(config, run_dir, console.progress()), as_json)
 
 
 def _show(run_dir: Path, as_json: bool) -> None:

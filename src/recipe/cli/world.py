@@ -93,6 +93,44 @@ def examples(
     out.print(f"{written} examples of split {split} in {output}")
 
 
+@app.command("clip")
+def clip(
+    output: Annotated[Path, typer.Option(help="The video file to write, for example clip.mp4.")],
+    goal: Annotated[str, typer.Option(help="A goal of `recipe world goals`.")],
+    history: Annotated[
+        list[str] | None, typer.Option(help="A step that was done; repeat the option, in order.")
+    ] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Show so many steps of a valid order instead.")] = None,
+    unseen: Annotated[bool, typer.Option(help="On the background that no training shows.")] = False,
+    seed: Seed = 0,
+    folder: Folder = None,
+) -> None:
+    """Draw steps of a goal as a video, as the planner of `recipe demo --input video` sees them.
+
+    Example: recipe world clip --goal "brew a pot of tea" --first 3 --output clip.mp4
+    """
+    import random
+
+    from recipe.errors import InputError
+    from recipe.types import Example
+    from recipe.world.frames import Painter
+    from recipe.world.frames_clips import DrawnClips
+    from recipe.world.frames_file import write_clip
+    from recipe.world.load import load_world
+
+    if (first is None) == (not history):
+        raise InputError("nothing says which steps to show; give either --history, once for each, or --first.")
+    world = load_world(folder)
+    order = world.graph(goal).draw(random.Random(seed))
+    done = history or [world.wordings[step][0] for step in order[:first]]
+    example = Example("clip", "world", "clip", goal, tuple(done), (), len(done))
+    frames = DrawnClips(world, Painter(world), seed, "unseen" if unseen else "train")(example)
+    write_clip(output, frames)
+    out.print(f"{len(frames.images)} frames, {len(frames.images) / frames.rate:g} seconds, in {output}")
+    for text in done:
+        out.print(f"- {text}", highlight=False)
+
+
 def _draw(world: "World", split: str, count: int, seed: int) -> "list[Example]":
     from recipe.world.examples import CARELESS, careless_examples, draw_examples
 

@@ -1,8 +1,8 @@
 """The world in pictures: each step as a short clip of drawn symbols, many at once and never twice alike.
 
-A step is shown in one or two pairs of frames, 2 or 4 in all: the object lies on the left and moves from the first frame
-of a pair to the second, the tool lies on the upper right. Place, size, angle, colour, light, background and noise are drawn
-anew for every pair; one background style is kept out of training, so that a test shows what was never seen.
+A step is shown in one or two pairs of frames, 2 or 4 in all: the object lies on the left and moves from the first
+frame of a pair to the second, the tool lies on the upper right. Place, size, angle, colour, light, background and noise
+are drawn anew for every pair; one background style is kept out of training, so that a test shows what was never seen.
 `recipe.world.frames_symbols` says what the symbols stand for.
 """
 

@@ -15,14 +15,44 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedTokenizerBase
 
 from recipe.checkpoints import Checkpoint
-from recipe.errors import ConfigError
 from recipe.progress import Advance
 from recipe.training.eye.attributes import look
 from recipe.training.eye.optimiser import Group, Row, Schedule, optimise
+from recipe.training.eye.tower import eye_of
 from recipe.world.frames import Painter, Style, generator
 
-STOP_WORDS = frozenset("a an and are as at be by down for from in into is it its of off on onto out over that the to "
-    "until up with".split())
+STOP_WORDS = frozenset(
+    (
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "down",
+        "for",
+        "from",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "of",
+        "off",
+        "on",
+        "onto",
+        "out",
+        "over",
+        "that",
+        "the",
+        "to",
+        "until",
+        "up",
+        "with",
+    )
+)
 _SHARPNESS = 16.0
 """Factor of the cosines in the softmax over the vocabulary."""
 
@@ -36,9 +66,7 @@ class Vocabulary:
     """Token ids [steps, slots]."""
 
 
-def words_of_steps(
-    wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedTokenizerBase, slots: int
-) -> Vocabulary:
+def words_of_steps(wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedTokenizerBase, slots: int) -> Vocabulary:
     """For each step the tokens of its usual wording's content words, the rarest `slots` in their order.
 
     Too few are filled up with line ends.
@@ -66,14 +94,15 @@ def learn_words(
     seed: int,
     advance: Advance,
 ) -> list[Row]:
-    """Train the tower and the merger of a video model in place; its decoder is not touched. Returns a row a step."""
-    tower, processor = checkpoint.model.model.visual, checkpoint.video
-    if processor is None:
-        raise ConfigError("The model has no visual tower to train; build one onto it.")
+    """Train the tower and the merger of a video model in place; its decoder is not touched. Returns a row a step.
+
+    Raises ConfigError where the model reads text only.
+    """
+    eye = eye_of(checkpoint)
     embeddings = checkpoint.model.get_input_embeddings().weight.detach()
     scale = embeddings.pow(2).mean()
     # The first lesson's tokens are large and point anywhere: the last layer starts from nothing, at the words' scale.
-    last = tower.merger.mlp[2]
+    last = eye.tower.merger.mlp[2]
     torch.manual_seed(seed)
     torch.nn.init.normal_(last.weight, std=float(scale.sqrt()) / last.in_features**0.5)
     torch.nn.init.zeros_(last.bias)
@@ -83,13 +112,13 @@ def learn_words(
         while True:
             drawn = [rng.randrange(len(vocabulary.steps)) for _ in range(batch)]
             pairs = painter.pairs([vocabulary.steps[index] for index in drawn], draw)
-            said, wanted = look(tower, processor, pairs).float(), vocabulary.tokens[drawn]
+            said, wanted = look(eye, pairs).float(), vocabulary.tokens[drawn]
             distance = (said - embeddings[wanted]).pow(2).mean() / scale
             yield distance + cross_entropy(_SHARPNESS * cosines(said, embeddings).flatten(0, 1), wanted.flatten())
 
-    tower.train()
-    rows = optimise([Group([*tower.parameters()], rate)], losses, schedule, advance, 0.98)
-    tower.eval()
+    eye.tower.train()
+    rows = optimise([Group([*eye.tower.parameters()], rate)], losses, schedule, advance, 0.98)
+    eye.tower.eval()
     return rows
 
 
@@ -104,9 +133,7 @@ def word_accuracy(
     """The share of the tokens of pairs not trained on whose nearest word is the right one."""
     chosen = [index % len(vocabulary.steps) for index in range(count)]
     shown = [vocabulary.steps[index] for index in chosen]
-    model, processor = checkpoint.model, checkpoint.video
-    assert processor is not None
     with torch.no_grad():
-        said = look(model.model.visual, processor, painter.pairs(shown, generator(("said", style)), style))
-        nearest = cosines(said, model.get_input_embeddings().weight).argmax(-1)
+        said = look(eye_of(checkpoint), painter.pairs(shown, generator(("said", style)), style))
+        nearest = cosines(said, checkpoint.model.get_input_embeddings().weight).argmax(-1)
     return float((nearest == vocabulary.tokens[chosen]).float().mean())

@@ -1,0 +1,258 @@
+"""The lessons of the eye on a miniature: what each changes and leaves alone; the losses are the planner's own."""
+
+import copy
+import math
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from recipe.checkpoints import Checkpoint, load_checkpoint
+from recipe.decoding import log_likelihood
+from recipe.errors import ComputeError, ConfigError
+from recipe.text import format_plan, video_messages
+from recipe.training.eye.align import align, batch_loss, lessons
+from recipe.training.eye.attributes import learn_attributes, look, seen
+from recipe.training.eye.optimiser import FLOOR, Group, Schedule, optimise
+from recipe.training.eye.tower import eye_of, load_eye, new_eye, save_eye
+from recipe.training.eye.words import learn_words, word_accuracy, words_of_steps
+from recipe.training.tokenizer import chat_text
+from recipe.training.video_model import VisionShape
+from recipe.types import Example, Frames
+from recipe.world.examples import careless_examples, draw_examples
+from recipe.world.frames import RATE, Painter, generator, spread
+from recipe.world.frames_clips import history_steps
+from recipe.world.graph import World
+from recipe.world.load import load_world
+
+SHAPE = VisionShape(depth=2, hidden_size=32, heads=2, intermediate_size=64)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return load_world()
+
+
+@pytest.fixture(scope="module")
+def painter(world: World) -> Painter:
+    return Painter(world)
+
+
+@pytest.fixture
+def checkpoint(video_model: Path) -> Checkpoint:
+    return load_checkpoint(str(video_model), attention="eager")
+
+
+@pytest.fixture(scope="module")
+def told(world: World) -> list[Example]:
+    return careless_examples(world, 24, 0)
+
+
+def ignore(_: int) -> None:
+    return
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return copy.deepcopy(dict(model.named_parameters()))
+
+
+def changed(before: dict[str, torch.Tensor], model: torch.nn.Module) -> set[str]:
+    return {name for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+
+
+def test_the_rate_rises_and_then_falls_as_a_cosine() -> None:
+    schedule = Schedule(steps=100, warmup=10)
+    assert schedule.share(0) == pytest.approx(0.1 * 1.0)
+    assert schedule.share(50) == pytest.approx(FLOOR + (1 - FLOOR) * 0.5)
+    assert schedule.share(99) == pytest.approx(FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(0.99 * math.pi)))
+    falling = [schedule.share(step) for step in range(10, 100)]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_each_group_learns_at_its_own_rate() -> None:
+    fast, slow = (torch.nn.Parameter(torch.tensor([4.0])) for _ in range(2))
+
+    def losses():
+        while True:
+            yield (fast**2 + slow**2).sum()
+
+    rows = optimise([Group([fast], 1e-1), Group([slow], 1e-3)], losses, Schedule(20, warmup=1, bf16=False), ignore)
+    assert len(rows) == 20
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    moved = [4 - float(weight.detach()) for weight in (fast, slow)]
+    # AdamW's first strides are of the rate's own size, whatever the gradient.
+    assert moved[0] / moved[1] == pytest.approx(100, rel=0.1)
+
+
+def test_a_loss_that_is_no_number_ends_training() -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+
+    def losses():
+        yield (weight * math.nan).sum()
+
+    with pytest.raises(ComputeError, match="diverged"):
+        optimise([Group([weight], 1e-3)], losses, Schedule(1, bf16=False), ignore)
+
+
+def test_a_new_eye_fits_onto_a_model_of_its_width(checkpoint: Checkpoint, painter: Painter, tmp_path: Path) -> None:
+    eye = new_eye(SHAPE, checkpoint.model.config.text_config.hidden_size, seed=3)
+    save_eye(eye, tmp_path / "eye")
+    built = eye_of(checkpoint)
+    pairs = painter.pairs(list(painter.codes)[:3], generator(0))
+    with torch.no_grad():
+        wanted = look(eye, pairs)
+        assert not torch.allclose(look(built, pairs), wanted, atol=1e-5)
+        load_eye(built, tmp_path / "eye")
+        assert torch.allclose(look(built, pairs), wanted, atol=1e-5)
+    assert wanted.shape == (3, 4, checkpoint.model.config.text_config.hidden_size)
+
+
+def test_what_an_eye_sees_of_a_pair_does_not_depend_on_its_neighbours(painter: Painter) -> None:
+    eye = new_eye(SHAPE, 32, seed=3)
+    pairs = painter.pairs(list(painter.codes)[:4], generator(0))
+    with torch.no_grad():
+        assert torch.allclose(look(eye, pairs)[2], look(eye, pairs[2:3])[0], atol=1e-5)
+
+
+def test_a_text_model_has_no_eye(base_model: Path) -> None:
+    with pytest.raises(ConfigError, match="no visual tower"):
+        eye_of(load_checkpoint(str(base_model)))
+
+
+def test_the_first_lesson_is_learnt_and_the_same_twice(painter: Painter) -> None:
+    def learn() -> tuple[list[float], float]:
+        eye = new_eye(SHAPE, 32, seed=0)
+        heads, rows = learn_attributes(
+            eye, painter, Schedule(30, warmup=5, bf16=False), rate=3e-3, batch=24, seed=1, advance=ignore
+        )
+        return [row["loss"] for row in rows], seen(eye, heads, painter, "unseen", count=40).parts[1]
+
+    losses, colours = learn()
+    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
+    assert colours > 2 / 9  # twice what guessing gives
+    assert learn() == (losses, colours)
+
+
+def test_every_step_of_the_world_has_words_of_its_own(world: World, checkpoint: Checkpoint) -> None:
+    vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, 4)
+    assert vocabulary.tokens.shape == (len(world.wordings), 4)
+    # The miniature's tokenizer cuts words into letters; a step's four rarest still tell most steps apart.
+    assert len(set(map(tuple, vocabulary.tokens.tolist()))) > 0.5 * len(world.wordings)
+
+
+def test_the_rarest_words_are_kept_in_their_order(checkpoint: Checkpoint) -> None:
+    wordings = {"a-b": ("x y q",), "a-c": ("x y r",), "a-d": ("x s",)}
+    found = words_of_steps(wordings, checkpoint.tokenizer, 2)
+    words = [checkpoint.tokenizer.decode(tokens).split() for tokens in found.tokens]
+    assert words[0][-1] == "q"
+    assert words[1][-1] == "r"
+    assert words[2] == ["x", "s"] or words[2][-1] == "s"
+
+
+def test_the_second_lesson_leaves_the_decoder_alone(world: World, painter: Painter, checkpoint: Checkpoint) -> None:
+    vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, 4)
+    before = weights(checkpoint.model)
+    schedule = Schedule(12, warmup=2, bf16=False)
+    rows = learn_words(checkpoint, painter, vocabulary, schedule, rate=3e-3, batch=16, seed=0, advance=ignore)
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    assert all(".visual." in name for name in changed(before, checkpoint.model))
+    assert 0 <= word_accuracy(checkpoint, painter, vocabulary, "unseen", count=30) <= 1
+
+
+def teach(
+    checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example], text_share: float
+) -> list[float]:
+    rows = align(
+        checkpoint,
+        world,
+        painter,
+        told,
+        Schedule(3, warmup=1, bf16=False),
+        rate=1e-3,
+        merger_rate=1e-4,
+        text_share=text_share,
+        batch=8,
+        seed=0,
+        advance=ignore,
+    )
+    return [row["loss"] for row in rows]
+
+
+def test_alignment_trains_decoder_and_merger_and_rests_the_tower(
+    checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
+) -> None:
+    before = weights(checkpoint.model)
+    losses = teach(checkpoint, world, painter, told, text_share=0.0)
+    moved = changed(before, checkpoint.model)
+    assert len(losses) == 3
+    assert any(".visual.merger." in name for name in moved)
+    assert any(".language_model.layers." in name for name in moved)
+    assert not any(".visual." in name and ".merger." not in name for name in moved)
+    assert all(weight.requires_grad for weight in checkpoint.model.parameters())
+
+
+def test_written_histories_do_not_touch_the_merger(
+    checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
+) -> None:
+    before = weights(checkpoint.model)
+    teach(checkpoint, world, painter, told, text_share=1.0)
+    assert not any(".visual." in name for name in changed(before, checkpoint.model))
+
+
+def test_the_loss_of_a_lesson_is_the_likelihood_of_planning(
+    checkpoint: Checkpoint, world: World, painter: Painter
+) -> None:
+    """What alignment trains is what the planner's own decoding weighs, clip, positions, template and all."""
+    example = draw_examples(world, "train", 5, 0)[4]
+    [told] = (lesson := lessons(checkpoint, world, [example], shown=True)).told
+    steps = history_steps(world, example)
+    shown = spread(steps, random.Random("lengths"))
+    frames = painter.pairs(shown, generator("picture"))
+    with torch.no_grad():
+        loss = batch_loss(
+            checkpoint.model,
+            eye_of(checkpoint),
+            painter,
+            lesson.head,
+            [told],
+            random.Random("lengths"),
+            generator("picture"),
+        )
+        images = frames.flatten(0, 1).numpy().copy()
+        clip_frames = Frames(images, torch.arange(len(images)).double().numpy() / RATE, RATE)
+        assert checkpoint.video is not None
+        clip = checkpoint.video(clip_frames)
+        text = chat_text(checkpoint.tokenizer, video_messages(example.goal, clip_frames), ask=True)
+        ids = checkpoint.tokenizer(text, add_special_tokens=False)["input_ids"]
+        place = ids.index(checkpoint.model.config.video_token_id)
+        prompt = [*ids[:place], *[ids[place]] * checkpoint.video.tokens(clip), *ids[place + 1 :]]
+        answer = format_plan(example.continuation) + checkpoint.tokenizer.eos_token
+        completion = checkpoint.tokenizer(answer, add_special_tokens=False)["input_ids"]
+        [total] = log_likelihood(checkpoint.model, [prompt], [completion], clips=[clip])
+    assert float(loss) * len(completion) == pytest.approx(-total, rel=1e-5)
+
+
+def test_neighbours_in_a_batch_do_not_change_a_loss(
+    checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
+) -> None:
+    lesson = lessons(checkpoint, world, told[:2], shown=False)
+
+    def loss(some: list[int]) -> float:
+        drawn = [lesson.told[index] for index in some]
+        with torch.no_grad():
+            return float(
+                batch_loss(
+                    checkpoint.model,
+                    eye_of(checkpoint),
+                    painter,
+                    lesson.head,
+                    drawn,
+                    random.Random(0),
+                    generator(0),
+                )
+            )
+
+    sizes = [len(one.answer) for one in lesson.told]
+    apart = (loss([0]) * sizes[0] + loss([1]) * sizes[1]) / sum(sizes)
+    assert loss([0, 1]) == pytest.approx(apart, rel=1e-5)
