@@ -159,7 +159,9 @@ def test_benchmark_folders(recipe: Recipe) -> None:
     prepare = ("data", "prepare", "--output", "new", "--root")
     recipe.refuses(*prepare, "missing", because="missing: the folder does not exist")
     recipe.refuses(*prepare, "empty", because="empty: the folder does not exist")
-    recipe.refuses(*prepare, "folder", because="coin, crosstask, captaincook4d, niv not found here")
+    recipe.refuses(
+        *prepare, "folder", because="coin, crosstask, captaincook4d, egoprocel, niv, egoexo4d, egoper not found here"
+    )
     coin = recipe.folder / "folder" / "coin" / "COIN.json"
     coin.parent.mkdir()
     coin.write_text('{"database": ')

@@ -224,7 +224,7 @@ def require_benchmarks(root: Path, names: Sequence[str] = ()) -> dict[str, Path]
     absent = [name for name in wanted if name not in found]
     if (names and absent) or not found:
         looked = "; ".join(f"{name} is recognised by {name}/{' or '.join(BENCHMARKS[name].markers)}" for name in absent)
-        raise InputError(f"{root}: {', '.join(absent)} not found here: {looked}; see `recipe data list`.")
+        raise InputError(f"{root}: {', '.join(absent)} not found here: {looked}; see `recipe data doctor {root}`.")
     return found
 
 
