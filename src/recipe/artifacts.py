@@ -69,12 +69,14 @@ def write_json(target: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file. Raises InputError when it is missing or not JSON."""
+    """The value of a JSON file. Raises InputError when it is missing or not JSON, or deeper than Python reads."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise not_a_file(path) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
+    except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
         raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
 
 
@@ -134,9 +136,11 @@ def _object(path: Path, number: int, line: str) -> JsonObject:
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:
-        raise InputError.at(
-            path, f"not valid JSON ({error.msg} at column {error.colno})", "give one JSON object a line", line=number
-        ) from None
+        problem = f"not valid JSON ({error.msg} at column {error.colno})"
+        raise InputError.at(path, problem, "give one JSON object a line", line=number) from None
+    except (RecursionError, ValueError):
+        problem = "nested too deeply, or a number of too many digits"
+        raise InputError.at(path, problem, "give one plain JSON object a line", line=number) from None
     if not isinstance(value, dict):
         raise InputError.at(path, "not a JSON object", "give one JSON object a line", line=number)
     return value

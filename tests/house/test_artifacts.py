@@ -65,3 +65,14 @@ def test_files_that_are_missing_or_not_text_are_named(tmp_path: Path) -> None:
 def test_fingerprints_do_not_depend_on_key_order() -> None:
     assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
     assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5_000])
+def test_json_beyond_what_python_reads_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text(text)
+    with pytest.raises(InputError, match="not valid JSON"):
+        read_json(path)
+    path.write_text('{"a": ' + text + "}")
+    with pytest.raises(InputError, match="line 1"):
+        list(read_jsonl(path))

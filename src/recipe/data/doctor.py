@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from recipe.artifacts import read_json
 from recipe.data.benchmarks import BENCHMARKS, Part, Summary, find_benchmark, summarise
-from recipe.data.layout import published_json
 from recipe.data.signatures import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -149,6 +149,6 @@ def _foreign(folder: Path, owners: Sequence[str], files: Iterable[Path]) -> Iter
 
 def _publisher(path: Path) -> str | None:
     try:
-        return publisher_of(published_json(path, "")) if path.stat().st_size <= _LARGEST else None
+        return publisher_of(read_json(path)) if path.stat().st_size <= _LARGEST else None
     except (InputError, OSError):
         return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -40,7 +40,7 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
 
     Raises InputError naming the field, for example database.LtRSn-ntcLY.class, or the benchmark that it belongs to.
     """
-    value = published_json(path, remedy)
+    value = read_json(path)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
@@ -50,16 +50,6 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
         field = ".".join(str(part) for part in first["loc"]) or None
         problem = first["msg"].removeprefix("Value error, ")
         raise InputError.at(path, problem[0].lower() + problem[1:], remedy, field=field) from None
-
-
-def published_json(path: Path, remedy: str) -> Any:
-    """The value of a JSON file. Raises InputError, also for nesting and numbers beyond what Python reads."""
-    try:
-        return read_json(path)
-    except RecursionError:
-        raise InputError.at(path, "not valid JSON (nested too deeply)", remedy) from None
-    except ValueError as error:
-        raise InputError.at(path, f"not valid JSON ({error})", remedy) from None
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
-from recipe.reward.explanation.records import AlignedNarration, Match
 from recipe.clock import clock
+from recipe.reward.explanation.records import AlignedNarration, Match
 from recipe.reward.explanation.words import when
 
 STEP, TEXT, LINE = 52.0, 54.0, 21.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfig, SamplingConfig, SFTConfig
-from recipe.data.benchmarks import read_benchmarks, require_benchmarks
+from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
 from recipe.data.cut_points import cut_procedures, limit_videos
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
@@ -100,7 +100,7 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     """Training, test and base-model examples of the benchmarks, cut by hash; videos stay in their published split."""
     source, seed = settings.source, settings.seed
     folders = require_benchmarks(settings.root, source.benchmarks)
-    procedures = read_benchmarks(folders, progress)
+    procedures = by_role(read_benchmarks(folders, progress)).procedures
     held_out = {p.video_id for p in procedures if p.split != "train"}
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [p for p in procedures if p.split == "train" and p.video_id not in held_out]
