@@ -11,7 +11,7 @@ import typer
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
 from recipe.cli.data_options import Benchmarks, Root, known
-from recipe.errors import InputError
+from recipe.errors import ComputeError, InputError
 
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
@@ -212,7 +212,11 @@ def _tell(
             workers=workers,
             skip_unreadable=wanted.skip_unreadable,
         )
-        result = run.tell(chosen.clips, console.progress())
+        try:
+            result = run.tell(chosen.clips, console.progress())
+        except ComputeError as error:
+            kept = "answers that came are kept, and the same command goes on from there"
+            raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error
     if not result.told:
         raise InputError(f"none of {len(chosen.clips)} videos can be read; the first: {_first(result.unreadable)}")
     written = write(run, result, prices)

@@ -225,10 +225,7 @@ class EndpointEngine:
         failure, tries = _failure(state), state.attempt_number
         asked = "" if failure.wait is None else f" and asks to wait {failure.wait:.0f} s"
         tried = f"{tries} {'try' if tries == 1 else 'tries'} in {state.seconds_since_start or 0.0:.0f} s"
-        raise ComputeError(
-            f"{self._url}: {failure}{asked} ({tried}); {failure.remedy}: answers that came are kept, and the same "
-            "command goes on from there."
-        )
+        raise ComputeError(f"{self._url}: {failure}{asked} ({tried}); {failure.remedy}.")
 
 
 def _failure(state: tenacity.RetryCallState) -> Passing:
