@@ -194,7 +194,8 @@ def _seeds(by_seed: Sequence[Difference]) -> list[tuple[str, list[str], list[tup
 
 def _regimes(results: Results) -> Iterable[str]:
     shown = [plan.regime for prompt in results.prompts for plan in prompt.plans]
-    return dict.fromkeys((*results.regimes(), *shown))
+    compared = [one.regime for one in results.differences]
+    return dict.fromkeys((*results.regimes(), *compared, *shown))
 
 
 def _lines(prompts: Sequence[ShownPrompt]) -> Iterable[Any]:

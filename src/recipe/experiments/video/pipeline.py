@@ -11,6 +11,7 @@ from recipe.experiments.video import stages
 from recipe.experiments.video.report import VideoReport, write_report
 from recipe.experiments.video.settings import VideoExperiment
 from recipe.progress import SILENT, Progress
+from recipe.world.examples import Carelessness
 
 
 def run_video_demo(config: VideoExperiment, run_dir: Path, progress: Progress = SILENT) -> Path:
@@ -29,8 +30,9 @@ def plan_stages(config: VideoExperiment) -> list[Stage]:
     order = {"sft": 0, "grpo": 1, "plans": 2}
     runs.sort(key=lambda stage: order[stage.name.partition("-")[0]])
     plans = tuple(stage.name for stage in runs if stage.name.startswith("plans"))
+    drawn = stages.Drawn(data.settings, Carelessness(**config.carelessness))
     return [
-        data,
+        Stage(data.name, stages.draw, drawn, data.outputs),
         Stage("base", stages.base, base, (BASE,), needs=("data",)),
         Stage("attributes", stages.attributes, lesson, (stages.ATTRIBUTES,)),
         Stage("words", stages.words, lesson, (stages.WORDS,), needs=("base", "attributes")),

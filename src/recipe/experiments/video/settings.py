@@ -2,7 +2,7 @@
 
 import tomllib
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -43,6 +43,8 @@ class EyeSettings(Settings):
 class VideoExperiment(Experiment):
     """A video planner from nothing, SFT and GRPO with several seeds, and the controls of what it reads."""
 
+    carelessness: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    """How the base's texts go wrong, where that differs from `recipe.world.examples.Carelessness`."""
     eye: EyeSettings = EyeSettings()
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""

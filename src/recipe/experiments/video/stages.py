@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from recipe.artifacts import atomic_path, read_json, write_json
 from recipe.config import BaseModelConfig, GRPOConfig, SamplingConfig, SFTConfig
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_examples, write_examples
 from recipe.experiments import stages
 from recipe.experiments.stages import BASE, DOCUMENTS, TEST, placed
 from recipe.experiments.video.settings import EyeSettings
 from recipe.planning.predictions import write_predictions
 from recipe.progress import Progress
 from recipe.types import Example
+from recipe.world.examples import Carelessness, careless_examples
+from recipe.world.load import load_world
 
 if TYPE_CHECKING:
     from recipe.checkpoints import Checkpoint
@@ -40,6 +42,14 @@ ATTRIBUTES, WORDS, ALIGNED = (f"eye/{name}" for name in ("attributes", "words", 
 CPU = "cpu"
 TEST_SEED = 1 << 20
 """Of the drawings that are tested on: none of training has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The world's data; the base's texts are as careless as is said here."""
+
+    data: stages.WorldData
+    carelessness: Carelessness
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +94,15 @@ def cpu_seconds(run_dir: Path) -> dict[str, float]:
     return {file.stem: read_json(file)["cpu_seconds"] for file in sorted((run_dir / CPU).glob("*.json"))}
 
 
+def draw(run_dir: Path, settings: Drawn, progress: Progress) -> None:
+    """Narrations, training and test examples, and careless text for the base model."""
+    with measured(run_dir, "data"):
+        stages.draw_world(run_dir, settings.data, progress)
+        count, seed = settings.data.source.documents, settings.data.seed
+        texts = careless_examples(load_world(), count, seed, carelessness=settings.carelessness)
+        write_examples(run_dir / DOCUMENTS, texts)
+
+
 def base(run_dir: Path, settings: BaseModelConfig, progress: Progress) -> None:
     """The small base planner."""
     with measured(run_dir, "base"):
@@ -102,7 +121,6 @@ def attributes(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     from recipe.training.eye.optimiser import Schedule
     from recipe.training.eye.tower import new_eye, save_eye
     from recipe.world.frames import STYLES, Painter
-    from recipe.world.load import load_world
 
     eye = settings.eye
     with measured(run_dir, "attributes"), progress.task("seeing symbols", eye.attribute_steps) as advance:
@@ -132,7 +150,6 @@ def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     from recipe.training.eye.words import learn_words, word_accuracy, words_of_steps
     from recipe.training.video_model import build_video_model
     from recipe.world.frames import STYLES, Painter
-    from recipe.world.load import load_world
 
     eye, world = settings.eye, load_world()
     with measured(run_dir, "words"), progress.task("seeing words", eye.word_steps) as advance:
@@ -161,7 +178,6 @@ def align(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     from recipe.training.eye.align import align as align_decoder
     from recipe.training.eye.optimiser import Schedule
     from recipe.world.frames import Painter
-    from recipe.world.load import load_world
 
     eye, world = settings.eye, load_world()
     with measured(run_dir, "align"), progress.task("reading clips", eye.align_steps) as advance:
@@ -222,7 +238,6 @@ def drawn_clips(seed: int, *, unseen: bool = False) -> "DrawnClips":
     """What shows histories in this experiment; `unseen` on the background that training never shows."""
     from recipe.world.frames import Painter
     from recipe.world.frames_clips import DrawnClips
-    from recipe.world.load import load_world
 
     world = load_world()
     return DrawnClips(world, Painter(world), seed, "unseen" if unseen else "train")
