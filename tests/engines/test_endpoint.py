@@ -224,6 +224,14 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
         first, second = server.moments
     assert second - first >= 0.6
 
+    def slow(body: dict[str, Any], before: int) -> Reply:
+        return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD._replace(delay=0.1)
+
+    with engine_asking(slow, concurrency=2) as (server, engine):
+        engine.generate(CHATS, 1, SAMPLING)
+        first, _, *rest = server.moments
+    assert min(rest) - first >= 0.6
+
     def busy(body: dict[str, Any], before: int) -> Reply:
         return Reply(429, headers=(("Retry-After", "3600"),))
 

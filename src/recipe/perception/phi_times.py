@@ -73,9 +73,10 @@ def _in_order(steps: Sequence[Step]) -> list[Step]:
         length = bisect_right(lasts, start)
         lasts[length : length + 1] = [start]
         lengths.append(length)
-    kept, wanted, bound = set[int](), len(lasts) - 1, float("inf")
-    for (place, start), length in zip(reversed(timed), reversed(lengths), strict=True):
-        if length == wanted and start <= bound:
+    # From the end, the last start of each length; of one length they fall, so that each is no later than the one behind.
+    kept, wanted = set[int](), len(lasts) - 1
+    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
+        if length == wanted:
             kept.add(place)
-            wanted, bound = wanted - 1, start
+            wanted -= 1
     return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
