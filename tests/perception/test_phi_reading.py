@@ -79,6 +79,8 @@ def test_histories(text: str, steps: tuple[str, ...]) -> None:
         ("4. 30 seconds of rest", Step("30 seconds of rest")),
         ("4. Add 2 eggs", Step("Add 2 eggs")),
         ("4. 2 eggs in", Step("2 eggs in")),
+        ("4. Mix flour and water 1:2", Step("Mix flour and water 1:2")),
+        ("4. Stir" + 30_000 * " " + "well", Step("Stir well")),
         ("5. 00:75 - 00:80 Pour", Step("Pour")),
         ("5. 00:12 - 00:05 Pour", Step("Pour")),
         ("5. 00:05 - 99:99 Pour", Step("Pour")),

@@ -18,7 +18,7 @@ from recipe.clock import read_clock
 from recipe.text import plan_steps
 from recipe.types import Step
 
-_CLOCK = r"\d+(?::\d+){1,2}(?:\.\d+)?"
+_CLOCK = r"\d+(?::\d\d){1,2}(?:\.\d+)?"
 _UNITS = r"\d+(?:\.\d+)?\s*(?:s|secs?|seconds)\b"
 _TO = r"\s*(?:-|–|—|→|to|until)\s*"
 _SPANS = (
@@ -47,7 +47,8 @@ def _found(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | No
     return next((found for pattern in patterns if (found := pattern.search(line))), None)
 
 
-def _step(line: str, duration: float) -> Step:
+def _step(told: str, duration: float) -> Step:
+    line = " ".join(told.split())  # else a long run of blanks would cost the patterns its square
     found = _found(_BEFORE, line) or _found(_BEHIND, line)
     if found is None:
         return Step(line)
@@ -73,7 +74,7 @@ def _in_order(steps: Sequence[Step]) -> list[Step]:
         length = bisect_right(lasts, start)
         lasts[length : length + 1] = [start]
         lengths.append(length)
-    # From the end, the last start of each length; of one length they fall, so that each is no later than the one behind.
+    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
     kept, wanted = set[int](), len(lasts) - 1
     for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
         if length == wanted:
