@@ -13,10 +13,9 @@ from recipe.perception.ending import find_ending
 
 
 class Shown(NamedTuple):
-    """A decoded frame of PyAV, and the seconds at which it appears and at which, by the file, it is over."""
+    """A decoded frame of PyAV, and the seconds at which it appears."""
 
     time: float
-    end: float
     frame: Any
 
 
@@ -28,8 +27,7 @@ class Footage:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        ending = find_ending(path)
-        self.end, self.complete, self._keyframes = ending
+        self.end, self.complete, self._keyframes = find_ending(path)
         self._opened = open_container(path)
         self.aspect = self._opened.aspect
         try:
@@ -113,18 +111,13 @@ class Footage:
                     if begin >= keyframe and begin > last:
                         if frame.is_corrupt:
                             raise self.damaged(last)
-                        yield Shown(begin, begin + self._length(frame), frame)
+                        yield Shown(begin, frame)
                         last = begin
         except FFmpegError:
             raise self.damaged(last) from None
 
     def _place(self, time: float) -> int:
         return bisect_right(self._keyframes, time, key=self._opened.seconds) - 1
-
-    def _length(self, frame: Any) -> float:
-        if frame.duration:
-            return self._opened.seconds(frame.pts + frame.duration) - self._opened.seconds(frame.pts)
-        return 1 / self.rate if self.rate else 0.0
 
 
 @contextmanager
