@@ -87,6 +87,15 @@ def test_what_is_shown_decides(engine: LocalEngine) -> None:
     assert len(set(engine.log_likelihood(asked, ["1. boil the water"] * 3))) == 3
 
 
+def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
+    first = clip(0)
+    later = Frames(first.images, first.times + 60, first.rate)  # the model sees no difference
+    asked = [video_messages("tea", first), video_messages("tea", later)]
+    [[one], [other]] = engine.generate(asked, 1, sampling())
+    assert one != other
+    assert len(set(engine.log_likelihood(asked, ["1. a"] * 2))) == 1
+
+
 def test_a_clip_is_patched_once(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     patch = VideoProcessor.__call__
