@@ -27,6 +27,18 @@ def completion(text: str | None, finish: str | None = "stop", tokens: tuple[int,
     return Reply(body=json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}))
 
 
+def streamed(*pieces: str, whole: bool = True) -> Reply:
+    """A completion as server-sent events; without an end where it is not `whole`."""
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    if whole:
+        chunks.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        chunks.append({"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}})
+    events = [*(json.dumps({"id": "x", "object": "chat.completion.chunk"} | chunk) for chunk in chunks), "[DONE]"]
+    return Reply(
+        body="".join(f"data: {event}\n\n" for event in events if whole or event != "[DONE]"), kind="text/event-stream"
+    )
+
+
 Answering = Callable[[dict[str, Any], int], Reply]
 """A request's body and how many came before it, to the reply."""
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("openai")
-from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving
+from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving, streamed
 
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.engines import endpoint
@@ -69,11 +69,46 @@ def test_texts_come_in_order_and_each_sample_has_its_own_seed() -> None:
         assert [[text.split(",")[0] for text in texts] for texts in found] == [[f"question {n}"] * 3 for n in range(5)]
         assert all(len(set(texts)) == 3 for texts in found)
         assert engine.generate(CHATS, 3, SAMPLING) == found
-        assert list(engine.stream(CHATS[0], SAMPLING)) == found[0][:1]
         assert engine.generate([], 1, SAMPLING) == []
         assert engine.generate(CHATS[:2], 0, SAMPLING) == [[], []]
     assert server.requests[0]["max_tokens"] == 20
     assert server.requests[0]["temperature"] == 0.0
+
+
+def test_a_completion_is_streamed_and_kept(tmp_path: Path) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return streamed("1. Boil", " water\n", "2. Pour") if body.get("stream") else GOOD
+
+    with engine_asking(answer, tmp_path) as (server, engine):
+        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil", " water\n", "2. Pour"]
+        assert engine.ledger.to_json() | {"cost": 0} == {
+            "answers": 1, "cached": 0, "retries": 0, "tokens_in": 100, "tokens_out": 10, "cost": 0
+        }  # fmt: skip
+        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil water\n2. Pour"]
+        assert engine.generate(CHATS[:1], 1, SAMPLING) == [["1. Boil water\n2. Pour"]]
+        assert len(server.requests) == 1
+        early = engine.stream(CHATS[1], SAMPLING)
+        assert next(early) == "1. Boil"
+        early.close()
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("bad", [Reply(500), Reply(400), HTML, GOOD, streamed(whole=False), Reply(drop=True)], ids=str)
+def test_a_host_that_does_not_stream_is_asked_for_the_whole(tmp_path: Path, bad: Reply) -> None:
+    with engine_asking(lambda body, before: bad if body.get("stream") else GOOD, tmp_path) as (server, engine):
+        assert list(engine.stream(CHATS[0], SAMPLING)) == ["1. Boil water"]
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop: bool) -> None:
+    half = streamed("1. Boil", whole=False)._replace(drop=drop)
+    with engine_asking(lambda body, before: half, tmp_path) as (_, engine):
+        pieces = engine.stream(CHATS[0], SAMPLING)
+        assert next(pieces) == "1. Boil"
+        with pytest.raises(ComputeError, match=r"/v1: the answer broke off \(.*ask again"):
+            next(pieces)
+    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_hosts_that_refuse_fields_are_spared_them() -> None:

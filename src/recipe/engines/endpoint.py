@@ -15,8 +15,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -101,7 +102,28 @@ class EndpointEngine:
             return self._run(self._all(chats, count, sampling, advance))
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
-        """The first completion of `generate`, in one piece once it is whole, so that it can be kept and asked again."""
+        """The first completion of `generate` in pieces, as they come; one that is kept comes whole.
+
+        Where nothing comes, it is asked for as `generate` does. Raises as that does, and ComputeError for an answer
+        that breaks off.
+        """
+        kept = self._cache is not None and self._cache.get(self._asked_for(chat, 0, sampling)) is not None
+        if not kept:
+            pieces: SimpleQueue[str | None] = SimpleQueue()
+            future = asyncio.run_coroutine_threadsafe(self._feed(chat, sampling, pieces.put), self._loop)
+            future.add_done_callback(lambda _: pieces.put(None))
+            told = False
+            try:
+                while (piece := pieces.get()) is not None:
+                    told = True
+                    yield piece
+            finally:
+                future.cancel()
+            if (failure := future.exception()) is None:
+                return
+            if told:
+                reason = self._without_key(f"the answer broke off ({type(failure).__name__}: {failure})")
+                raise ComputeError(f"{self._url}: {reason}; ask again.")
         [[text]] = self.generate([chat], 1, sampling)
         yield text
 
@@ -156,8 +178,7 @@ class EndpointEngine:
             if kept is not None:
                 return Answer(kept["text"], kept["tokens_in"], kept["tokens_out"], kept["seconds"], cached=True)
             answer = await self._ask(chat, sample, sampling)
-            entry = answer._asdict() | {"model": self.config.model, "url": self._url}
-            await asyncio.to_thread(self._cache.put, asked, entry)
+            await asyncio.to_thread(self._keep, asked, answer)
             return answer
 
     def _asked_for(self, chat: Chat, sample: int, sampling: SamplingConfig) -> JsonObject:
@@ -172,15 +193,7 @@ class EndpointEngine:
         return asked
 
     async def _ask(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer:
-        wire = await asyncio.to_thread(to_wire, chat, self.config)
-        fields: JsonObject = {
-            "model": self.config.model,
-            "messages": wire.messages,
-            "temperature": sampling.temperature,
-            self.config.token_limit: sampling.max_tokens,
-        }
-        if self.config.send_seed:
-            fields["seed"] = _seed(sampling.seed, sample)
+        fields, beside = await asyncio.to_thread(self._fields, chat, sample, sampling)
         too_late = tenacity.stop_before_delay(self.config.patience)
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(Passing),
@@ -189,7 +202,45 @@ class EndpointEngine:
             before_sleep=self._before_sleep,
             retry_error_callback=self._give_up,
         )
-        return await retrying(self._try, fields, wire.beside)
+        return await retrying(self._try, fields, beside)
+
+    def _fields(self, chat: Chat, sample: int, sampling: SamplingConfig) -> tuple[JsonObject, JsonObject]:
+        """What a request says, and what it says beside the fields of the API."""
+        wire = to_wire(chat, self.config)
+        fields: JsonObject = {
+            "model": self.config.model,
+            "messages": wire.messages,
+            "temperature": sampling.temperature,
+            self.config.token_limit: sampling.max_tokens,
+        }
+        if self.config.send_seed:
+            fields["seed"] = _seed(sampling.seed, sample)
+        return fields, wire.beside
+
+    async def _feed(self, chat: Chat, sampling: SamplingConfig, hand_on: Callable[[str], None]) -> None:
+        """Hand on the pieces of one answer as they come, and keep it once it is whole."""
+        async with self._slots:
+            fields, beside = await asyncio.to_thread(self._fields, chat, 0, sampling)
+            fields["stream_options"] = {"include_usage": True}
+            began, told, finished, tokens_in, tokens_out = time.monotonic(), "", False, 0, 0
+            create = self._client.chat.completions.create
+            async for chunk in await create(**fields, stream=True, extra_body=beside):
+                if chunk.usage:
+                    tokens_in, tokens_out = chunk.usage.prompt_tokens, chunk.usage.completion_tokens
+                for choice in chunk.choices or ():
+                    finished = finished or choice.finish_reason is not None
+                    if piece := choice.delta.content:
+                        told += piece
+                        hand_on(piece)
+        if not finished:
+            raise Unreadable("it has no end")
+        answer = Answer(told, tokens_in, tokens_out, round(time.monotonic() - began, 3))
+        self.ledger.add(answer)
+        await asyncio.to_thread(self._keep, self._asked_for(chat, 0, sampling), answer)
+
+    def _keep(self, asked: JsonObject, answer: Answer) -> None:
+        if self._cache is not None:
+            self._cache.put(asked, answer._asdict() | {"model": self.config.model, "url": self._url})
 
     async def _try(self, fields: JsonObject, beside: JsonObject) -> Answer:
         """One request. Raises Passing, InputError."""
@@ -202,13 +253,12 @@ class EndpointEngine:
             return read_answer(response.text, round(time.monotonic() - began, 3))
         except (openai.APIError, Unreadable, TimeoutError) as error:
             failure = understood(error, self._url, self.config.timeout)
-        raise self._without_key(failure)
+        failure.args = tuple(self._without_key(str(text)) for text in failure.args)
+        raise failure
 
-    def _without_key(self, failure: Passing | InputError) -> Passing | InputError:
-        """The failure with the key struck out, because endpoints repeat what they were sent."""
-        if self._key:
-            failure.args = tuple(str(text).replace(self._key, "[key]") for text in failure.args)
-        return failure
+    def _without_key(self, text: str) -> str:
+        """A text with the key struck out, because endpoints repeat what they were sent."""
+        return text.replace(self._key, "[key]") if self._key else text
 
     def _tries(self, state: tenacity.RetryCallState) -> int:
         failure = _failure(state)
