@@ -26,6 +26,8 @@ except ModuleNotFoundError as error:
 # In the order in which transformers asks them: all processors in one file, the video processor's own, and the
 # older layout, in which it shares the image processor's.
 _FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
+_SHORT = 256
+"""Windows of more patches are left to the kernel of transformers, which does not hold the weights of all at once."""
 _IMAGE_BOUNDS = ("min_pixels", "max_pixels", "size")
 _RATIO = 200
 """A frame may be this many times as long as it is wide."""
@@ -309,7 +311,7 @@ class _MatrixEmbed(qwen.Qwen2_5_VisionPatchEmbed):  # type: ignore[misc]
 
 
 class _BatchedAttention(qwen.Qwen2_5_VLVisionAttention):  # type: ignore[misc]
-    """One softmax over all windows where they are equally long; else window by window."""
+    """One softmax over all windows where they are short and equally long; else window by window."""
 
     def forward(
         self,
@@ -320,7 +322,7 @@ class _BatchedAttention(qwen.Qwen2_5_VLVisionAttention):  # type: ignore[misc]
     ) -> torch.Tensor:
         lengths = cu_seqlens.diff()
         windows, length = len(lengths), int(lengths[0])
-        if bool((lengths != length).any()):
+        if length > _SHORT or bool((lengths != length).any()):
             return super().forward(hidden_states, cu_seqlens, position_embeddings=position_embeddings, **options)
         patches = windows * length
         asked, keys, values = self.qkv(hidden_states).view(patches, 3, self.num_heads, -1).unbind(1)

@@ -29,8 +29,8 @@ def run(tower: Any, pixels: Any, grids: list[list[int]]) -> tuple[Any, Any]:
 @pytest.mark.parametrize(("sharp", "dtype", "error"), [(False, torch.float32, 5e-6), (True, torch.float64, 1e-9)])
 @pytest.mark.parametrize(
     "grids",
-    [[[3, 4, 4]], [[2, 4, 4], [5, 4, 4]], [[2, 4, 6], [1, 4, 4]], [[1, 10, 12]]],
-    ids=["one clip", "two clips", "two sizes", "several windows"],
+    [[[3, 4, 4]], [[2, 4, 4], [5, 4, 4]], [[2, 4, 6], [1, 4, 4]], [[1, 10, 12]], [[2, 16, 18]]],
+    ids=["one clip", "two clips", "two sizes", "several windows", "long windows"],
 )
 def test_values_and_gradients_stay(model: Any, grids: list[list[int]], sharp: bool, dtype: Any, error: float) -> None:
     torch.manual_seed(0)

@@ -21,6 +21,7 @@ from recipe.engines.prompts import ClipPatches, Prompts
 from recipe.engines.protocol import Chat
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
+from recipe.vision import fast_vision
 
 try:
     import torch
@@ -56,6 +57,8 @@ class LocalEngine:
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
+        if self._device.type == "cpu":
+            fast_vision(self._model)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video)
         ends = self._model.generation_config.eos_token_id
