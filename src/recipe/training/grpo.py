@@ -93,7 +93,7 @@ def train_grpo(
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet(), ExitStack() as shown:
-        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), config)
+        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
         _drop_later_completions(run)
         reward = reward_function(config, scorer, run, _teller(run, progress, shown))
         if source is not None:

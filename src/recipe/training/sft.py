@@ -58,7 +58,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet():
-        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), config)
+        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
         if source is not None:
             trainer = video_sft_trainer(config, policy, source, run)
             total = math.ceil(len(trainer.train_dataset) / config.batch_size)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipe.checkpoints import Checkpoint
-from recipe.config import TrainingSettings
+from recipe.config import FrameConfig, TrainingSettings
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
 from recipe.training.video.prompts import Histories
@@ -26,6 +26,8 @@ class Source:
     histories: Histories
     held: str
     """Stands for what the videos hold in the identity of a run."""
+    frames: FrameConfig | None = None
+    """What is read of videos; None where histories are shown at the size that the policy reads."""
 
 
 def video_source(config: TrainingSettings, histories: Histories | None) -> Source | None:
@@ -46,9 +48,13 @@ def video_source(config: TrainingSettings, histories: Histories | None) -> Sourc
     return _decoded(config, config.videos, read_examples(config.examples, config.split))
 
 
-def framed(policy: Checkpoint, config: TrainingSettings) -> Checkpoint:
-    """The policy with the bounds of a frame's area that the settings were given, where it reads videos."""
-    return policy if policy.video is None else replace(policy, video=policy.video.within(config.frames))
+def framed(policy: Checkpoint, source: Source | None) -> Checkpoint:
+    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
+    if policy.video is None or source is None or source.frames is None:
+        return policy
+    # All of them, given or not, so that settings that went through a file mean the same.
+    bounds = FrameConfig(**source.frames.model_dump())
+    return replace(policy, video=policy.video.within(bounds))
 
 
 def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) -> Source:
@@ -72,7 +78,7 @@ def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) ->
             "%s: %d of %d examples are skipped, since their videos are missing (%s)",
             folder, len(examples) - len(left), len(examples), _listed(located.missing),
         )  # fmt: skip
-    return Source(left, VideoClips(videos, config.frames), _identity(located.paths.values()))
+    return Source(left, VideoClips(videos, config.frames), _identity(located.paths.values()), config.frames)
 
 
 def _listed(names: Sequence[str]) -> str:
