@@ -37,7 +37,8 @@ class EyeSettings(Settings):
     """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
     text_share: Fraction = 0.1
     """Batches whose history is written after all."""
-    bf16: bool = True
+    bf16: bool = False
+    """Of all lessons; at these widths a CPU spends more on casts than it saves."""
 
 
 class VideoExperiment(Experiment):

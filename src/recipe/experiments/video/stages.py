@@ -186,7 +186,7 @@ def align(run_dir: Path, settings: Lesson, progress: Progress) -> None:
             checkpoint,
             world,
             Painter(world),
-            read_examples(run_dir / DOCUMENTS),
+            read_examples(run_dir / DOCUMENTS)[: eye.align_steps * eye.align_batch],
             Schedule(eye.align_steps, warmup=30, bf16=eye.bf16),
             rate=eye.align_learning_rate,
             merger_rate=eye.merger_learning_rate,

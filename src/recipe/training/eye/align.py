@@ -70,7 +70,9 @@ def align(
     """Train decoder and merger of a video model in place; returns a row a step. Raises ConfigError without a tower,
     and InputError for a history that cannot be drawn."""
     model = checkpoint.model
-    shown, written = (lessons(checkpoint, world, examples, shown=kind) for kind in (True, False))
+    shown = lessons(checkpoint, world, examples, shown=True)
+    few = examples[: max(batch, round(text_share * len(examples)))]
+    written = lessons(checkpoint, world, few, shown=False)
     eye = eye_of(checkpoint)
     tower = eye.tower
     for weight in tower.parameters():
@@ -84,11 +86,12 @@ def align(
         rng, draw = random.Random(f"align {seed}"), generator(("align", seed))
         starts: list[int] = []
         while True:
-            if not starts:
-                starts = list(range(0, max(1, len(shown.told) - batch + 1), batch))
-                rng.shuffle(starts)
             kind = written if rng.random() < text_share else shown
-            start = starts.pop()
+            last = max(0, len(kind.told) - batch)
+            if kind is shown and not starts:
+                starts = list(range(0, last + 1, batch))
+                rng.shuffle(starts)
+            start = starts.pop() if kind is shown else rng.randint(0, last)
             yield batch_loss(model, eye, painter, kind.head, kind.told[start : start + batch], rng, draw)
 
     model.train()
