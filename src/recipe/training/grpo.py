@@ -34,9 +34,9 @@ from recipe.training.quiet import Unreported, quiet
 from recipe.training.rollouts import PART, RewardFunction, Tell
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
+from recipe.training.video.grpo import VideoGRPOTrainer, VideoRollOuts
 from recipe.training.video.prompts import Histories, VideoPrompts
 from recipe.training.video.sources import Source, framed, video_source
-from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from recipe.training.quiet import Unreported, quiet
 from recipe.training.runs import Run, open_run
 from recipe.training.video.batches import Collator, rows_in_order
 from recipe.training.video.prompts import Histories, VideoPrompts
+from recipe.training.video.sft import VideoSFTTrainer
 from recipe.training.video.sources import Source, framed, video_source
-from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
 _FIELDS = {

@@ -21,11 +21,11 @@ from recipe.training.grpo import reward_function, train_grpo, video_grpo_trainer
 from recipe.training.policy import load_policy
 from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
+from recipe.training.video.grpo import VideoGRPOTrainer
 from recipe.training.video.inputs import decoder_inputs
 from recipe.training.video.prompts import SILENCED
 from recipe.training.video.sources import Source
 from recipe.training.video.tower import FrozenTower
-from recipe.training.video.trainers import VideoGRPOTrainer
 from recipe.vision import Patches
 
 MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"}

@@ -17,8 +17,8 @@ from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
 from recipe.training.sft import train_sft, video_sft_trainer
 from recipe.training.video.batches import rows_in_order
+from recipe.training.video.sft import VideoSFTTrainer
 from recipe.training.video.sources import Source
-from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
 

@@ -5,5 +5,6 @@ sources   which examples have a video, and who shows it
 tower     what the frozen visual encoder makes of a clip, computed once
 inputs    ids, mask and clips become what the decoder reads: embeddings and positions in time, height and width
 batches   examples become ids, labels and clips (SFT)
-trainers  TRL's trainers with the clips in every forward pass, and the merger at a rate of its own
+rates     the merger at a rate of its own
+sft, grpo TRL's trainers with the clips in every forward pass
 """

@@ -1,68 +1,22 @@
-"""TRL's trainers with clips: TRL 1.16 knows images only, and would leave a video out of the log-probabilities.
+"""TRL's GRPO trainer with clips: TRL 1.16 knows images only, and would leave a video out of the log-probabilities.
 
-They override private methods of TRL, whose minor version is pinned; a test holds their signatures.
+It overrides private methods of TRL, whose minor version is pinned; a test holds their signatures.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel
-from trl import GRPOTrainer, SFTTrainer
+from trl import GRPOTrainer
 
-from recipe.training.policy import MERGER
-from recipe.training.quiet import Unreported
 from recipe.training.sampling import sample
 from recipe.training.video.inputs import decoder_inputs
 from recipe.training.video.prompts import SILENCED, Asked, VideoPrompts
+from recipe.training.video.rates import MergerRate
 from recipe.training.video.tower import FrozenTower
 from recipe.types import Example
 from recipe.vision import Patches
-
-
-class MergerRate(Unreported):
-    """Mixed into a trainer, gives the merger a learning rate of its own, and trained weights full precision."""
-
-    merger_rate: float | None = None
-    """None: the rate of the adapters."""
-
-    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
-        """TRL's optimiser, with the merger in groups of its own after the others."""
-        trainer: Any = self
-        if trainer.optimizer is not None:
-            return trainer.optimizer
-        optimizer: torch.optim.Optimizer = super().create_optimizer(model)  # type: ignore[misc]
-        if self.merger_rate is None:
-            return optimizer
-        merger = {id(weight) for name, weight in trainer.model.named_parameters() if f".{MERGER}." in name}
-        for group in list(optimizer.param_groups):
-            mine = [weight for weight in group["params"] if id(weight) in merger]
-            group["params"] = [weight for weight in group["params"] if id(weight) not in merger]
-            if mine:
-                optimizer.add_param_group({**group, "params": mine, "lr": self.merger_rate})
-        return optimizer
-
-
-class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
-    """Cross-entropy with clips in the forward pass, on rows in the order in which they lie (`batches`)."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        # A Qwen2.5-VL declines to weigh tokens across passes. This loss is TRL's own and does: without it, the
-        # examples of a batch would weigh more or less as the batch is cut.
-        self.model_accepts_loss_kwargs = True
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
-        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
-
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
-        """TRL's loss of the decoder's inputs in place of the token ids."""
-        policy = self.accelerator.unwrap_model(self.model).get_base_model()
-        read = decoder_inputs(
-            policy, FrozenTower(policy), inputs["input_ids"], inputs["attention_mask"], inputs["clips"]
-        )
-        return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
 class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
