@@ -21,7 +21,7 @@ from tests.engines.endpoint_server import Answering, Reply, Server, completion, 
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.engines import endpoint
 from recipe.engines.endpoint import EndpointEngine
-from recipe.engines.endpoint_failures import retry_after
+from recipe.engines.retry_after import retry_after
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.types import Frames
 

@@ -104,7 +104,7 @@ def test_a_file_is_planned_from_its_videos_and_what_is_missing_is_listed(
     code, _, err = recipe(*asked)
     assert (code, "toy/v2" in err, output.exists()) == (1, True, False)
     code, out, _ = recipe(*asked, "--skip-missing", "--json")
-    assert (code, json.loads(out)["missing_videos"]) == (0, ["toy/v2"])
+    assert (code, json.loads(out)["missing"]) == (0, ["toy/v2"])
     assert [one.example_id for one in read_predictions(output)] == ["e1"]
 
 
@@ -124,6 +124,16 @@ def test_a_file_is_planned_from_what_phi_told(
     write_histories(tmp_path / "histories.jsonl", told[:1])
     code, _, err = recipe(*asked, "--output", tmp_path / "q.jsonl", "--histories", tmp_path / "histories.jsonl")
     assert (code, "e2" in err) == (1, True)
+    code, out, _ = recipe(
+        *asked,
+        "--output",
+        tmp_path / "q.jsonl",
+        "--histories",
+        tmp_path / "histories.jsonl",
+        "--skip-missing",
+        "--json",
+    )
+    assert (code, json.loads(out)["missing"], json.loads(out)["predictions"]) == (0, ["e2"], 1)
 
 
 @pytest.mark.parametrize(

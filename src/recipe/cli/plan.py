@@ -48,7 +48,9 @@ def plan(
     histories: Annotated[
         Path | None, typer.Option(help="With --examples: histories that `recipe perceive` wrote.")
     ] = None,
-    skip_missing: Annotated[bool, typer.Option("--skip-missing", help="Leave out examples without a video.")] = False,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out examples without a video or a history of Phi.")
+    ] = False,
     fps: Annotated[float, typer.Option(min=0.01, help="Frames of a video to look at, each second.")] = 2.0,
     max_frames: Annotated[int, typer.Option(min=2, help="Frames of a video to look at, at most.")] = 128,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
@@ -148,10 +150,10 @@ def _plan_examples(
     empty = sum(not prediction.steps for prediction in predictions)
     if json:
         result = {"output": str(output), "predictions": written, "without_steps": empty}
-        console.print_json(result | {"missing_videos": list(examples.missing)})
+        console.print_json(result | {"missing": list(examples.missing)})
         return
     for name in examples.missing:
-        console.err.print(f"left out, no video: {name}", highlight=False, markup=False, soft_wrap=True)
+        console.err.print(f"left out, absent: {name}", highlight=False, markup=False, soft_wrap=True)
     console.out.print(f"{written} plans for {len(examples.planned)} examples in {output}; {empty} without steps.")
 
 

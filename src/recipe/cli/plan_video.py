@@ -61,7 +61,7 @@ class What(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Examples to plan for, and those left out because their video is not there."""
+    """Examples to plan for, and what was left out: videos that are not there, or examples without a history."""
 
     planned: list["Example"]
     missing: tuple[str, ...]
@@ -84,15 +84,23 @@ class Seen(NamedTuple):
         examples = read_examples(self.examples, self.split)
         if self.videos is not None and self.histories is not None:
             raise InputError("--videos and --histories exclude each other; a planner sees frames or reads words.")
-        if self.skip_missing and self.videos is None:
-            raise InputError("--skip-missing goes with --videos; give the folder of the videos.")
+        if self.skip_missing and self.videos is None and self.histories is None:
+            raise InputError("--skip-missing goes with --videos or --histories; give what some examples lack.")
         if self.histories is not None:
-            from recipe.data.histories import read_histories, with_histories
-
-            return Shown(with_histories(examples, read_histories(self.histories)), ())
+            return self._told(self.histories, examples)
         if self.videos is None:
             return Shown(examples, ())
         return self._located(self.videos, examples)
+
+    def _told(self, file: Path, examples: list["Example"]) -> Shown:
+        from recipe.data.histories import read_histories, with_histories
+
+        histories = read_histories(file)
+        told = [one for one in examples if one.example_id in histories]
+        if not self.skip_missing or not told:
+            return Shown(with_histories(examples, histories), ())
+        missing = tuple(one.example_id for one in examples if one.example_id not in histories)
+        return Shown(with_histories(told, histories), missing)
 
     def _located(self, folder: Path, examples: list["Example"]) -> Shown:
         from recipe.perception.videos import VideoFolder, locate

@@ -6,11 +6,9 @@ Final: every other status, and 429 for an empty account.
 """
 
 import json
-import time
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 from recipe.engines.endpoint_answers import Unreadable, quoted
+from recipe.engines.retry_after import retry_after
 from recipe.errors import InputError, MissingExtra
 
 try:
@@ -83,26 +81,3 @@ def _said(error: openai.APIStatusError) -> str:
         if isinstance(body, dict):
             body = body.get("message") or body.get("detail") or body.get("error") or body
     return quoted(body if isinstance(body, str) else json.dumps(body) if body else error.response.text)
-
-
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Seconds that a response asks to wait: of `retry-after-ms`, or `retry-after` in seconds or as a date.
-
-    None without a header that can be read.
-
-    >>> retry_after({"retry-after": "2.5"}), retry_after({"retry-after": "soon"})
-    (2.5, None)
-    """
-    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            return max(0.0, unit * float(value))
-        except ValueError:
-            pass
-        try:
-            return max(0.0, parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now))
-        except ValueError:
-            continue
-    return None

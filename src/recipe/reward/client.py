@@ -8,8 +8,6 @@ import logging
 import math
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,6 +15,7 @@ import httpx2
 import tenacity
 from pydantic import TypeAdapter, ValidationError
 
+from recipe.engines.retry_after import retry_after
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.prompts import as_steps
 from recipe.types import Reward
@@ -217,7 +216,7 @@ def _body(history: Sequence[str], continuations: Sequence[Sequence[str]], goal: 
 def _unless_busy(answer: httpx2.Response) -> httpx2.Response:
     if answer.status_code in _PASSING:
         code, _ = _told(answer)
-        raise _Busy(_message(answer), code, _retry_after(answer.headers.get("Retry-After")))
+        raise _Busy(_message(answer), code, retry_after(answer.headers))
     return answer
 
 
@@ -234,20 +233,6 @@ def _wait(state: tenacity.RetryCallState) -> float:
         return error.wait + _JITTER.uniform(0.0, 0.5)
     doubled: float = _FIRST_WAIT * 2 ** min(state.attempt_number, 16)
     return min(doubled, _LONGEST_WAIT) * _JITTER.uniform(0.5, 1.0)
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds from the header, which holds seconds or a date; None without one that can be read."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def _reason(state: tenacity.RetryCallState) -> str:
