@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -90,6 +90,7 @@ def test_frames_that_may_not_be_written_are_read() -> None:
 sides = st.integers(20, 3000)
 
 
+@settings(deadline=None)
 @given(sides, sides, st.integers(1, 40))
 def test_tokens_are_known_before_patches(height: int, width: int, count: int) -> None:
     processor = VideoProcessor(max_tokens=2000)
@@ -117,6 +118,7 @@ def test_smart_resize_is_qwens(size: tuple[int, int], bounds: tuple[int, int], e
     assert smart_resize(*size, 28, *bounds) == expected
 
 
+@settings(deadline=None)
 @given(sides, sides, st.sampled_from([14, 28, 32]), st.integers(800, 200_000), st.floats(1, 50))
 def test_smart_resize_is_that_of_transformers(high: int, wide: int, factor: int, least: int, times: float) -> None:
     stock = importlib.import_module("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl").smart_resize
