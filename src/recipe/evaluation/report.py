@@ -120,7 +120,8 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
             break
     _draw_training(results.curves, draw)
     if results.by_seed:
-        caption = "Every run alone: its mean difference to the base on the same prompts, with its 95% interval."
+        baseline = results.by_seed[0].baseline
+        caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
         metric = next(name for name in (*MAIN, results.by_seed[0].metric) if _has(results.by_seed, name))
         draw("seeds", comparison_plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
     if results.differences:
