@@ -82,7 +82,7 @@ def perceive(
     fps: Annotated[float, _frames("Frames of each second.", min=0.01)] = 2.0,
     count: Annotated[int | None, _frames("So many frames, however long the video is.", min=1)] = None,
     max_frames: Annotated[int, _frames("Frames at most.", min=2)] = 128,
-    max_pixels: Annotated[int, _frames("Larger frames are reduced to this area.", min=1)] = 768 * 28 * 28,
+    max_pixels: Annotated[int | None, _frames("Larger frames are reduced to this area.", min=1)] = None,
     endpoint: endpoints.Url = None,
     key_variable: endpoints.KeyVariable = None,
     concurrency: endpoints.Concurrency = 8,
@@ -106,8 +106,9 @@ def perceive(
     target = _target(examples, output, procedures or root, traces)
     if procedures is not None and (root is not None or benchmark):
         raise InputError("--procedures and --root exclude each other; give one of them.")
-    smallest = min(FrameConfig().min_pixels, max_pixels)
-    frames = FrameConfig(fps=fps, count=count, max_frames=max_frames, min_pixels=smallest, max_pixels=max_pixels)
+    # Left out where it is not given: a model on this machine then keeps its own bounds.
+    largest = {} if max_pixels is None else {"max_pixels": max_pixels}
+    frames = FrameConfig(fps=fps, count=count, max_frames=max_frames, **largest)
     config = PhiConfig(frames=frames, goal=not no_goal, temperature=temperature, max_tokens=max_tokens, seed=seed)
     asked = None
     if endpoint is not None:

@@ -53,6 +53,7 @@ def plan(
     ] = False,
     fps: Annotated[float, typer.Option(min=0.01, help="Frames of a video to look at, each second.")] = 2.0,
     max_frames: Annotated[int, typer.Option(min=2, help="Frames of a video to look at, at most.")] = 128,
+    max_pixels: Annotated[int | None, typer.Option(min=1, help="Larger frames are reduced to this area.")] = None,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.7,
     seed: Annotated[int, typer.Option(help="Another seed gives other plans.")] = 0,
@@ -72,9 +73,11 @@ def plan(
         raise InputError("--verifier and --config go with --corpus; give the folder that verifies.")
     opened = None if corpus is None else partial(open_verifier, corpus, config, method)
     sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
-    frames = FrameConfig(fps=fps, max_frames=max_frames)
-    who = Who(model, endpoint, key_variable)
-    told_by = None if phi is None else Who(phi, phi_endpoint, key_variable)
+    # Left out where it is not given: the model then keeps its own bounds.
+    largest = {} if max_pixels is None else {"max_pixels": max_pixels}
+    frames = FrameConfig(fps=fps, max_frames=max_frames, **largest)
+    who = Who(model, endpoint, key_variable, frames)
+    told_by = None if phi is None else Who(phi, phi_endpoint, key_variable, frames)
     if phi_endpoint and phi is None:
         raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
     what = What(goal, tuple(history or ()), video, until, told_by)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from recipe.config import SamplingConfig
+    from recipe.config import FrameConfig, SamplingConfig
     from recipe.engines.protocol import Engine
     from recipe.planning.planner import Planner
 
@@ -16,6 +16,8 @@ class Who(NamedTuple):
     model: str
     endpoint: str | None = None
     key_variable: str | None = None
+    frames: "FrameConfig | None" = None
+    """How large the frames may be that it is shown."""
 
     @contextmanager
     def engine(self) -> "Iterator[Engine]":
@@ -23,12 +25,13 @@ class Who(NamedTuple):
         if self.endpoint is None:
             from recipe.engines.local import LocalEngine
 
-            yield LocalEngine(self.model)
+            yield LocalEngine(self.model, frames=self.frames)
             return
         from recipe.config import EndpointConfig
         from recipe.engines.endpoint import EndpointEngine
 
-        config = EndpointConfig(url=self.endpoint, model=self.model, key_variable=self.key_variable)
+        largest = None if self.frames is None else self.frames.max_pixels
+        config = EndpointConfig(url=self.endpoint, model=self.model, key_variable=self.key_variable, max_pixels=largest)
         with EndpointEngine(config) as engine:
             yield engine
 
