@@ -14,6 +14,7 @@ from recipe.config import BaseModelConfig
 from recipe.data.examples import write_examples
 from recipe.training.base import train_base
 from recipe.training.policy import save_model
+from recipe.training.quiet import quiet
 from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Example, Frames, Reward
 
@@ -87,7 +88,8 @@ def video_model(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     shape = VisionShape(depth=2, hidden_size=32, heads=2, intermediate_size=64)
     built = build_video_model(load_checkpoint(str(base_model)), shape, seed=0)
     folder = tmp_path_factory.mktemp("seeing") / "model"
-    save_model(built.model, built.tokenizer, folder, built.video)
+    with quiet():
+        save_model(built.model, built.tokenizer, folder, built.video)
     return folder
 
 
