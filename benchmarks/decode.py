@@ -114,7 +114,8 @@ def measured(task: Task, ffmpeg: str | None) -> dict[str, Any]:
     told = ", ".join(f"{name} {run.processor_seconds:.2f} s" for name, run in best.items())
     print(f"{task.video.name}, {task.sampling}: {told}", flush=True)
     runs = {name: run._asdict() for name, run in best.items()}
-    return {"video": task.video.name, **task._asdict(), "times": None, "images_mb": task.images_mb, "runs": runs}
+    kept = {key: value for key, value in task._asdict().items() if key not in ("video", "times")}
+    return {"video": task.video.name, **kept, "images_mb": task.images_mb, "runs": runs}
 
 
 def once(task: Task, system: str, ffmpeg: str) -> Run:

@@ -91,6 +91,8 @@ def test_no_frame_at_or_after_the_cut_is_seen_and_the_last_before_it_is(
     path, _ = made
     # To the bit, as the file has them.
     times = np.unique(read_frames(path, FrameConfig(fps=240.0, max_frames=1000)).times)
+    with open_footage(path) as footage:
+        assert [one.time for one in shown_at(footage, times)] == times.tolist()
     for last in (0, 12, 23, len(times) - 2):
         start, following = float(max(0, times[last] - 0.1)), times[last + 1]
         for cut in (following, np.nextafter(following, 0), (times[last] + following) / 2):
@@ -103,11 +105,9 @@ def test_no_frame_at_or_after_the_cut_is_seen_and_the_last_before_it_is(
 
 def test_jumping_to_keyframes_gives_the_same_frames_as_reading_on(made: tuple[Path, list[float]]) -> None:
     path, times = made
-    for asked in (
-        np.arange(times[0], times[-1], 0.11),
-        np.array(times[:: len(times) // 3]),
-        np.array([times[-1] - 0.01]),
-    ):
+    sparse, last = np.array(times[:: len(times) // 3]), np.array([times[-1] - 0.01])
+    # Just before a keyframe, an index of decoding times already points at it.
+    for asked in (np.arange(times[0], times[-1], 0.11), sparse, last, np.array(times[12::12]) - 0.003):
         read = {}
         for leap in (0.0, math.inf):
             with open_footage(path) as footage:

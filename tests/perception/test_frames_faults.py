@@ -139,6 +139,23 @@ def test_an_index_that_is_missing(film: Callable[..., Path]) -> None:
     assert "breaks off" in refusal(head)
 
 
+@pytest.mark.parametrize("kept", range(3000, 3600, 150))
+def test_frames_missing_at_a_break_are_not_stood_in_for_by_others(
+    film: Callable[..., Path], numbers: Callable[[Any], list[int]], kept: int
+) -> None:
+    path = film(range(60), base=SIXTIETHS, bframes=3, options={"preset": "fast"}, muxer={"movflags": "faststart"})
+    path.write_bytes(path.read_bytes()[:kept])
+    end, config, shown = probe(path).duration, FrameConfig(fps=120.0, max_frames=1000), 0
+    for until in (np.arange(max(1, round(60 * end) - 12), round(60 * end) + 1) / 60).tolist():
+        try:
+            seen = numbers(read_frames(path, config, until).images)
+        except InputError:
+            continue
+        assert seen == [number // 2 for number in range(round(120 * until))]
+        shown += 1
+    assert shown > 0
+
+
 def test_damage_in_the_middle(film: Callable[..., Path], numbers: Callable[[Any], list[int]]) -> None:
     path = film(range(600), base=SIXTIETHS, bframes=2, keyframes=30, muxer={"movflags": "faststart"})
     content = bytearray(path.read_bytes())
@@ -148,6 +165,16 @@ def test_damage_in_the_middle(film: Callable[..., Path], numbers: Callable[[Any]
     assert probe(path).complete
     assert numbers(read_frames(path, FrameConfig(), 2.0).images) == [15, 45, 75, 105]
     assert "the video is damaged after" in refusal(path)
+
+
+@pytest.mark.real_data
+def test_a_wrong_byte_that_the_decoder_covers_up(shared_data: Path, tmp_path: Path) -> None:
+    content = bytearray((shared_data / "videos" / "making_cake.mp4").read_bytes())
+    content[100_000] ^= 0xFF
+    path = tmp_path / "scratched.mp4"
+    path.write_bytes(content)
+    assert len(read_frames(path, FrameConfig(), 2.0).images) == 4
+    assert "the video is damaged after 2.33 s" in refusal(path)
 
 
 def test_frames_without_times(film: Callable[..., Path]) -> None:

@@ -3,6 +3,7 @@
 The stretch from `start` to the cut point, or to the end of the video, is divided into pieces of 1 / rate seconds; the
 middle of each is asked for, and what it gives is the frame being shown then: the last one that appeared. `count` sets
 the number of pieces; `fps` sets their length, and a last, shorter piece counts where its middle lies in the stretch.
+A frame is given again where it is still being shown, so that times may be equal but never decrease.
 """
 
 import math
