@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Folder of real data for `make narrations`; see docs/narrations.md for its layout.
 DATA ?= ../shared/data
 
-.PHONY: install demo narrations test lint types contracts docs check bench clean
+.PHONY: install demo demo-video narrations test lint types contracts docs check bench clean
 
 install: $(INSTALLED)
 
@@ -19,6 +19,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)
 	$(BIN)/recipe demo
+
+demo-video: $(INSTALLED)
+	$(BIN)/recipe demo --input video
 
 narrations: $(INSTALLED)
 	$(BIN)/recipe run configs/narrations.toml --data $(DATA)

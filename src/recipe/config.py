@@ -137,7 +137,7 @@ class FrameConfig(Settings):
     fps: Annotated[float, Field(gt=0)] = 2.0
     """Frames a second, taken evenly up to the cut point."""
     count: Positive | None = None
-    """So many frames, evenly spread, whatever the length; overrides `fps`."""
+    """So many frames, evenly spread, whatever the length; overrides `fps` and `max_frames`."""
     max_frames: Annotated[int, Field(ge=2)] = 128
     """Where `fps` gives more, so many are spread evenly instead."""
     min_pixels: Positive = 128 * 28 * 28
