@@ -1,13 +1,11 @@
 """`recipe plan` and `recipe evaluate validity` from the command line, on a model of random weights."""
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from recipe.cli import main
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
@@ -16,20 +14,6 @@ from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
 from recipe.planning.predictions import read_predictions
@@ -20,20 +18,6 @@ from recipe.types import Example
 av = pytest.importorskip("av")
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        return int(stop.value.code or 0), shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
