@@ -54,6 +54,19 @@ def test_greedy_is_what_transformers_writes(engine: LocalEngine, tiny_model: Pat
         assert text == tokenizer.decode(output[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
+def test_answers_tell_what_they_took(engine: LocalEngine, tiny_model: Path) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    answers = engine.answers(CHATS, 3, sampling(max_tokens=4))
+    assert [[one.text for one in group] for group in answers] == engine.generate(CHATS, 3, sampling(max_tokens=4))
+    for chat, group in zip(CHATS, answers, strict=True):
+        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+        for one in group:
+            assert (one.tokens_in, one.cached) == (len(prompt), False)
+            # Special tokens, the end among them, are counted and leave no word.
+            assert max(1, len(one.text.split())) <= one.tokens_out <= 4
+            assert one.seconds >= 0
+
+
 def test_first_tokens_follow_the_softmax(engine: LocalEngine, tiny_model: Path) -> None:
     count, chat = 4000, CHATS[:1]
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny_model)

@@ -13,8 +13,7 @@ pytest.importorskip("av")
 from recipe.artifacts import file_sha256
 from recipe.config import FrameConfig, PhiConfig
 from recipe.engines.cache import AnswerCache
-from recipe.engines.endpoint_answers import Answer
-from recipe.engines.protocol import Chat, videos
+from recipe.engines.protocol import Answer, Chat, videos
 from recipe.errors import ComputeError, InputError
 from recipe.perception.phi_run import Clip, PhiRun
 

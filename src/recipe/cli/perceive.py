@@ -1,7 +1,6 @@
 """`recipe perceive`: videos in, the steps that Phi sees in them out."""
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,8 +15,7 @@ from recipe.errors import ComputeError, InputError
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
     from recipe.engines.cache import AnswerCache
-    from recipe.engines.endpoint_answers import Answer, Prices
-    from recipe.engines.protocol import Chat
+    from recipe.engines.endpoint_answers import Prices
     from recipe.perception.phi import Kind
     from recipe.perception.phi_files import Chosen, Written
     from recipe.perception.phi_run import Ask, PhiRun, Result
@@ -242,7 +240,6 @@ def _tell(
 
 def _engine(who: Model, config: "PhiConfig", cache: Path, stack: ExitStack) -> "tuple[Ask, dict[str, Any], int]":
     """What answers chats, all that tells the model from others, and how many calls it takes at once."""
-    from recipe.engines.endpoint_answers import Answer
     from recipe.perception.phi import phi_sampling
 
     sampling = phi_sampling(config, who.batch_size)
@@ -258,13 +255,7 @@ def _engine(who: Model, config: "PhiConfig", cache: Path, stack: ExitStack) -> "
 
     local = LocalEngine(who.name, who.revision, who.device, config.frames)
 
-    def ask(chats: "Sequence[Chat]") -> "list[Answer]":
-        began = time.monotonic()
-        texts = local.generate(chats, 1, sampling)
-        seconds = round((time.monotonic() - began) / len(chats), 3)
-        return [Answer(text, seconds=seconds) for [text] in texts]
-
-    return ask, _identity(who, AnswerCache(cache)), 1
+    return lambda chats: [one for [one] in local.answers(chats, 1, sampling)], _identity(who, AnswerCache(cache)), 1
 
 
 def _identity(who: Model, digests: "AnswerCache") -> dict[str, Any]:

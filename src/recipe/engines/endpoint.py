@@ -26,10 +26,10 @@ from weakref import WeakValueDictionary
 from recipe.artifacts import JsonObject
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.engines.cache import AnswerCache
-from recipe.engines.endpoint_answers import Answer, Ledger, Prices, Unreadable, read_answer
+from recipe.engines.endpoint_answers import Ledger, Prices, Unreadable, read_answer
 from recipe.engines.endpoint_failures import Passing, understood
 from recipe.engines.endpoint_messages import to_wire
-from recipe.engines.protocol import Chat, videos, without_arrays
+from recipe.engines.protocol import Answer, Chat, videos, without_arrays
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
 from recipe.progress import SILENT, Advance, Progress
 

@@ -2,27 +2,15 @@
 
 import threading
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
 from recipe.artifacts import JsonObject
+from recipe.engines.protocol import Answer
 
 _SHOWN = 160
 """Characters of a strange answer that an error quotes."""
-
-
-class Answer(NamedTuple):
-    """One completion and what it took."""
-
-    text: str
-    tokens_in: int = 0
-    """Tokens of the prompt, frames included; 0 where they were not told."""
-    tokens_out: int = 0
-    seconds: float = 0.0
-    """Wall-clock time of the request that was answered."""
-    cached: bool = False
-    """True where it was answered before, and paid for then."""
 
 
 class Unreadable(Exception):

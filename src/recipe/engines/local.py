@@ -8,6 +8,7 @@ chats with a video, too.
 """
 
 import hashlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -18,7 +19,7 @@ from recipe.checkpoints import load_checkpoint
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.decoding import Choose, complete, log_likelihood, stream
 from recipe.engines.prompts import ClipPatches, Prompts
-from recipe.engines.protocol import Chat
+from recipe.engines.protocol import Answer, Chat
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.vision import fast_vision
@@ -70,7 +71,13 @@ class LocalEngine:
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
     ) -> list[list[str]]:
         """`count` completions of each chat; raises InputError for a chat that fills the model's context."""
-        answers = [[""] * count for _ in chats]
+        return [[answer.text for answer in group] for group in self.answers(chats, count, sampling, progress)]
+
+    def answers(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[Answer]]:
+        """As `generate`, with the tokens of each completion and its share of its batch's time."""
+        answers = [[Answer("")] * count for _ in chats]
         prompts = self._prompts.render(chats)
         # Shortest prompts first, so that little is padding.
         order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat].tokens))
@@ -80,6 +87,7 @@ class LocalEngine:
         clips = ClipPatches(self._video)
         with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
             for batch in _batches(rows, size):
+                began = time.monotonic()
                 asked = [prompts[row.chat] for row in batch]
                 keys = [f"{row.sample} {prompt.key}" for row, prompt in zip(batch, asked, strict=True)]
                 written = complete(
@@ -92,8 +100,11 @@ class LocalEngine:
                     clips=clips.of(asked),
                     advance=advance,
                 )
-                for row, text in zip(batch, self._decode(written), strict=True):
-                    answers[row.chat][row.sample] = text
+                texts = self._decode(written)
+                seconds = round((time.monotonic() - began) / len(batch), 3)
+                for row, tokens, text in zip(batch, written, texts, strict=True):
+                    read = len(prompts[row.chat].tokens)
+                    answers[row.chat][row.sample] = Answer(text, read, len(tokens), seconds)
         return answers
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:

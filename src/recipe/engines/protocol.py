@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recipe.config import SamplingConfig
 from recipe.progress import SILENT, Progress
@@ -14,6 +14,19 @@ Chat = list[dict[str, Any]]
 Content is a text, or a list of parts {"type": "text", "text": str} and {"type": "video", "video": Frames}; a chat holds
 at most one video.
 """
+
+
+class Answer(NamedTuple):
+    """One completion and what it took."""
+
+    text: str
+    tokens_in: int = 0
+    """Tokens of the prompt, frames included; 0 where they were not told."""
+    tokens_out: int = 0
+    seconds: float = 0.0
+    """Wall-clock time that it took, or its share of that of a batch."""
+    cached: bool = False
+    """True where it was answered before, and paid for then."""
 
 
 class Engine(Protocol):

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import PhiConfig
 from recipe.engines.cache import AnswerCache
-from recipe.engines.endpoint_answers import Answer
-from recipe.engines.protocol import Chat
+from recipe.engines.protocol import Answer, Chat
 from recipe.errors import InputError, RecipeError
 from recipe.perception.frames import probe, read_frames
 from recipe.perception.phi import Kind, Prompt
