@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,17 @@ def only_fields(path: Path, line: int, row: JsonObject, known: Iterable[str]) ->
             known_fields = f"known fields are {', '.join(names)}"
             remedy = f"rename it to {nearest[0]!r} or remove it" if nearest else known_fields
             raise InputError.at(path, "the field is unknown", remedy, line=line, field=field)
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of the packages that are installed, for the record of a run."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def fingerprint(value: object) -> str:

@@ -9,7 +9,10 @@ RecipeError            the base: one clear sentence, exit code 1
 `- ComputeError        a result that could not be computed: never turned into a number
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+
+_NAMED = 5
 
 
 class RecipeError(Exception):
@@ -57,3 +60,12 @@ class MissingExtra(RecipeError):
 
     def __str__(self) -> str:
         return f"{self.feature} needs packages that are not installed; run: pip install 'recipe-planner[{self.extra}]'."
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of many names, for a sentence.
+
+    >>> listed(["a", "b"]), listed(["1", "2", "3", "4", "5", "6"])
+    ('a, b', '1, 2, 3, 4, 5, ...')
+    """
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")

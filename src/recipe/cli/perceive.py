@@ -10,7 +10,7 @@ import typer
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
 from recipe.cli.data_options import Benchmarks, Root, known
-from recipe.errors import ComputeError, InputError
+from recipe.errors import ComputeError, InputError, listed
 
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     """Writes what was told."""
 
 _FRAMES = "Frames that are shown"
-_NAMED = 5
 
 
 def _frames(help: str, **more: Any) -> Any:
@@ -288,7 +287,6 @@ def _show(result: dict[str, Any]) -> None:
     }
     for key, reason in reasons.items():
         if result[key]:
-            named = ", ".join(list(result[key])[:_NAMED]) + (", ..." if len(result[key]) > _NAMED else "")
-            lines.append(f"{len(result[key]):,} {reason}: {named}")
+            lines.append(f"{len(result[key]):,} {reason}: {listed(list(result[key]))}")
     for line in lines:
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)

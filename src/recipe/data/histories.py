@@ -11,10 +11,8 @@ from pathlib import Path
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
 from recipe.data.procedures import seconds_field
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.types import Example
-
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ def with_histories(examples: Iterable[Example], histories: Mapping[str, History]
     examples = list(examples)
     if absent := [example.example_id for example in examples if example.example_id not in histories]:
         raise InputError(
-            f"{len(absent):,} of {len(examples):,} examples have no history of Phi's: {', '.join(absent[:_NAMED])}"
-            f"{', ...' if len(absent) > _NAMED else ''}; run `recipe perceive` on their videos, or leave them out."
+            f"{len(absent):,} of {len(examples):,} examples have no history of Phi's: {listed(absent)}"
+            "; run `recipe perceive` on their videos, or leave them out."
         )
     for example in examples:
         if (until := histories[example.example_id].until) != example.until:

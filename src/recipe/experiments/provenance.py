@@ -4,13 +4,12 @@ import os
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import installed, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.evaluation.results import Provenance
 from recipe.experiments.settings import Experiment
@@ -34,7 +33,7 @@ def provenance(
     return Provenance(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seeds=seeds,
-        versions={"python": platform.python_version(), **_versions()},
+        versions={"python": platform.python_version(), **installed(PACKAGES)},
         device=f"{'CUDA' if torch.cuda.is_available() else 'CPU'}, {os.cpu_count()} cores",
         settings=_settings(config, further),
         data={name: f"{count} examples" for name, count in held.items()}
@@ -51,13 +50,3 @@ def _settings(config: Experiment, further: Mapping[str, Mapping[str, Any]]) -> d
         "sampling": {**sampling, "samples": config.samples},
     }
     return {name: ", ".join(f"{key} {value}" for key, value in part.items()) for name, part in parts.items()}
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

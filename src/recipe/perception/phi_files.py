@@ -9,23 +9,21 @@ model, prompt, frames, counts, tokens and cost, and no time of day: a job that w
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from recipe.artifacts import JsonObject, write_json
+from recipe.artifacts import JsonObject, installed, write_json
 from recipe.config import PhiConfig
 from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
 from recipe.engines.endpoint_answers import Prices
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.perception.phi import read_history, read_trace
 from recipe.perception.phi_run import Clip, PhiRun, Result
-from recipe.perception.videos import Located, VideoFolder
+from recipe.perception.videos import Located, VideoFolder, name_of
 from recipe.types import Example, Procedure
 
 _PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
-_NAMED = 5
 
 Item = TypeVar("Item", Example, Procedure)
 
@@ -62,7 +60,7 @@ def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool =
     if without and not skip:
         raise InputError(
             f"{len(without):,} of {len(examples):,} examples do not say where their history ends in the video: "
-            f"{_first(without)}; prepare them from annotations with times, or leave them out with --skip-missing."
+            f"{listed(without)}; prepare them from annotations with times, or leave them out with --skip-missing."
         )
     timed = [example for example in examples if example.until is not None]
     named = [(Clip(example.example_id, Path(), example.goal, example.until), example) for example in timed]
@@ -72,11 +70,6 @@ def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool =
 def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> Chosen:
     """The whole video of each procedure; raises as `history_clips`."""
     return _found([(Clip(name_of(one), Path(), one.goal), one) for one in procedures], folder, skip)
-
-
-def name_of(video: Example | Procedure) -> str:
-    """A video as source/video_id."""
-    return f"{video.source}/{video.video_id}" if video.source else video.video_id
 
 
 def write_told_histories(
@@ -138,7 +131,7 @@ def write_manifest(
         "tokens_in": written.tokens_in,
         "tokens_out": written.tokens_out,
         "cost": written.cost,
-        "versions": {"python": platform.python_version()} | _versions(),
+        "versions": {"python": platform.python_version()} | installed(_PACKAGES),
     }
     write_json(path, told)
     return path
@@ -167,17 +160,3 @@ def _written(rows: int, empty: Sequence[str], result: Result, prices: Prices) ->
     answers = {id(told): told.answer for told in result.told.values()}.values()
     tokens_in, tokens_out = sum(one.tokens_in for one in answers), sum(one.tokens_out for one in answers)
     return Written(rows, tuple(empty), tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

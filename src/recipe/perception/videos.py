@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from recipe.errors import InputError
-from recipe.types import Example
+from recipe.errors import InputError, listed
+from recipe.types import Example, Procedure
 
 EXTENSIONS = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"}
 """What ends the name of a video file, in small or capital letters."""
-SHOWN = 5
-"""Missing videos that an error names."""
 
 
 class VideoFolder:
@@ -51,6 +49,11 @@ class VideoFolder:
         return self._listed[place]
 
 
+def name_of(video: Example | Procedure) -> str:
+    """A video as source/video_id."""
+    return f"{video.source}/{video.video_id}" if video.source else video.video_id
+
+
 class Located(NamedTuple):
     """The videos of examples."""
 
@@ -62,8 +65,8 @@ class Located(NamedTuple):
     def require_all(self, folder: VideoFolder) -> None:
         """Raises InputError, naming the first of them, where videos are missing."""
         if self.missing:
-            first = ", ".join(self.missing[:SHOWN]) + (", ..." if len(self.missing) > SHOWN else "")
-            problem = f"{len(self.missing)} {'videos are' if len(self.missing) > 1 else 'video is'} missing: {first}"
+            counted = f"{len(self.missing)} {'videos are' if len(self.missing) > 1 else 'video is'} missing"
+            problem = f"{counted}: {listed(self.missing)}"
             raise InputError.at(folder.folder, problem, "download the videos, or ask to skip what is missing")
 
 
@@ -78,7 +81,7 @@ def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> Located:
     for example in examples:
         path = videos.find(example.source, example.video_id)
         if path is None:
-            missing[f"{example.source}/{example.video_id}" if example.source else example.video_id] = None
+            missing[name_of(example)] = None
         else:
             paths[example.example_id] = path
     return Located(paths, tuple(missing))

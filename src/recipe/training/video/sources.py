@@ -2,20 +2,18 @@
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recipe.checkpoints import Checkpoint
 from recipe.config import FrameConfig, TrainingSettings
 from recipe.data.examples import read_examples
-from recipe.errors import ConfigError, InputError
+from recipe.errors import ConfigError, InputError, listed
 from recipe.training.video.prompts import Histories
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
-SHOWN = 5
-"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,25 +62,21 @@ def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) ->
 
     uncut = [example.example_id for example in examples if example.until is None]
     if uncut:
-        problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({_listed(uncut)})"
+        problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({listed(uncut)})"
         remedy = "write the examples with `recipe data prepare`, from annotations with times"
         raise InputError.at(config.examples, problem, remedy, field="until")
     videos = VideoFolder(folder)
     located = locate(videos, examples)
     left = [example for example in examples if example.example_id in located.paths]
     if located.missing and not (config.skip_missing_videos and left):
-        problem = f"{len(located.missing)} of the examples' videos are missing ({_listed(located.missing)})"
+        problem = f"{len(located.missing)} of the examples' videos are missing ({listed(located.missing)})"
         raise InputError.at(folder, problem, "download them, or set skip_missing_videos = true to train on the others")
     if located.missing:
         _LOG.warning(
             "%s: %d of %d examples are skipped, since their videos are missing (%s)",
-            folder, len(examples) - len(left), len(examples), _listed(located.missing),
+            folder, len(examples) - len(left), len(examples), listed(located.missing),
         )  # fmt: skip
     return Source(left, VideoClips(videos, config.frames), _identity(located.paths.values()), config.frames)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def _identity(videos: Iterable[Path]) -> str:
