@@ -148,3 +148,33 @@ class Reward:
     """True where the verifier would not judge by its corpus, since it covers the prompt too little."""
     parts: dict[str, float] = field(default_factory=dict)
     """Further named parts of the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judge's six scores of one plan, integers from 0 to 5 (paper, appendix on the evaluation protocol)."""
+
+    logical_progression: int
+    temporal_alignment: int
+    spatial_grounding: int
+    continuation: int
+    clarity: int
+    semantic_alignment: int
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= 5:
+                raise ValueError(f"{name} is {value!r}, which is no integer from 0 to 5")
+
+    @property
+    def total(self) -> int:
+        """The sum of the six, 0 to 30."""
+        return sum(getattr(self, name) for name in self.__slots__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """That a judge gave no verdict, and why: missing, and never zero."""
+
+    reason: str

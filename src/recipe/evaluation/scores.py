@@ -1,0 +1,212 @@
+"""What `recipe evaluate` measured of one system: plain frozen values in one JSON file, told apart by `kind`.
+
+The rows that the figures are means of stand beside it as JSON lines: `judge.json` has `judge.rows.jsonl`. Intervals
+cluster by video where nothing else is said. A number that is not known is None or absent, never 0.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from recipe.artifacts import read_json, write_text
+from recipe.errors import InputError
+from recipe.evaluation.results import Interval, from_json, to_json
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeIdentity:
+    """What tells a judge from others: verdicts of two that differ here are not comparable."""
+
+    name: str
+    """As tables show it: `Llama-3.3-70B-Instruct`, `proxy (minilm)`, `human: Ann`."""
+    kind: Literal["llm", "proxy", "human"]
+    """Only `llm` with the paper's model is the paper's judge."""
+    model: str = ""
+    prompt: str = ""
+    """SHA-256 of the prompt's template and schema, or of what a proxy computes."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Temperature, repeats, limits, structured output: name to value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many plans were judged, and what became of the others."""
+
+    plans: int
+    """Plans that the means are over, those that count as 0 by rule included."""
+    videos: int = 0
+    unscored: int = 0
+    """Plans without a verdict: in no mean."""
+    missing: int = 0
+    """Examples without a prediction, judged as empty plans by rule."""
+    empty: int = 0
+    """Plans without an actionable step: 0 on all six by rule, without a call."""
+    shortened: int = 0
+    """Plans too long to be shown whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetScores:
+    """Accuracy on one dataset, in percent, and the mean of each criterion, 0 to 5; None without a scored plan."""
+
+    dataset: str
+    split: str
+    """`in-domain` or `zero-shot` for the paper's seven datasets, else empty."""
+    accuracy: Interval | None
+    criteria: dict[str, Interval]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class MacroAccuracy:
+    """Mean over the datasets of a split of their accuracies, in percent (paper, section on the evaluation protocol)."""
+
+    split: str
+    accuracy: Interval
+    datasets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ControlScores:
+    """What the judge gives plans written on purpose: what its figures are to be read against."""
+
+    name: str
+    accuracy: Interval | None
+    criteria: dict[str, Interval]
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeScores:
+    """A system as a judge sees it."""
+
+    system: str
+    judge: JudgeIdentity
+    datasets: tuple[DatasetScores, ...]
+    macro: tuple[MacroAccuracy, ...]
+    controls: tuple[ControlScores, ...] = ()
+    repeats: int = 1
+    """Verdicts asked for each plan; means are over the repeats of a plan first."""
+    repeat_deviation: float | None = None
+    """Mean over plans of the standard deviation of their repeats, in percent; None with one repeat."""
+    ledger: dict[str, float | None] = field(default_factory=dict)
+    """Answers, cached ones, retries, tokens and cost."""
+    kind: Literal["judge"] = "judge"
+
+
+@dataclass(frozen=True, slots=True)
+class DiversityScores:
+    """Procedural diversity of a system: the mean over prompts of the mean over pairs (paper, appendix)."""
+
+    system: str
+    judge: JudgeIdentity
+    diversity: Interval
+    """0 to 1."""
+    prompts: int
+    samples: int
+    """N, samples of each prompt."""
+    pairs: int
+    unscored: int
+    levels: dict[str, int]
+    """Pairs at each of the five levels, by level."""
+    order_pairs: int = 0
+    """Pairs that were also shown the other way round."""
+    order_disagreements: int = 0
+    """Those of them that then got another level."""
+    ledger: dict[str, float | None] = field(default_factory=dict)
+    kind: Literal["diversity"] = "diversity"
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonScores:
+    """Visual planning for assistance at one horizon T, in percent."""
+
+    horizon: int
+    samples: int
+    videos: int
+    success_rate: Interval
+    accuracy: Interval
+    """mAcc, over positions."""
+    iou: Interval
+    """mIoU, `per_sample`."""
+    more: dict[str, float] = field(default_factory=dict)
+    """Other measures by name: `iou_batch_256`, `iou_cumulative_256`, `iou_bitwise`, `next_action`, `edit_distance`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VpaScores:
+    """A system on visual planning for assistance (VPA), CrossTask."""
+
+    system: str
+    protocol: Literal["shared", "separate"]
+    taxonomy: str
+    history: str
+    """`oracle` or where else the histories are from; empty for a baseline that reads none."""
+    horizons: tuple[HorizonScores, ...]
+    settings: dict[str, str] = field(default_factory=dict)
+    """Encoder of the remap, draws, seed, options of a planner: name to value."""
+    remap: dict[str, float] = field(default_factory=dict)
+    """Measures of the remap: mean margin, share of steps below a margin, steps, missing predictions."""
+    supervised: bool = False
+    kind: Literal["vpa"] = "vpa"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAgreement:
+    """How far validity and a judge agree on the same plans."""
+
+    judge: JudgeIdentity
+    plans: int
+    spearman: Interval | None
+    kendall: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ValidityScores:
+    """A system against task graphs: every valid order scores full."""
+
+    system: str
+    graphs: str
+    """`world`, or what the graphs are of."""
+    metrics: dict[str, Interval]
+    """By the names of `results.METRICS`; clusters are goals."""
+    counts: Counts
+    settings: dict[str, str] = field(default_factory=dict)
+    by_goal: dict[str, float] = field(default_factory=dict)
+    """Mean validity of each goal."""
+    agreement: tuple[JudgeAgreement, ...] = ()
+    kind: Literal["validity"] = "validity"
+
+
+Measured = JudgeScores | DiversityScores | VpaScores | ValidityScores
+KINDS: dict[str, type[Measured]] = {
+    "judge": JudgeScores,
+    "diversity": DiversityScores,
+    "vpa": VpaScores,
+    "validity": ValidityScores,
+}
+
+
+def rows_path(scores: Path) -> Path:
+    """Where the rows of a file of scores stand.
+
+    >>> rows_path(Path("evaluations/judge.json")).name
+    'judge.rows.jsonl'
+    """
+    return scores.with_name(f"{scores.stem}.rows.jsonl")
+
+
+def write_scores(path: Path, scores: Measured) -> None:
+    """Write one system's scores, all or nothing; keys stay in order."""
+    write_text(path, json.dumps(to_json(scores), indent=2, ensure_ascii=False) + "\n")
+
+
+def read_scores(path: Path) -> Measured:
+    """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
+    raw = read_json(path)
+    kind = KINDS.get(raw.get("kind", "")) if isinstance(raw, dict) and isinstance(raw.get("kind", ""), str) else None
+    if kind is None:
+        remedy = f"give a file that `recipe evaluate` wrote: {', '.join(KINDS)}"
+        raise InputError.at(path, "no kind of scores", remedy, field="kind")
+    return from_json(raw, kind, str(path))
