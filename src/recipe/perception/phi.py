@@ -10,9 +10,7 @@ models stutter, and nothing else is repaired.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from itertools import groupby
-from string import Template
 from typing import Literal
 
 from recipe.artifacts import fingerprint
@@ -20,6 +18,7 @@ from recipe.config import PhiConfig, SamplingConfig
 from recipe.engines.protocol import Chat, Engine
 from recipe.perception.phi_times import read_steps
 from recipe.progress import SILENT, Progress
+from recipe.prompting import fill, packaged
 from recipe.text import plan_steps
 from recipe.types import Frames, Step
 
@@ -52,8 +51,8 @@ class Prompt:
 
     def text(self, goal: str) -> str:
         """The prompt for a goal."""
-        line = self.other if self.goal is None else Template(self.goal).substitute(name=goal)
-        return Template(self.template).substitute(goal=line.strip()).strip()
+        line = self.other if self.goal is None else fill(self.goal, {"name": goal})
+        return fill(self.template, {"goal": line.strip()}).strip()
 
     def chat(self, video: Frames, goal: str) -> Chat:
         """The chat that shows a video and asks."""
@@ -118,4 +117,4 @@ def _sound(step: str) -> str:
 
 
 def _file(name: str) -> str:
-    return files("recipe.perception").joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+    return packaged("recipe.perception", name)
