@@ -14,9 +14,10 @@ from recipe.artifacts import JsonObject
 
 _TICKS = re.compile("`+")
 _HIDING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""Controls, marks of direction, invisible letters; not the joiners, which some languages write with."""
+"""Controls, marks of direction, invisible letters, halves of characters, which cannot be sent; not the joiners, which
+some languages write with."""
 _SEARCHED = 100_000
 """Characters of an answer in which JSON is looked for."""
 _TRIES = 100
@@ -43,6 +44,15 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     return parsed.substitute(values)
 
 
+def visible(text: str) -> str:
+    """A text whose characters can be seen: those that could hide text become blank.
+
+    >>> visible("boil\\u202e water\\x00")
+    'boil  water '
+    """
+    return _HIDING.sub(" ", text)
+
+
 def fence(text: str) -> str:
     """Data between two lines of backticks that it cannot write itself; characters that could hide text become blank.
 
@@ -53,7 +63,7 @@ def fence(text: str) -> str:
     >>> fence("a ``` b").splitlines()[0]
     '````'
     """
-    shown = _HIDING.sub(" ", text)
+    shown = visible(text)
     ticks = "`" * max(3, 1 + max(map(len, _TICKS.findall(shown)), default=0))
     return f"{ticks}\n{shown}\n{ticks}"
 

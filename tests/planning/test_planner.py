@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 from recipe.engines.replay import ReplayEngine
 from recipe.errors import InputError
 from recipe.planning.planner import Planner, Request
-from recipe.planning.predictions import Prediction, predictions_for, read_predictions, write_predictions
+from recipe.planning.predictions import (
+    Matched,
+    Prediction,
+    match_predictions,
+    predictions_for,
+    read_predictions,
+    write_predictions,
+)
 from recipe.planning.rerank import rerank, reward_predictions
 from recipe.text import planner_messages
 from recipe.types import Example, Malformed, Plan, Reward
@@ -120,6 +127,17 @@ def test_a_bad_prediction_is_located(tmp_path: Path, row: str, message: str) -> 
 
 def test_every_example_needs_a_prediction() -> None:
     predictions = [Prediction("a", ("x",)), Prediction("b", ("y",))]
-    assert predictions_for([example("a")], predictions) == predictions[:1]
+    everyone = [example("a"), example("b"), example("c")]
+    assert predictions_for([example("a")], predictions, everyone) == predictions[:1]
     with pytest.raises(InputError, match="1 of 2 examples have no prediction, first 'c'"):
-        predictions_for([example("a"), example("c")], predictions)
+        predictions_for([example("a"), example("c")], predictions, everyone)
+
+
+def test_predictions_for_other_splits_are_left_out_and_those_for_unknown_examples_named() -> None:
+    everyone = [example("a"), example("b"), example("c")]
+    predictions = [Prediction("b", ("y",)), Prediction("a", ("x",)), Prediction("b", (), sample=1)]
+    assert match_predictions(everyone[::2], predictions, everyone) == Matched(predictions[1:2], ("c",), 2)
+    with pytest.raises(InputError, match=r"1 of 2 planned examples are not in the examples file: b; give"):
+        match_predictions([example("a")], predictions)
+    with pytest.raises(InputError, match=r"7 of 7 planned .* file: x0, x1, x2, x3, x4, \.\.\.;"):
+        match_predictions(everyone, [Prediction(f"x{n}", ()) for n in range(7)])

@@ -7,10 +7,10 @@ One object a line: `example_id` and `steps` are required, `steps` being empty fo
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.text import plan_steps
 from recipe.types import Example, Reward
 
@@ -106,17 +106,47 @@ def _typed(path: Path, line: int, row: JsonObject, field: str, kinds: tuple[type
     return value
 
 
-def predictions_for(examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Prediction]:
-    """The predictions for these examples, in order; raises InputError when an example has none.
+class Matched(NamedTuple):
+    """Predictions beside the examples that they are asked for."""
+
+    predictions: list[Prediction]
+    """Those for the examples asked for, in the order of the predictions."""
+    missing: tuple[str, ...]
+    """Ids of examples without a prediction, in the order of the examples."""
+    elsewhere: int
+    """Predictions for known examples that are not asked for, such as those of another split: left out."""
+
+
+def match_predictions(
+    examples: Sequence[Example], predictions: Sequence[Prediction], known: Sequence[Example] | None = None
+) -> Matched:
+    """The predictions for these examples; `known` are all that may be planned for, where those are more.
+
+    Raises InputError that names the first predictions for unknown examples: they were made for another file.
+    """
+    asked = {example.example_id for example in examples}
+    planned = {prediction.example_id for prediction in predictions}
+    if unknown := sorted(planned - asked - {example.example_id for example in known or ()}):
+        raise InputError(
+            f"{len(unknown)} of {len(planned)} planned examples are not in the examples file: {listed(unknown)}; "
+            "give the file that was planned for."
+        )
+    found_for = [prediction for prediction in predictions if prediction.example_id in asked]
+    missing = tuple(example.example_id for example in examples if example.example_id not in planned)
+    return Matched(found_for, missing, len(predictions) - len(found_for))
+
+
+def predictions_for(
+    examples: Sequence[Example], predictions: Sequence[Prediction], known: Sequence[Example] | None = None
+) -> list[Prediction]:
+    """As `match_predictions`; raises InputError when an example has none, too.
 
     A mean over some of the prompts is not the mean that was asked for.
     """
-    asked = {example.example_id for example in examples}
-    found = [prediction for prediction in predictions if prediction.example_id in asked]
-    missing = asked - {prediction.example_id for prediction in found}
-    if missing:
+    matched = match_predictions(examples, predictions, known)
+    if matched.missing:
         raise InputError(
-            f"{len(missing)} of {len(asked)} examples have no prediction, first {min(missing)!r}; "
+            f"{len(matched.missing)} of {len(examples)} examples have no prediction, first {min(matched.missing)!r}; "
             "plan for the same file and split."
         )
-    return found
+    return matched.predictions

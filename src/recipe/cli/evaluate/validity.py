@@ -39,7 +39,7 @@ def validity(
     if output is not None:
         require_writable(output)
     asked = read_examples(examples, split)
-    planned = predictions_for(asked, read_predictions(predictions))
+    planned = predictions_for(asked, read_predictions(predictions), read_examples(examples) if split else None)
     if corpus is not None:
         planned = reward_predictions(open_verifier(corpus, config, method), asked, planned, console.progress())
     scored = score_predictions(load_world(), asked, planned, console.progress())
