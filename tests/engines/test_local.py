@@ -13,6 +13,7 @@ from recipe.checkpoints import load_checkpoint  # noqa: E402
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.engines import local  # noqa: E402
 from recipe.engines.local import LocalEngine  # noqa: E402
+from recipe.engines.protocol import Refused  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
@@ -158,3 +159,40 @@ def test_a_gpu_completes_and_repeats_itself(tiny_model: Path) -> None:
     first = engine.generate(CHATS, 3, sampling(seed=1))
     assert engine.generate(CHATS, 3, sampling(seed=1)) == first
     assert [len(texts) for texts in first] == [3] * len(CHATS)
+
+
+def test_a_chat_that_is_too_long_is_refused_alone(engine: LocalEngine) -> None:
+    full = [{"role": "user", "content": "w1 " * 60}]
+    found = engine.outcomes([full, *CHATS, full], 2, sampling(), schema={"name": "plan", "schema": {}})
+    assert [[type(one) for one in group] for group in (found[0], found[-1])] == [[Refused] * 2] * 2
+    assert "tokens leaves no room" in found[0][0].reason
+    assert [[one.text for one in group] for group in found[1:-1]] == engine.generate(CHATS, 2, sampling())
+    assert engine.outcomes([full], 1, sampling()) == [[found[0][0]]]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_answers_are_weighed_at_temperature_one(
+    engine: LocalEngine, tiny_model: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[list[int]] = []
+    complete = local.complete
+
+    def kept(*given, **options):  # type: ignore[no-untyped-def]
+        written.extend(found := complete(*given, **options))
+        return found
+
+    monkeypatch.setattr(local, "complete", kept)
+    asked = sampling(temperature=temperature, batch_size=3)
+    found = engine.outcomes(CHATS, 2, asked, logprobs=True)
+    order = sorted(range(len(CHATS)), key=lambda chat: len(CHATS[chat][0]["content"].split()))
+    checkpoint = load_checkpoint(str(tiny_model))
+    asked_about = [(CHATS[chat], answer) for chat in order for answer in found[chat]]
+    for (chat, answer), tokens in zip(asked_about, written, strict=True):
+        prompt = checkpoint.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
+        with torch.no_grad():
+            nats = torch.log_softmax(checkpoint.model(torch.tensor([prompt + tokens])).logits[0].double(), -1)
+        mean = sum(float(nats[len(prompt) - 1 + at, token]) for at, token in enumerate(tokens)) / len(tokens)
+        assert answer.logprob == pytest.approx(mean, abs=1e-4)
+    plain = engine.outcomes(CHATS, 2, asked)
+    assert [[one.logprob for one in group] for group in plain] == [[None] * 2] * len(CHATS)
+    assert [[one.text for one in group] for group in plain] == [[one.text for one in group] for group in found]

@@ -27,9 +27,9 @@ from recipe.artifacts import JsonObject
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.engines.cache import AnswerCache
 from recipe.engines.endpoint_answers import Ledger, Prices, Unreadable, read_answer
-from recipe.engines.endpoint_failures import Passing, understood
+from recipe.engines.endpoint_failures import Passing, Unfit, understood
 from recipe.engines.endpoint_messages import to_wire
-from recipe.engines.protocol import Answer, Chat, videos, without_arrays
+from recipe.engines.protocol import Answer, Chat, Refused, videos, without_arrays
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
 from recipe.progress import SILENT, Advance, Progress
 
@@ -99,7 +99,22 @@ class EndpointEngine:
     ) -> list[list[Answer]]:
         """As `generate`, with the tokens and the time that each completion took."""
         with progress.task(f"asking {self.config.model}", total=len(chats) * count) as advance:
-            return self._run(self._all(chats, count, sampling, advance))
+            found = self._run(self._all(chats, count, sampling, advance, strict=True))
+        return [[one for one in group if isinstance(one, Answer)] for group in found]
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        """As `answers`, with a chat refused that the endpoint does not take."""
+        with progress.task(f"asking {self.config.model}", total=len(chats) * count) as advance:
+            return self._run(self._all(chats, count, sampling, advance, strict=False))
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
         """The first completion of `generate` in pieces, as they come; one that is kept comes whole.
@@ -143,16 +158,20 @@ class EndpointEngine:
         await self._client.close()
 
     async def _all(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, advance: Advance
-    ) -> list[list[Answer]]:
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, advance: Advance, strict: bool
+    ) -> list[list[Answer | Refused]]:
         failures: list[RecipeError] = []
 
-        async def one(chat: Chat, sample: int) -> Answer | None:
+        async def one(chat: Chat, sample: int) -> Answer | Refused | None:
             async with self._slots:
                 if failures:
                     return None
                 try:
                     answer = await self._answer(chat, sample, sampling)
+                except Unfit as error:
+                    if strict:
+                        failures.append(error)
+                    return Refused(str(error))
                 except RecipeError as error:
                     failures.append(error)
                     return None

@@ -20,6 +20,8 @@ _PASSING = frozenset({408, 409, 425, 429})
 _EMPTY_ACCOUNT = "insufficient_quota"
 _READ_TRIES = 3
 """An answer that could not be read so often will not be."""
+_ONE_CHAT = frozenset({400, 413, 422})
+"""What may be wrong with one request and no other."""
 _REMEDIES = {
     401: "check the key and the environment variable that --key-variable names",
     402: "check the account's balance",
@@ -28,6 +30,10 @@ _REMEDIES = {
     405: "check that the address is the API's root, which usually ends in /v1",
     413: "show fewer or smaller frames",
 }
+
+
+class Unfit(InputError):
+    """A chat that the endpoint does not take: too long, or stopped by a filter; others may be answered."""
 
 
 class Passing(Exception):
@@ -66,6 +72,8 @@ def _status(error: openai.APIStatusError, url: str) -> Passing | InputError:
         return InputError.at(url, problem, _REMEDIES[402])
     if status not in _PASSING and status < 500:
         remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
+        if status in _ONE_CHAT:
+            return Unfit(str(InputError.at(url, problem, remedy)))
         return InputError.at(url, problem, remedy)
     if status == 429:
         remedy = "ask less at once (--concurrency) or later"

@@ -15,11 +15,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from recipe.artifacts import JsonObject
 from recipe.checkpoints import load_checkpoint
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.decoding import Choose, complete, log_likelihood, stream
-from recipe.engines.prompts import ClipPatches, Prompts
-from recipe.engines.protocol import Answer, Chat
+from recipe.engines.prompts import ClipPatches, Prompt, Prompts
+from recipe.engines.protocol import Answer, Chat, Refused
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.vision import fast_vision
@@ -77,10 +78,35 @@ class LocalEngine:
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
     ) -> list[list[Answer]]:
         """As `generate`, with the tokens of each completion and its share of its batch's time."""
-        answers = [[Answer("")] * count for _ in chats]
-        prompts = self._prompts.render(chats)
+        return self._written(self._prompts.render(chats), count, sampling, progress, logprobs=False)
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        """As `answers`, with a chat that fills the model's context refused; a `schema` is not followed.
+
+        Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
+        """
+        prompts = self._prompts.render_all(chats)
+        problems = [self._prompts.overflow(prompt) for prompt in prompts]
+        fitting = [prompt for prompt, problem in zip(prompts, problems, strict=True) if problem is None]
+        written = iter(self._written(fitting, count, sampling, progress, logprobs))
+        return [[*next(written)] if problem is None else [Refused(problem)] * count for problem in problems]
+
+    def _written(
+        self, prompts: Sequence[Prompt], count: int, sampling: SamplingConfig, progress: Progress, logprobs: bool
+    ) -> list[list[Answer]]:
+        """`count` completions of each prompt, which fits the context."""
+        answers = [[Answer("")] * count for _ in prompts]
         # Shortest prompts first, so that little is padding.
-        order = sorted(range(len(chats)), key=lambda chat: len(prompts[chat].tokens))
+        order = sorted(range(len(prompts)), key=lambda chat: len(prompts[chat].tokens))
         rows = [_Row(chat, sample) for chat in order for sample in range(count)]
         # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
         size = sampling.batch_size // count * count or sampling.batch_size
@@ -90,10 +116,12 @@ class LocalEngine:
                 began = time.monotonic()
                 asked = [prompts[row.chat] for row in batch]
                 keys = [f"{row.sample} {prompt.key}" for row, prompt in zip(batch, asked, strict=True)]
+                choose = _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature)
+                weighed = _Weighed(choose, len(batch), self._device)
                 written = complete(
                     self._model,
                     [prompt.tokens for prompt in asked],
-                    _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature),
+                    weighed if logprobs else choose,
                     ends=self._ends,
                     longest=sampling.max_tokens,
                     context=self._context,
@@ -102,9 +130,10 @@ class LocalEngine:
                 )
                 texts = self._decode(written)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
-                for row, tokens, text in zip(batch, written, texts, strict=True):
+                means = weighed.means() if logprobs else [None] * len(batch)
+                for row, tokens, text, mean in zip(batch, written, texts, means, strict=True):
                     read = len(prompts[row.chat].tokens)
-                    answers[row.chat][row.sample] = Answer(text, read, len(tokens), seconds)
+                    answers[row.chat][row.sample] = Answer(text, read, len(tokens), seconds, logprob=mean)
         return answers
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
@@ -213,6 +242,26 @@ def _draws(uniforms: torch.Tensor, temperature: float) -> Choose:
         return _choose(logits, uniforms[rows, step], temperature)
 
     return choose
+
+
+class _Weighed:
+    """Chooses as another does, and sums up the log-probabilities of what is chosen."""
+
+    def __init__(self, choose: Choose, rows: int, device: torch.device) -> None:
+        self._choose = choose
+        self._total = torch.zeros(rows, dtype=torch.float64, device=device)
+        self._tokens = torch.zeros(rows, dtype=torch.float64, device=device)
+
+    def __call__(self, logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        chosen = self._choose(logits, rows, step)
+        nats = torch.log_softmax(logits.float(), dim=-1).gather(-1, chosen[:, None]).squeeze(-1)
+        self._total[rows] += nats.double()
+        self._tokens[rows] += 1
+        return chosen
+
+    def means(self) -> list[float | None]:
+        """Mean log-probability in nats of a token of each row."""
+        return [*(self._total / self._tokens).tolist()]
 
 
 def _choose(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:

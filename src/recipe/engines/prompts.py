@@ -40,6 +40,14 @@ class Prompts:
 
     def render(self, chats: Sequence[Chat]) -> list[Prompt]:
         """A prompt for each chat; raises InputError for one that the model cannot read or that fills its context."""
+        prompts = self.render_all(chats)
+        longest = max(prompts, key=lambda prompt: len(prompt.tokens), default=None)
+        if longest is not None and (problem := self.overflow(longest)):
+            raise InputError(problem)
+        return prompts
+
+    def render_all(self, chats: Sequence[Chat]) -> list[Prompt]:
+        """A prompt for each chat, however long; raises InputError for one that the model cannot read."""
         named = functools.cache(digest)
         prompts = []
         for chat in chats:
@@ -51,7 +59,6 @@ class Prompts:
                 prompts.append(Prompt(self._with_video(chat, shown[0]), key, named(shown[0]), shown[0]))
             else:
                 prompts.append(Prompt(self._tokens([_flat(message) for message in chat]), key))
-        self._require_room(prompts)
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
@@ -73,14 +80,13 @@ class Prompts:
         place = tokens.index(self._place)
         return [*tokens[:place], *[self._place] * self._video.tokens(frames), *tokens[place + 1 :]]
 
-    def _require_room(self, prompts: Sequence[Prompt]) -> None:
-        longest = max(prompts, key=lambda prompt: len(prompt.tokens), default=None)
-        if longest is not None and len(longest.tokens) >= self._context:
-            remedy = "shorten the history" if longest.frames is None else "take fewer or smaller frames"
-            raise InputError(
-                f"a prompt of {len(longest.tokens)} tokens leaves no room in the model's context of {self._context}; "
-                f"{remedy}."
-            )
+    def overflow(self, prompt: Prompt) -> str | None:
+        """What is wrong with a prompt that fills the model's context and what to do, None for any other."""
+        if len(prompt.tokens) < self._context:
+            return None
+        remedy = "shorten the history" if prompt.frames is None else "take fewer or smaller frames"
+        taken = f"a prompt of {len(prompt.tokens)} tokens"
+        return f"{taken} leaves no room in the model's context of {self._context}; {remedy}."
 
 
 def _flat(message: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
@@ -27,6 +28,14 @@ class Answer(NamedTuple):
     """Wall-clock time that it took, or its share of that of a batch."""
     cached: bool = False
     """True where it was answered before, and paid for then."""
+    logprob: float | None = None
+    """Mean log-probability of a token of the answer in nats; None unless it was asked for and told."""
+
+
+class Refused(NamedTuple):
+    """In place of an answer: this chat alone cannot be answered, because it is too long or a filter stepped in."""
+
+    reason: str
 
 
 class Engine(Protocol):
@@ -36,6 +45,23 @@ class Engine(Protocol):
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
     ) -> list[list[str]]:
         """`count` completions of each chat, in order; the same sampling gives the same texts."""
+        ...
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        """As `generate`, with what each completion took; a chat that cannot be answered stops none of the others.
+
+        `schema`, a name and a JSON schema as {"name": str, "schema": object}, is what the answers are to follow where
+        the engine can make them; `logprobs` asks for `Answer.logprob`.
+        """
         ...
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from recipe.artifacts import fingerprint
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Chat, without_arrays
+from recipe.engines.protocol import Answer, Chat, Refused, without_arrays
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 
@@ -31,6 +31,19 @@ class ReplayEngine:
                 answers.append(self._answer(chat, count))
                 advance(count)
         return answers
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        """As `generate`; no tokens are told, and what is not recorded is an error here, too."""
+        return [[Answer(text) for text in texts] for texts in self.generate(chats, count, sampling, progress)]
 
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
         """The first recorded completion of the chat, line by line; raises InputError where there is none."""
