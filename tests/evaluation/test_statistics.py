@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import random
 from statistics import NormalDist
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from recipe.errors import ComputeError
 from recipe.evaluation import statistics
-from recipe.evaluation.statistics import mean_interval, paired_interval
+from recipe.evaluation.statistics import macro_interval, mean_interval, paired_interval
 
 floats = st.floats(-10, 10)
 
@@ -102,3 +103,126 @@ def test_coverage_with_eight_goals_is_near_what_is_promised(monkeypatch: pytest.
         assert interval.high is not None
         held += interval.low <= 0 <= interval.high
     assert 0.91 <= held / 400 <= 0.98
+
+
+def several(rng: np.random.Generator, sizes: tuple[int, ...]) -> tuple[list[float], list[str], list[str]]:
+    """Datasets of so many videos, each of one to nine values that share a part; all of mean 0."""
+    rows = [
+        (shared + rng.normal(), str(dataset), str(video))
+        for dataset, videos in enumerate(sizes)
+        for video in range(videos)
+        for shared in [rng.normal()]
+        for _ in range(rng.integers(1, 10))
+    ]
+    values, datasets, videos = zip(*rows, strict=True)
+    return list(values), list(datasets), list(videos)
+
+
+def test_one_dataset_is_the_mean_interval_itself() -> None:
+    values, _, videos = several(np.random.default_rng(2), (9,))
+    assert macro_interval(values, ["coin"] * len(values), videos, seed=3) == mean_interval(values, videos, seed=3)
+
+
+def test_every_dataset_weighs_the_same() -> None:
+    found = macro_interval([1.0, 1.0, 1.0, 1.0, 4.0, 6.0], list("aaaabb"), list("uvwxuv"))
+    assert (found.mean, found.observations, found.clusters) == (3.0, 6, 6)
+
+
+def test_macro_draws_equal_the_enumeration_of_both_datasets() -> None:
+    first, second = np.array([0.0, 3.0]), np.array([1.0, 2.0, 6.0])
+    every = np.array(
+        [
+            (first[list(here)].mean() + second[list(there)].mean()) / 2
+            for here in itertools.product(range(2), repeat=2)
+            for there in itertools.product(range(3), repeat=3)
+        ]
+    )
+    one, ones = statistics._resampled_means, np.ones
+    drawn = (one(first, ones(2), 0, 0) + one(second, ones(3), 0, 1)) / 2
+    for bound in np.linspace(every.min(), every.max(), 9) + 0.01:
+        assert (drawn < bound).mean() == pytest.approx((every < bound).mean(), abs=0.02)
+
+
+def test_datasets_of_the_same_videos_are_drawn_apart() -> None:
+    values = np.random.default_rng(5).normal(size=200)
+    videos = [str(n) for n in range(200)]
+    one = mean_interval(values, videos)
+    both = macro_interval([*values, *values], ["a"] * 200 + ["b"] * 200, videos * 2)
+    assert one.low is not None
+    assert both.low is not None
+    assert both.mean == pytest.approx(one.mean)
+    assert both.mean - both.low == pytest.approx((one.mean - one.low) / math.sqrt(2), rel=0.05)
+
+
+def test_large_datasets_give_the_normal_interval_of_a_stratified_mean() -> None:
+    rng = np.random.default_rng(6)
+    parts = [rng.normal(scale=scale, size=size) for scale, size in ((1, 300), (3, 600), (0.5, 400))]
+    labels = [name for name, part in zip("abc", parts, strict=True) for _ in part]
+    found = macro_interval(np.concatenate(parts), labels, [str(n) for n in range(len(labels))])
+    half = 1.96 * math.sqrt(sum(part.var(ddof=1) / len(part) for part in parts)) / 3
+    assert found.low == pytest.approx(found.mean - half, abs=0.01)
+    assert found.high == pytest.approx(found.mean + half, abs=0.01)
+
+
+def test_equal_datasets_have_the_freedom_of_all_their_videos() -> None:
+    group = statistics._Clustered(np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4))
+    assert group.variance() == pytest.approx(np.var([0, 1, 2, 3], ddof=1) / 4)
+    assert statistics._pooled_levels([group] * 3) == pytest.approx(statistics._widened(9, 4 / 3))
+    steady = statistics._Clustered(np.ones(7), np.ones(7))
+    assert statistics._pooled_levels([group, steady]) == pytest.approx(statistics._levels(4))
+    assert statistics._pooled_levels([steady, steady]) == statistics._levels(7)
+
+
+def test_a_dataset_of_one_video_leaves_the_macro_mean_without_an_interval() -> None:
+    found = macro_interval([1.0, 2.0, 5.0, 7.0], list("aabb"), list("uvww"))
+    assert (found.mean, found.low, found.high, found.clusters) == (3.75, None, None, 3)
+
+
+@pytest.mark.parametrize(
+    ("values", "datasets", "videos"), [([], [], []), ([1.0], ["a", "b"], ["u"]), ([1.0], ["a"], [])]
+)
+def test_a_macro_mean_of_nothing_or_of_unequal_lists_is_an_error(
+    values: list[float], datasets: list[str], videos: list[str]
+) -> None:
+    with pytest.raises(ComputeError):
+        macro_interval(values, datasets, videos)
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.tuples(floats, st.sampled_from("ab"), st.sampled_from("uvwx")), min_size=2, max_size=14), st.randoms()
+)
+def test_a_macro_interval_holds_its_mean_and_knows_no_order(
+    rows: list[tuple[float, str, str]], shuffled: random.Random
+) -> None:
+    found = macro_interval(*zip(*rows, strict=True))
+    other = macro_interval(*zip(*shuffled.sample(rows, len(rows)), strict=True))
+    assert other.mean == pytest.approx(found.mean)
+    if found.low is None or found.high is None:
+        assert other.low is None
+    else:
+        assert found.low - 1e-9 <= found.mean <= found.high + 1e-9
+        assert (other.low, other.high) == pytest.approx((found.low, found.high))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trials", "low", "high"),
+    [
+        ((5, 8, 12), 300, 0.90, 0.98),
+        pytest.param((5, 8, 12), 4000, 0.925, 0.965, marks=pytest.mark.slow),
+        pytest.param((8,) * 7, 4000, 0.935, 0.965, marks=pytest.mark.slow),
+        pytest.param((30, 60, 100), 2000, 0.935, 0.965, marks=pytest.mark.slow),
+    ],
+)
+def test_coverage_of_the_macro_mean(
+    sizes: tuple[int, ...], trials: int, low: float, high: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "DRAWS", 1500)
+    rng = np.random.default_rng(8)
+    held = 0
+    for _ in range(trials):
+        found = macro_interval(*several(rng, sizes))
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 0 <= found.high
+    assert low <= held / trials <= high
