@@ -9,41 +9,29 @@ Neither is the paper's judge, and a right plan that differs from the reference c
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Hashable, Sequence
 
 from recipe.errors import InputError
-
-Embed = Callable[[Sequence[str]], NDArray[np.float32]]
-"""Texts to unit-norm float32 [n, d]."""
-_AT_ONCE = 4096
-"""Texts compared with the vocabulary in one product."""
+from recipe.planning.admissible import AdmissibleActions
+from recipe.planning.admissible import Embed as Embed
 
 
 class NearestStep:
     """Maps texts to the steps of a vocabulary, each text embedded once; ties go to the first in sorted order."""
 
     def __init__(self, embed: Embed, vocabulary: Sequence[str]) -> None:
-        self._embed, self._names = embed, sorted(set(vocabulary))
-        if not self._names:
+        names = sorted(set(vocabulary))
+        if not names:
             raise InputError("there are no annotated steps to compare plans with; give examples that hold some.")
-        self._vectors = embed(self._names)
-        self._known = {name: name for name in self._names}
+        self._steps = AdmissibleActions(embed, names)
 
     def __call__(self, texts: Sequence[str]) -> tuple[str, ...]:
         """The nearest annotated step of each text."""
-        self.learn(texts)
-        return tuple(self._known[text] for text in texts)
+        return tuple(mapped.action for mapped in self._steps.map(texts))
 
     def learn(self, texts: Sequence[str]) -> None:
         """Embed those of the texts that are new in one call, for many plans at once."""
-        new = sorted({text for text in texts if text not in self._known})
-        for start in range(0, len(new), _AT_ONCE):
-            asked = new[start : start + _AT_ONCE]
-            nearest = (self._embed(asked) @ self._vectors.T).argmax(axis=1)
-            self._known.update(zip(asked, (self._names[index] for index in nearest), strict=True))
+        self._steps.map(texts)
 
 
 def step_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
