@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recipe.data.benchmarks import summarise
-from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d, task_graphs
+from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d
 from recipe.data.cut_points import cut_procedures
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
@@ -83,19 +83,6 @@ def test_the_video_history_of_overlapping_steps_ends_where_the_next_one_starts(c
     recording = Procedure("captaincook4d", "9_2", "Mint Tea", steps, "train")
     # The first step goes on until 20 s, and is history from the start of the second on, at 3 s.
     assert [(e.history, e.until) for e in cut_procedures([recording]).examples] == [(("a",), 3), (("a", "b"), 4)]
-
-
-def test_task_graphs_are_counted_and_a_damaged_one_is_named(captaincook4d: Path) -> None:
-    assert task_graphs(captaincook4d) == 0
-    folder = captaincook4d / "task_graphs"
-    folder.mkdir()
-    graph = {"steps": {"0": "START", "1": "Boil-Boil 1 cup of water", "2": "END"}, "edges": [[0, 1], [1, 2]]}
-    for name in ("minttea", "coldtea"):
-        (folder / f"{name}.json").write_text(json.dumps(graph))
-    assert task_graphs(captaincook4d) == 2
-    (folder / "kale.json").write_text(json.dumps(graph | {"edges": [[0, 3]]}))
-    with pytest.raises(InputError, match=r"kale\.json: an edge leads to step 3, which is none"):
-        task_graphs(captaincook4d)
 
 
 def test_missing_steps_are_kept_apart(captaincook4d: Path) -> None:
@@ -213,7 +200,6 @@ def test_the_real_annotations(shared_data: Path) -> None:
     assert sum(len({s.text for s in p.steps}) < len(p.steps) for p in procedures) == 51
     overlapping = [p for p in procedures if any(b.start < a.end for a, b in pairwise(p.steps))]
     assert len(overlapping) == 222
-    assert task_graphs(folder) == 24
     texts = {step.text for procedure in procedures for step in procedure.steps}
     assert not any(text.partition("-")[0].strip().isalpha() for text in texts)
 

@@ -74,12 +74,12 @@ def test_without_training_videos_zero_shot_tests_still_work(seven: Path) -> None
 def test_a_damaged_task_graph_is_told_beside_the_videos(seven: Path) -> None:
     graphs = seven / "captaincook4d" / "task_graphs"
     graphs.mkdir()
-    (graphs / "minttea.json").write_text('{"steps": {"0": "START", "1": "END"}, "edges": [[0, 1]]}')
+    (graphs / "minttea.json").write_text('{"steps": {"0": "START", "1": "Stir", "2": "END"}, "edges": [[0, 1], [1, 2]]}')
     assert of(seven, "captaincook4d").graphs == 1
     (graphs / "kale.json").write_text('{"steps": {"0": "START"}, "edges": [[0, 5]]}')
     diagnosis = of(seven, "captaincook4d")
     assert (diagnosis.state, diagnosis.graphs) == ("complete", None)
-    assert "kale.json: an edge leads to step 5, which is none" in diagnosis.graph_problem
+    assert "kale.json, field 'edges.0': step '5' is not listed" in diagnosis.graph_problem
     assert not examine(seven).healthy
 
 

@@ -5,7 +5,8 @@
     task_graphs/RECIPE.json                           {"steps": {node: description}, "edges": [[before, after], ...]}
 
 All are of github.com/CaptainCook4D/annotations. Steps are listed in no order of time, overlap, and may be repeated or
-of no length; a step that the person left out stands among them with -1 for both times. Task graphs are counted only.
+of no length; a step that the person left out stands among them with -1 for both times. Task graphs are read by
+`recipe.data.task_graphs`.
 """
 
 import re
@@ -51,17 +52,6 @@ class _Recordings(RootModel[dict[str, _Recording]]):
     pass
 
 
-class _Graph(Published):
-    steps: dict[str, Text]
-    edges: tuple[tuple[int, int], ...]
-
-    @model_validator(mode="after")
-    def _of_its_steps(self) -> "_Graph":
-        if absent := next((node for edge in self.edges for node in edge if str(node) not in self.steps), None):
-            raise ValueError(f"an edge leads to step {absent}, which is none")
-        return self
-
-
 class _Lists(Published):
     train: tuple[Text, ...]
     val: tuple[Text, ...]
@@ -90,10 +80,9 @@ def missing_steps(folder: Path) -> dict[str, tuple[str, ...]]:
     return {name: steps for name, steps in missing.items() if steps}
 
 
-def task_graphs(folder: Path) -> int:
-    """Number of task graphs in `folder`, 0 without its folder task_graphs. Raises InputError for a damaged one."""
-    paths = sorted((folder / "task_graphs").glob("*.json"))
-    return len([read_published_json(path, _Graph, _REMEDY, of="captaincook4d") for path in paths])
+def activity_names(folder: Path) -> list[str]:
+    """The recipes of the annotated recordings, sorted. Raises InputError."""
+    return sorted({recording.activity_name for recording in _read(folder).values()})
 
 
 def instruction(description: str) -> str:

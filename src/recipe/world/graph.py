@@ -43,11 +43,15 @@ class TaskGraph:
     def before(self, step: str, present: AbstractSet[str]) -> frozenset[str]:
         """What `step` waits for directly when only the optional steps in `present` are done."""
         found: set[str] = set()
-        for earlier in self.after[step]:
-            if earlier in self.optional and earlier not in present:
-                found |= self.before(earlier, present)
-            else:
+        passed: set[str] = set()
+        asked = list(self.after[step])
+        while asked:
+            earlier = asked.pop()
+            if earlier not in self.optional or earlier in present:
                 found.add(earlier)
+            elif earlier not in passed:
+                passed.add(earlier)
+                asked += self.after[earlier]
         return frozenset(found)
 
     def ready(self, done: AbstractSet[str], used: AbstractSet[str]) -> list[str]:

@@ -1,0 +1,239 @@
+"""Task graphs that people wrote: those of CaptainCook4D, and yours, as JSON.
+
+    {"goal": "make tea",
+     "steps": {"boil": "Boil the water", "steep": ["Steep the tea", "Let the tea steep"], "sugar": "Add sugar"},
+     "edges": [["boil", "steep"]], "after": {"sugar": ["steep"]}, "optional": ["sugar"]}
+
+`edges` holds pairs [before, after]; `after` says the same from the other side, and both may be given. A file holds one
+graph or a list of them, a folder any number of files. CaptainCook4D's own files have `steps` and `edges` only: the goal
+is then the file's name, START and END are no steps, and `instruction` takes the verb off each description.
+"""
+
+import difflib
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from recipe.artifacts import not_a_file, read_json
+from recipe.data.captaincook4d import ANNOTATIONS, activity_names, instruction
+from recipe.errors import InputError, listed
+from recipe.world.graph import TaskGraph
+
+START, END = "START", "END"
+_FOLDER = "task_graphs"
+_FORM = 'give {"goal": ..., "steps": {id: text}, "edges": [[before, after], ...]}'
+
+_Text = Annotated[str, Field(min_length=1)]
+_Id = Annotated[str, BeforeValidator(lambda node: str(node) if type(node) is int else node)]
+_Wordings = Annotated[
+    tuple[_Text, ...], Field(min_length=1), BeforeValidator(lambda said: (said,) if isinstance(said, str) else said)
+]
+
+
+class _Written(BaseModel):
+    """A graph as its file has it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    goal: _Text | None = None
+    steps: dict[str, _Wordings]
+    edges: tuple[tuple[_Id, _Id], ...] = ()
+    after: dict[str, tuple[_Id, ...]] = {}
+    optional: tuple[_Id, ...] = ()
+
+    def pairs(self) -> Iterator[tuple[str, str, str]]:
+        """Each dependency once as (before, after, field that says so), in file order."""
+        said = [(a, b, f"edges.{n}") for n, (a, b) in enumerate(self.edges)]
+        said += [(a, b, f"after.{b}") for b, earlier in self.after.items() for a in earlier]
+        yield from {(a, b): (a, b, field) for a, b, field in reversed(said)}.values()
+
+    def ends(self, name: str) -> set[str]:
+        """The nodes that are no step but stand for the start or the end."""
+        return {node for node, said in self.steps.items() if said == (name,)}
+
+
+@dataclass(frozen=True, slots=True)
+class GoalGraph:
+    """A goal's task graph and how each of its steps is worded."""
+
+    graph: TaskGraph
+    wordings: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGraphs:
+    """Task graphs by goal; goals are told apart by `goal_key`."""
+
+    origin: str
+    """The file or folder that they were read from."""
+    by_key: Mapping[str, GoalGraph]
+
+    def find(self, goal: str) -> GoalGraph | None:
+        """The graph of a goal, None where there is none; case, space and punctuation do not count."""
+        return self.by_key.get(goal_key(goal))
+
+    def of(self, goal: str) -> GoalGraph:
+        """The graph of a goal. Raises InputError with the nearest names for an unknown one."""
+        if (found := self.find(goal)) is not None:
+            return found
+        names = {key: graph.graph.goal for key, graph in self.by_key.items()}
+        near = difflib.get_close_matches(goal_key(goal), names, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(repr(names[key]) for key in near)}?" if near else "add one."
+        raise InputError(f"{self.origin} has no task graph of goal {goal!r}; {hint}")
+
+    def __iter__(self) -> Iterator[GoalGraph]:
+        return iter(self.by_key.values())
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+
+class _Place(NamedTuple):
+    """Where a graph stands: for errors."""
+
+    path: Path
+    prefix: str
+
+    def error(self, problem: str, remedy: str, field: str) -> InputError:
+        return InputError.at(self.path, problem, remedy, field=f"{self.prefix}{field}")
+
+
+def goal_key(goal: str) -> str:
+    """A goal as it is compared: letters, marks and digits without case, so that a squeezed file name is its goal.
+
+    >>> goal_key("Breakfast Burritos") == goal_key("breakfastburritos")
+    True
+    """
+    text = unicodedata.normalize("NFKC", goal).casefold()
+    return "".join(char for char in text if unicodedata.category(char)[0] in "LMN") or " ".join(text.split())
+
+
+def read_task_graphs(path: Path) -> TaskGraphs:
+    """The graphs of a file, of a folder of JSON files, or of CaptainCook4D's folder.
+
+    Goals of CaptainCook4D have their activities' names where the annotations lie beside the graphs.
+    Raises InputError with file, field and remedy for what is not a graph: a circle, a step that is not listed, no steps,
+    a step that START does not lead to or that does not lead to END, a goal that has a graph already.
+    """
+    return TaskGraphs(str(path), _read(path, _names(path)))
+
+
+def count_task_graphs(folder: Path) -> int:
+    """Number of task graphs of CaptainCook4D in `folder`, 0 without its folder of them. Raises InputError."""
+    return len(_read(folder / _FOLDER, {})) if any((folder / _FOLDER).glob("*.json")) else 0
+
+
+def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
+    """Graphs by key; `names` are those of goals that files are called after."""
+    found: dict[str, GoalGraph] = {}
+    origin: dict[str, Path] = {}
+    for file in _files(path):
+        for place, written in _written(file):
+            one = _graph(place, written, names)
+            key = goal_key(one.graph.goal)
+            if key in found:
+                problem = f"goal {one.graph.goal!r} has a graph already, in {origin[key]}"
+                raise place.error(problem, "keep one graph of each goal", "goal")
+            found[key], origin[key] = one, file
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise not_a_file(path)
+    folder = path / _FOLDER if (path / _FOLDER).is_dir() else path
+    if files := sorted(folder.glob("*.json")):
+        return files
+    raise InputError.at(folder, "no task graph is in this folder", "put JSON files there, one or more graphs each")
+
+
+def _names(path: Path) -> dict[str, str]:
+    """Activities of the annotations beside the graphs, by key; none where there are no annotations."""
+    around = (path, *path.parents[:2])
+    root = next((folder for folder in around if (folder / ANNOTATIONS).is_file()), None)
+    return {goal_key(name): name for name in activity_names(root)} if root is not None else {}
+
+
+def _written(file: Path) -> Iterator[tuple[_Place, _Written]]:
+    value = read_json(file)
+    if isinstance(value, list):
+        if not value:
+            raise InputError.at(file, "the list is empty", _FORM)
+        for index, one in enumerate(value):
+            yield _valid(_Place(file, f"{index}."), one, alone=False)
+    else:
+        yield _valid(_Place(file, ""), value, alone=True)
+
+
+def _valid(place: _Place, value: Any, alone: bool) -> tuple[_Place, _Written]:
+    if not isinstance(value, dict):
+        where = place.prefix.rstrip(".") or None
+        raise InputError.at(place.path, "no task graph but another JSON value", _FORM, field=where)
+    try:
+        written = _Written.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = {"extra_forbidden": "the field is unknown", "missing": "the field is missing"}.get(first["type"])
+        told = problem or first["msg"][0].lower() + first["msg"][1:]
+        raise place.error(told, _FORM, ".".join(map(str, first["loc"]))) from None
+    if written.goal is None and not alone:
+        raise place.error("the field is missing", "name the goal of each graph of a list", "goal")
+    return place, written
+
+
+def _graph(place: _Place, written: _Written, names: Mapping[str, str]) -> GoalGraph:
+    _check_nodes(place, written)
+    start, end = written.ends(START), written.ends(END)
+    steps = [node for node in written.steps if node not in start | end]
+    if not steps:
+        raise place.error("the graph has no step", "list the steps of the goal", "steps")
+    pairs = list(written.pairs())
+    _check_ends(place, steps, pairs, start, end)
+    after: dict[str, list[str]] = {node: [] for node in steps}
+    for earlier, later, _ in reversed(pairs):
+        if earlier in after and later in after:
+            after[later].append(earlier)
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        circle = " -> ".join(repr(node) for node in error.args[1])
+        raise place.error(f"steps wait for each other: {circle}", "remove one edge of the circle", "edges") from None
+    goal = written.goal or names.get(goal_key(place.path.stem), place.path.stem)
+    graph = TaskGraph(goal, place.path.stem, {n: tuple(e) for n, e in after.items()}, frozenset(written.optional))
+    own = (lambda text: text) if written.goal else instruction
+    return GoalGraph(graph, {node: tuple(dict.fromkeys(map(own, written.steps[node]))) for node in steps})
+
+
+def _check_nodes(place: _Place, written: _Written) -> None:
+    """Every id that is mentioned is that of a step."""
+    mentioned = [(node, field) for earlier, later, field in written.pairs() for node in (earlier, later)]
+    mentioned += [(node, f"optional.{index}") for index, node in enumerate(written.optional)]
+    ends = written.ends(START) | written.ends(END)
+    for node, field in mentioned:
+        if node not in written.steps:
+            raise place.error(f"step {node!r} is not listed", "list it under steps or remove it here", field)
+        if field.startswith("optional") and node in ends:
+            raise place.error("START and END are no steps", "name steps of the goal only", field)
+
+
+def _check_ends(
+    place: _Place, steps: list[str], pairs: list[tuple[str, str, str]], start: set[str], end: set[str]
+) -> None:
+    """Nothing comes before START or after END; where they stand, each step is reached from one and reaches the other."""
+    for earlier, later, field in pairs:
+        if later in start or earlier in end:
+            raise place.error("an edge leads into START or out of END", "remove or turn it", field)
+    followed = {earlier for earlier, _, _ in pairs}
+    preceded = {later for _, later, _ in pairs}
+    # Without a circle, a step that something leads to is reached from one that nothing leads to.
+    if start and (lost := [node for node in steps if node not in preceded]):
+        raise place.error(f"START does not lead to {listed(lost)}", "add an edge to each", "edges")
+    if end and (lost := [node for node in steps if node not in followed]):
+        raise place.error(f"{listed(lost)} does not lead to END", "add an edge from each", "edges")
