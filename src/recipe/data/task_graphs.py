@@ -117,8 +117,8 @@ def read_task_graphs(path: Path) -> TaskGraphs:
     """The graphs of a file, of a folder of JSON files, or of CaptainCook4D's folder.
 
     Goals of CaptainCook4D have their activities' names where the annotations lie beside the graphs.
-    Raises InputError with file, field and remedy for what is not a graph: a circle, a step that is not listed, no steps,
-    a step that START does not lead to or that does not lead to END, a goal that has a graph already.
+    Raises InputError with file, field and remedy for what is no graph: a circle, a step that is not listed, no steps, a
+    step that START does not lead to or that does not lead to END, a goal that has a graph already.
     """
     return TaskGraphs(str(path), _read(path, _names(path)))
 
@@ -226,7 +226,7 @@ def _check_nodes(place: _Place, written: _Written) -> None:
 def _check_ends(
     place: _Place, steps: list[str], pairs: list[tuple[str, str, str]], start: set[str], end: set[str]
 ) -> None:
-    """Nothing comes before START or after END; where they stand, each step is reached from one and reaches the other."""
+    """Nothing comes before START or after END; each step is reached from the one and reaches the other, if they stand."""
     for earlier, later, field in pairs:
         if later in start or earlier in end:
             raise place.error("an edge leads into START or out of END", "remove or turn it", field)
