@@ -32,7 +32,7 @@ def test_one_value_a_cluster_is_the_ordinary_bootstrap() -> None:
     values = rng.normal(size=40)
     ours = mean_interval(values, [str(n) for n in range(40)])
     means = rng.choice(values, size=(40_000, 40)).mean(1)
-    assert [ours.low, ours.high] == pytest.approx(np.quantile(means, statistics._levels(40)), abs=0.02)
+    assert [ours.low, ours.high] == pytest.approx(np.quantile(means, statistics.expanded_levels(40)), abs=0.02)
 
 
 def test_large_samples_give_the_normal_interval() -> None:
@@ -54,7 +54,7 @@ def test_clusters_of_equal_values_widen_the_interval_as_theory_says() -> None:
 
 @pytest.mark.parametrize(("freedom", "known"), [(2, 4.3027), (3, 3.1824), (7, 2.3646), (23, 2.0687), (99, 1.9842)])
 def test_student_quantiles_match_the_table(freedom: int, known: float) -> None:
-    tail, upper = statistics._levels(freedom + 1)
+    tail, upper = statistics.expanded_levels(freedom + 1)
     assert upper == 1 - tail
     assert -NormalDist().inv_cdf(tail) == pytest.approx(known * math.sqrt((freedom + 1) / freedom), rel=5e-5)
 
@@ -169,8 +169,8 @@ def test_equal_datasets_have_the_freedom_of_all_their_videos() -> None:
     assert group.variance() == pytest.approx(np.var([0, 1, 2, 3], ddof=1) / 4)
     assert statistics._pooled_levels([group] * 3) == pytest.approx(statistics._widened(9, 4 / 3))
     steady = statistics._Clustered(np.ones(7), np.ones(7))
-    assert statistics._pooled_levels([group, steady]) == pytest.approx(statistics._levels(4))
-    assert statistics._pooled_levels([steady, steady]) == statistics._levels(7)
+    assert statistics._pooled_levels([group, steady]) == pytest.approx(statistics.expanded_levels(4))
+    assert statistics._pooled_levels([steady, steady]) == statistics.expanded_levels(7)
 
 
 def test_a_dataset_of_one_video_leaves_the_macro_mean_without_an_interval() -> None:

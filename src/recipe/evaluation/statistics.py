@@ -64,7 +64,7 @@ def mean_interval(values: Sequence[float] | Array, clusters: Sequence[str], seed
     mean, count = float(data.mean()), len(groups.sums)
     if count == 1:
         return Interval(mean, observations=len(data), clusters=1)
-    low, high = np.quantile(_resampled_means(groups.sums, groups.sizes, seed), _levels(count))
+    low, high = np.quantile(_resampled_means(groups.sums, groups.sizes, seed), expanded_levels(count))
     return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
 
 
@@ -103,6 +103,21 @@ def paired_interval(
     return mean_interval(first - second, clusters, seed)
 
 
+def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
+    """Sums [draws, columns] of `columns` [clusters, columns] over as many clusters, drawn with replacement.
+
+    One seed and stream draws the same clusters for everything that is measured on as many of them.
+    """
+    draws = _draws(len(columns), DRAWS, seed, stream)
+    blocks = range(0, len(draws), _AT_ONCE)
+    return np.concatenate([draws[start : start + _AT_ONCE].astype(np.float64) @ columns for start in blocks])
+
+
+def expanded_levels(count: int) -> tuple[float, float]:
+    """The two percentiles of a bootstrap over `count` clusters that bound its 95% interval, as shares."""
+    return _widened(count - 1, count / (count - 1))
+
+
 def _finite(values: Sequence[float] | Array) -> Array:
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0 or not np.isfinite(data).all():
@@ -120,10 +135,7 @@ def _clustered(data: Array, clusters: Sequence[str] | NDArray[np.str_]) -> _Clus
 
 def _resampled_means(sums: Array, sizes: Array, seed: int, stream: int = 0) -> Array:
     """Means [draws] over as many clusters, drawn with replacement; `sums` and `sizes` [clusters]."""
-    draws = _draws(len(sums), DRAWS, seed, stream)
-    both = np.stack([sums, sizes], axis=1)
-    blocks = range(0, len(draws), _AT_ONCE)
-    totals = np.concatenate([draws[start : start + _AT_ONCE].astype(np.float64) @ both for start in blocks])
+    totals = resampled_totals(np.stack([sums, sizes], axis=1), seed, stream)
     return np.asarray(totals[:, 0] / totals[:, 1], dtype=np.float64)
 
 
@@ -137,17 +149,12 @@ def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uin
     return np.random.default_rng([seed, stream]).multinomial(count, shares, size=resamples).astype(np.uint16)
 
 
-def _levels(count: int) -> tuple[float, float]:
-    """The two percentiles of `count` clusters, as shares."""
-    return _widened(count - 1, count / (count - 1))
-
-
 def _pooled_levels(groups: Sequence[_Clustered]) -> tuple[float, float]:
-    """The two percentiles of a mean of several datasets' means: those of `_levels` where one has all the variance."""
+    """The two percentiles of a mean of several datasets' means: those of one where one has all the variance."""
     counts = np.array([len(group.sums) for group in groups], dtype=np.float64)
     variances = np.array([group.variance() for group in groups])
     if not variances.any():  # every draw is the mean, and so is every percentile
-        return _levels(int(counts.min()))
+        return expanded_levels(int(counts.min()))
     shares = variances / variances.sum()
     freedom = 1 / (shares**2 / (counts - 1)).sum()
     return _widened(float(freedom), float(1 / (shares * (counts - 1) / counts).sum()))

@@ -1,0 +1,169 @@
+"""Alpha against published examples, its definition by enumeration, and the bootstrap by the package itself."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+pytest.importorskip("krippendorff")
+pytest.importorskip("scipy")
+from krippendorff import alpha
+from scipy import stats
+
+from recipe.errors import ComputeError
+from recipe.evaluation import reliability
+from recipe.evaluation.reliability import Level, compare_raters, krippendorff_alpha
+
+NAN = math.nan
+FOUR_OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, NAN, NAN, NAN],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NAN, 3],
+    [NAN, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, NAN],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NAN],
+]
+"""Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C: five values, missing ratings."""
+TWO_OBSERVERS = [[0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]]
+"""The same, section A: two observers, two values; 4 of 10 units disagree."""
+LEVELS: tuple[Level, ...] = ("nominal", "ordinal", "interval")
+
+tables = (
+    st.integers(2, 4)
+    .flatmap(
+        lambda raters: st.lists(
+            st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0, NAN]), min_size=raters, max_size=raters),
+            min_size=1,
+            max_size=7,
+        )
+    )
+    .map(lambda units: np.array(units).T)
+)
+
+
+@pytest.mark.parametrize(("level", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_the_published_example(level: Level, published: float) -> None:
+    found = krippendorff_alpha(FOUR_OBSERVERS, level).alpha
+    assert found is not None
+    assert found.mean == pytest.approx(published, abs=5e-4)
+    assert (found.observations, found.clusters) == (11, 11)  # the twelfth was rated once
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.mean < found.high
+
+
+def test_two_observers_by_hand() -> None:
+    # Pairs both ways: 8 disagree of 20. Zeros 14, ones 6: expected 2 * 14 * 6 / 19 of 20.
+    found = krippendorff_alpha(TWO_OBSERVERS, "nominal").alpha
+    assert found is not None
+    assert found.mean == pytest.approx(1 - 8 / (2 * 14 * 6 / 19))
+    assert found.mean == pytest.approx(0.095, abs=5e-4)
+
+
+def by_definition(table: NDArray[np.float64], level: Level) -> float | None:
+    """1 - D_o / D_e over all pairs of ratings; None where it is not defined."""
+    units = [[value for value in unit if not math.isnan(value)] for unit in table.T]
+    units = [unit for unit in units if len(unit) > 1]
+    ratings = sorted(itertools.chain(*units))
+
+    def apart(one: float, other: float) -> float:
+        if level == "nominal":
+            return float(one != other)
+        if level == "interval":
+            return (one - other) ** 2
+        low, high = min(one, other), max(one, other)
+        between = sum(low <= value <= high for value in ratings)
+        return (between - (ratings.count(low) + ratings.count(high)) / 2) ** 2
+
+    found = sum(apart(*pair) / (len(unit) - 1) for unit in units for pair in itertools.permutations(unit, 2))
+    expected = sum(apart(*pair) for pair in itertools.permutations(ratings, 2))
+    return 1 - found * (len(ratings) - 1) / expected if expected else None
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables, st.sampled_from(LEVELS))
+def test_alpha_by_its_definition(table: NDArray[np.float64], level: Level) -> None:
+    found, wanted = krippendorff_alpha(table, level), by_definition(table, level)
+    assert (found.alpha is None) == (wanted is None) == bool(found.reason)
+    if found.alpha is not None:
+        assert found.alpha.mean == pytest.approx(wanted, abs=1e-9)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_resamples_are_what_the_package_says_of_them(level: Level) -> None:
+    table = np.array(FOUR_OBSERVERS)[:, :11]
+    values = np.unique(table[~np.isnan(table)])
+    pairs = reliability._coincidences(table, values)
+    for seed in range(20):
+        drawn = np.random.default_rng(seed).integers(0, 11, size=11)
+        [ours] = reliability._alphas(pairs[drawn].sum(axis=0)[None], values, level)
+        assert ours == pytest.approx(alpha(reliability_data=table[:, drawn], level_of_measurement=level))
+
+
+def test_units_of_one_video_are_drawn_together() -> None:
+    table = np.array(FOUR_OBSERVERS)[:, :11]
+    single = krippendorff_alpha(table, "ordinal").alpha
+    tripled = krippendorff_alpha(np.repeat(table, 3, axis=1), "ordinal", [str(n // 3) for n in range(33)]).alpha
+    assert single is not None
+    assert tripled is not None
+    assert (tripled.observations, tripled.clusters) == (33, 11)
+    assert [tripled.low, tripled.high] == pytest.approx([single.low, single.high], abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ([[3, 3, 3], [3, 3, NAN]], "every rating is 3"),
+        ([[3, NAN], [NAN, 4]], "no plan was rated twice"),
+        ([[1, 2, 3]], "no plan was rated twice"),
+        ([[3, 3, 5], [3, 3, NAN]], "every rating is 3"),
+    ],
+)
+def test_agreement_that_is_not_defined_is_neither_zero_nor_one(table: list[list[float]], reason: str) -> None:
+    found = krippendorff_alpha(table, "ordinal")
+    assert found.alpha is None
+    assert reason in found.reason
+
+
+def test_hardly_any_variation_has_no_interval() -> None:
+    found = krippendorff_alpha([[3] * 6, [3] * 5 + [4]], "ordinal").alpha  # a third of all draws hold no 4
+    assert found is not None
+    assert (found.low, found.high) == (None, None)
+    one = krippendorff_alpha([[3, 4, 5], [3, 5, 5]], "ordinal", ["u"] * 3).alpha
+    assert one is not None
+    assert (one.low, one.clusters) == (None, 1)
+
+
+@pytest.mark.parametrize("table", [[1.0, 2.0], [[1.0, math.inf], [1.0, 2.0]]])
+def test_what_is_no_table_of_ratings_is_an_error(table: list[list[float]]) -> None:
+    with pytest.raises(ComputeError):
+        krippendorff_alpha(table, "ordinal")
+    with pytest.raises(ComputeError, match="clusters"):
+        krippendorff_alpha([[1.0, 2.0], [1.0, 2.0]], "ordinal", ["u"])
+
+
+def test_two_raters_by_hand() -> None:
+    found = compare_raters([5, 3, 2, 0], [4, 3, 0, 0], list("uvwx"))
+    assert (found.units, found.exact, found.near, found.bias.mean) == (4, 0.5, 0.75, 0.75)
+    assert found.spearman == pytest.approx(stats.spearmanr([5, 3, 2, 0], [4, 3, 0, 0]).statistic)
+    assert compare_raters([3, 3], [1, 2], ["u", "v"]).spearman is None
+
+
+def test_the_interval_of_alpha_covers_its_value_in_large() -> None:
+    rng = np.random.default_rng(0)
+
+    def raters(units: int) -> NDArray[np.float64]:
+        truth = rng.normal(size=units)
+        return np.round(2 * (truth + 0.7 * rng.normal(size=(3, units))))
+
+    wanted = alpha(reliability_data=raters(20_000), level_of_measurement="interval")
+    held = 0
+    for _ in range(40):
+        found = krippendorff_alpha(raters(40), "interval").alpha
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= wanted <= found.high
+    assert held >= 33
