@@ -301,6 +301,24 @@ class PhiConfig(Settings):
     seed: int = 0
 
 
+class JudgeConfig(Settings):
+    """How a judge is asked, and how much of a plan it is shown (docs/judge.md)."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    max_tokens: Positive = 512
+    """Of an answer; a judge that thinks aloud needs more."""
+    seed: int = 0
+    repeats: Positive = 1
+    """Verdicts asked for each plan."""
+    reasks: Annotated[int, Field(ge=0)] = 1
+    """How often an answer that cannot be read is asked for again."""
+    max_steps: Positive = 100
+    """Steps of a plan that are shown; the judge is told how many are not."""
+    max_step_characters: Positive = 500
+    max_characters: Positive = 12_000
+    """Of all steps of a plan together."""
+
+
 Config = TypeVar("Config", bound=Settings)
 
 
