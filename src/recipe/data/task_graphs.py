@@ -226,7 +226,7 @@ def _check_nodes(place: _Place, written: _Written) -> None:
 def _check_ends(
     place: _Place, steps: list[str], pairs: list[tuple[str, str, str]], start: set[str], end: set[str]
 ) -> None:
-    """Nothing comes before START or after END; each step is reached from the one and reaches the other, if they stand."""
+    """Nothing comes before START or after END; where they stand, every step lies between them."""
     for earlier, later, field in pairs:
         if later in start or earlier in end:
             raise place.error("an edge leads into START or out of END", "remove or turn it", field)
