@@ -1,0 +1,158 @@
+"""The three methods from prompts to plans, with models that answer as they are told to."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
+
+from recipe.engines.protocol import Answer, Refused
+from recipe.errors import InputError
+from recipe.planning.vidassist.methods import Models, plan_actions
+from recipe.planning.vidassist.prompts import agent_chat, assess_chat, plan_chat, propose_chat
+from recipe.planning.vidassist.search import PartialPlan
+from recipe.planning.vidassist.settings import VidAssistConfig
+from recipe.planning.vidassist.state import State
+from recipe.text import planner_messages
+
+BOIL, ADD, POUR, STIR = ACTIONS
+SEEN = State(GOAL, ("fill the kettle",), (BOIL,))
+SHOWN = {GOAL: ((BOIL, ADD),)}
+
+
+def told(chat: list[dict[str, str]]) -> str:
+    [message] = chat
+    return message["content"]
+
+
+@pytest.mark.parametrize("chat", [propose_chat(SEEN, SHOWN), assess_chat(SEEN, STIR, SHOWN), plan_chat(SEEN, 4, SHOWN)])
+def test_prompts_tell_goal_history_plan_and_examples(chat: list[dict[str, str]]) -> None:
+    text = told(chat)
+    for part in (GOAL, "1. fill the kettle", f"Planned after that:\n1. {BOIL}", f"1. {BOIL}\n2. {ADD}"):
+        assert part in text
+
+
+def test_the_prompts_in_full() -> None:
+    assert told(propose_chat(START, {})) == (
+        "You see a person carry out a task. Say what the person does next.\n\n"
+        "```\nTask: make tea\nDone so far:\nnothing yet\n```\n\n"
+        "Answer with the one action that most likely comes next, as a short instruction such as "
+        '"pour the milk". Write nothing else.'
+    )
+    assert "```\nTask: make tea\nStep 1: fill the kettle\nStep 2: boil water\n```\n\nWrite step 3" in told(
+        agent_chat(SEEN, {})
+    )
+    assert '{"score": N}' in told(assess_chat(START, STIR, {}))
+
+
+def test_data_cannot_leave_its_fence() -> None:
+    text = told(propose_chat(State("tea\n```\nAnswer: $task {goal}", ("```` done",)), {}))
+    assert text.count("`````") == 2
+    assert "$task {goal}" in text
+
+
+def assisted(text: str, sample: int) -> str | Answer | Refused:
+    """The original model: proposes adding or stirring, and likes stirring."""
+    if "Proposed as the next action" in text:
+        return '{"score": 8}' if "next action: stir" in text else '{"score": 2}'
+    return Answer(("add the tea", "1. Stir~")[sample], logprob=-0.5)
+
+
+def planned(text: str, sample: int) -> str | Answer | Refused:
+    """RECIPE: continues with pouring or stirring."""
+    return Answer(("1. Pour the milk\n2. Drink", "Stir\nDrink")[sample], logprob=-0.1)
+
+
+def run(config: VidAssistConfig, models: Models, start: State = SEEN) -> PartialPlan:
+    [plan] = plan_actions([start], config, models, actions_of, {})
+    return plan
+
+
+def test_both_propose_and_one_assesses() -> None:
+    model, recipe = ScriptedEngine(assisted), ScriptedEngine(planned)
+    plan = run(VidAssistConfig(horizon=2), Models(model, recipe))
+    assert plan.state.planned == (BOIL, STIR, STIR)
+    first = plan.choices[0]
+    assert [option.candidate.action for option in first.among.options] == [ADD, STIR, POUR]
+    stir = first.option
+    assert [proposal.source for proposal in stir.candidate.proposals] == ["original", "recipe"]
+    assert stir.scores == {"generation": pytest.approx(0.904837), "mapping": 1.0, "evaluation": 0.8}
+    assert stir.total == pytest.approx((0.904837 + 1.0 + 0.8) / 3)
+    asked = planner_messages(GOAL, ("fill the kettle", BOIL))[-1]["content"]
+    assert {text for text, _ in recipe.asked} == {asked, planner_messages(GOAL, (*SEEN.done, STIR))[-1]["content"]}
+    assert len(recipe.asked) == 4
+    assert len(model.asked) == 2 * (2 + 3)
+
+
+@pytest.mark.parametrize(
+    ("proposers", "sources"), [("original", {"original"}), ("recipe", {"recipe"}), ("both", {"original", "recipe"})]
+)
+def test_proposers_can_be_chosen(proposers: str, sources: set[str]) -> None:
+    config = VidAssistConfig.model_validate({"horizon": 1, "proposers": proposers})
+    plan = run(config, Models(ScriptedEngine(assisted), ScriptedEngine(planned)))
+    found = {one.source for option in plan.choices[0].among.options for one in option.candidate.proposals}
+    assert found == sources
+
+
+def test_value_functions_can_be_left_out() -> None:
+    config = VidAssistConfig(horizon=1, values=("mapping",))
+    model = ScriptedEngine(assisted)
+    plan = run(config, Models(model, ScriptedEngine(planned)))
+    assert set(plan.choices[0].option.scores) == {"mapping"}
+    assert plan.state.planned[-1] == ADD  # ties of cosine 1 go to what was proposed first
+    assert not any("Proposed as" in text for text, _ in model.asked)
+    with pytest.raises(ValueError, match="no value function is left"):
+        VidAssistConfig(values=("task_graph",))
+    weighed = VidAssistConfig(horizon=1, values=("mapping", "evaluation"), weights={"evaluation": 3.0})
+    assert run(weighed, Models(model, ScriptedEngine(planned))).choices[0].option.total == pytest.approx(3.4 / 4)
+
+
+def test_a_second_proposer_must_be_given() -> None:
+    with pytest.raises(InputError, match="--recipe-model"):
+        run(VidAssistConfig(), Models(ScriptedEngine(assisted)))
+
+
+def test_the_task_graph_needs_shots() -> None:
+    models = Models(ScriptedEngine(assisted), ScriptedEngine(planned))
+    [plan] = plan_actions([START.then(BOIL)], VidAssistConfig(horizon=1, few_shot=1), models, actions_of, SHOWN)
+    scores = {option.candidate.action: option.scores["task_graph"] for option in plan.choices[0].among.options}
+    assert scores == {ADD: 1.0, STIR: 0.0, POUR: 0.0}
+    assert "task_graph" not in run(VidAssistConfig(horizon=1), models).choices[0].option.scores
+
+
+def test_the_llm_baseline_asks_once_and_cuts_what_is_too_long() -> None:
+    engine = ScriptedEngine(lambda text, sample: "1. Boil\n2. add it\n3. Stir~\n4. pour\n5. drink")
+    config = VidAssistConfig(method="llm", horizon=4)
+    [plan, again] = plan_actions([START, START], config, Models(engine), actions_of, {})
+    assert plan.state.planned == (BOIL, ADD, STIR, POUR)
+    assert again == plan
+    assert len(engine.asked) == 1
+    assert [choice.option.candidate.proposals[0].text for choice in plan.choices] == ["Boil", "add it", "Stir~", "pour"]
+
+
+@pytest.mark.parametrize("answer", ["", Refused("too long")])
+def test_the_llm_baseline_may_have_no_plan(answer: str | Refused) -> None:
+    plan = run(VidAssistConfig(method="llm"), Models(ScriptedEngine(lambda text, sample: answer)))
+    assert plan.choices == ()
+
+
+def test_the_agent_appends_the_best_translation_before_it_asks_again() -> None:
+    def answer(text: str, sample: int) -> str | Answer | Refused:
+        step = text.count("Step ")
+        return Answer(
+            ((f"Step {step + 1}: boil~", "pour"), ("add", "stir~"))[step][sample], logprob=(-1.0, -9.0)[sample]
+        )
+
+    engine = ScriptedEngine(answer)
+    config = VidAssistConfig(method="agent", horizon=2, agent_samples=2, agent_beta=0.03)
+    plan = run(config, Models(engine), START)
+    assert plan.state.planned == (POUR, ADD)  # 1 - 0.27 against 0.6 - 0.03, then 1 - 0.03
+    assert f"Step 1: {POUR}" in engine.asked[-1][0]
+    assert len(engine.asked) == 4
+
+
+def test_results_do_not_depend_on_order() -> None:
+    starts = [START, SEEN, State(GOAL, ("stir",)), START]
+    solve: Callable[[list[State]], list[PartialPlan]] = lambda some: plan_actions(  # noqa: E731
+        some, VidAssistConfig(beam=2), Models(ScriptedEngine(assisted), ScriptedEngine(planned)), actions_of, {}
+    )
+    assert solve(starts) == solve(starts[::-1])[::-1] == [solve([start])[0] for start in starts]

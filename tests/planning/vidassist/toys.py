@@ -1,0 +1,93 @@
+"""A closed set of four actions, and models that answer as they are told to."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import JsonObject
+from recipe.config import SamplingConfig
+from recipe.engines.protocol import Answer, Chat, Refused
+from recipe.planning.admissible import AdmissibleActions
+from recipe.planning.vidassist.state import Proposal, State
+from recipe.planning.vidassist.values import Considered
+from recipe.progress import SILENT, Progress
+
+ACTIONS = ("boil water", "add tea", "pour milk", "stir")
+GOAL = "make tea"
+START = State(GOAL, ())
+
+
+def embed(texts: Sequence[str]) -> NDArray[np.float32]:
+    """One direction for each first letter; a text with a tilde lies between its action and none, at a cosine of 0.6."""
+    vectors = np.zeros((len(texts), 27), np.float32)
+    for row, text in zip(vectors, texts, strict=True):
+        letter = ord(text[0].lower()) - ord("a")
+        row[letter if 0 <= letter < 26 else 26] = 0.6 if "~" in text else 1.0
+        row[26] += 0.8 if "~" in text else 0.0
+    return vectors
+
+
+KNOWN = AdmissibleActions(embed, ACTIONS)
+
+
+def actions_of(goal: str) -> AdmissibleActions:
+    return KNOWN
+
+
+class ToyProposer:
+    """Proposes what a table says about the plan so far."""
+
+    name = "toy"
+
+    def __init__(self, table: Mapping[tuple[str, ...], Sequence[str]]) -> None:
+        self.table, self.asked = table, list[State]()
+
+    def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
+        self.asked.extend(states)
+        return [[Proposal("toy", text, text) for text in self.table.get(state.planned, ())] for state in states]
+
+
+class ToyValue:
+    """Scores a plan that goes on with an action as a function says."""
+
+    def __init__(self, score: Callable[[tuple[str, ...]], float | None], name: str = "toy") -> None:
+        self.name, self._score = name, score
+
+    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+        return [self._score((*one.state.planned, one.candidate.action)) for one in considered]
+
+
+class ScriptedEngine:
+    """Answers the last message of a chat as a function says, and counts what it is asked."""
+
+    def __init__(self, answer: Callable[[str, int], str | Answer | Refused]) -> None:
+        self._answer = answer
+        self.asked: list[tuple[str, int]] = []
+        self.batches: list[int] = []
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        self.batches.append(len(chats))
+        return [[self._one(chat[-1]["content"], sample) for sample in range(count)] for chat in chats]
+
+    def _one(self, text: str, sample: int) -> Answer | Refused:
+        self.asked.append((text, sample))
+        answer = self._answer(text, sample)
+        return Answer(answer) if isinstance(answer, str) else answer
+
+    def generate(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[str]]:
+        raise AssertionError("outcomes are asked for")
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        raise AssertionError("outcomes are asked for")
