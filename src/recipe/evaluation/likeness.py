@@ -1,0 +1,119 @@
+"""How alike two steps are by their embeddings, on a scale that means the same with every encoder.
+
+    likeness = (cosine - chance) / (same - chance), cut to [0, 1]
+
+`chance` is the cosine below which 95% of the pairs of steps of different goals lie, `same` the one below which 95% of
+the pairs of different steps of one goal lie. Both are read off the usual wordings of the embedded world's training
+goals, so that nothing is fitted to what is judged: not to its texts, and to no measure of quality at all.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import ComputeError, MissingExtra
+from recipe.evaluation.agreement import Embed
+from recipe.world.load import load_world
+
+try:
+    from scipy.optimize import linear_sum_assignment
+except ModuleNotFoundError as error:
+    raise MissingExtra("evaluation", "report") from error
+
+Array = NDArray[np.float64]
+
+PERCENTILE = 95
+_DECIMALS = 3
+"""Of a cosine: the noise of embedding in other company is a ten-thousandth of it, and must not reach a score."""
+_IN_PLACE = 1e-4
+"""What the assignment pays for steps that are out of place, where nothing else tells two pairings apart."""
+
+
+class Calibration(NamedTuple):
+    """The two ends of the scale, as cosines."""
+
+    chance: float
+    same: float
+
+
+class Pair(NamedTuple):
+    """Two steps that are taken for each other, by their places, and how alike they are."""
+
+    first: int
+    second: int
+    likeness: float
+
+
+def calibrate(embed: Embed) -> Calibration:
+    """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
+    world = load_world()
+    goals = [graph for graph in world.goals.values() if not graph.held_out]
+    steps = sorted({step for graph in goals for step in graph.steps})
+    member = np.array([[step in graph.after for graph in goals] for step in steps], dtype=np.float64)
+    vectors = embed([world.wordings[step][0] for step in steps])
+    above = np.triu_indices(len(steps), k=1)
+    cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
+    ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
+    found = Calibration(*(round(end, _DECIMALS) for end in ends))
+    if not found.chance < found.same:
+        raise ComputeError("the encoder finds steps of one goal no more alike than steps of different goals.")
+    return found
+
+
+class Likeness:
+    """Compares texts under one encoder's scale; holds the vectors of the texts it was told of."""
+
+    def __init__(self, embed: Embed, calibration: Calibration, texts: Sequence[str]) -> None:
+        """Embed all that will be compared, each text once and in sorted order."""
+        self.calibration = calibration
+        distinct = sorted(set(texts))
+        self._place = {text: row for row, text in enumerate(distinct)}
+        self._vectors = embed(distinct) if distinct else np.zeros((0, 1), dtype=np.float32)
+
+    def cosines(self, first: Sequence[str], second: Sequence[str]) -> Array:
+        """Cosines [first, second], to three decimals."""
+        rows, columns = ([self._place[text] for text in texts] for texts in (first, second))
+        product = self._vectors[rows] @ self._vectors[columns].T
+        return np.asarray(np.round(product, _DECIMALS), dtype=np.float64)
+
+    def between(self, first: Sequence[str], second: Sequence[str]) -> Array:
+        """Likenesses [first, second], 0 to 1."""
+        return self.scaled(self.cosines(first, second))
+
+    def scaled(self, cosines: Array) -> Array:
+        """Cosines on the scale."""
+        chance, same = self.calibration
+        return np.asarray(np.clip((cosines - chance) / (same - chance), 0.0, 1.0), dtype=np.float64)
+
+    def pairs(self, first: Sequence[str], second: Sequence[str]) -> list[Pair]:
+        """The assignment of steps to each other that is most alike in all, in the order of `first`.
+
+        Each step is in one pair at most; pairs that are alike by chance only are left out.
+        """
+        if not first or not second:
+            return []
+        cosines = self.cosines(first, second)
+        gains = np.maximum(cosines - self.calibration.chance, 0.0)
+        places = np.linspace(0, 1, len(first))[:, None] - np.linspace(0, 1, len(second))[None, :]
+        likeness = self.scaled(cosines)
+        rows, columns = linear_sum_assignment(gains - _IN_PLACE * places**2, maximize=True)
+        return [
+            Pair(int(i), int(j), float(likeness[i, j])) for i, j in zip(rows, columns, strict=True) if likeness[i, j]
+        ]
+
+
+def ordered_likeness(likeness: Array) -> float:
+    """The most that pairs in the same order in both lists add up to; `likeness` [first, second].
+
+    With likenesses of 0 and 1 it is the length of the longest common subsequence.
+
+    >>> ordered_likeness(np.array([[0.0, 1.0], [1.0, 0.0]])), ordered_likeness(np.eye(2))
+    (1.0, 2.0)
+    """
+    best = np.zeros(likeness.shape[1] + 1)
+    for row in likeness:
+        matched = np.concatenate([[0.0], best[:-1] + row])
+        best = np.maximum.accumulate(np.maximum(best, matched))
+    return float(best[-1])

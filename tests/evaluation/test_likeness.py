@@ -1,0 +1,96 @@
+"""The scale of likeness, its assignment against enumeration, and its ordered pairing against enumeration."""
+
+from collections.abc import Sequence
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.errors import ComputeError
+from recipe.evaluation.likeness import Calibration, Likeness, calibrate, ordered_likeness
+from recipe.world.load import load_world
+
+LETTERS = "abcdef"
+MATRICES = st.tuples(st.integers(1, 4), st.integers(1, 4)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+)
+
+
+def angles(texts: Sequence[str]) -> np.ndarray:
+    """Embeds a text by the angle that it names."""
+    turned = np.radians([float(text) for text in texts])
+    return np.stack([np.cos(turned), np.sin(turned)], axis=1).astype(np.float32)
+
+
+def letters(texts: Sequence[str]) -> np.ndarray:
+    """Each letter at right angles to all others."""
+    return np.eye(len(LETTERS), dtype=np.float32)[[LETTERS.index(text) for text in texts]]
+
+
+def test_the_scale_runs_from_chance_to_the_same() -> None:
+    likeness = Likeness(angles, Calibration(0.5, 0.75), ["0", "60", "90", "51.3178", "30"])
+    assert likeness.between(["0"], ["60", "90", "51.3178", "30"])[0].tolist() == pytest.approx([0, 0, 0.5, 1])
+
+
+def test_chance_is_read_off_steps_of_different_goals() -> None:
+    embed = open_encoder(EncoderConfig(name="hash:256")).encode
+    found, world = calibrate(embed), load_world()
+    goals = [set(graph.steps) for graph in world.goals.values() if not graph.held_out]
+    steps = sorted(set().union(*goals))
+    vectors = dict(zip(steps, embed([world.wordings[step][0] for step in steps]), strict=True))
+    together = {frozenset(pair) for goal in goals for pair in combinations(sorted(goal), 2)}
+    apart = [vectors[a] @ vectors[b] for a, b in combinations(steps, 2) if frozenset((a, b)) not in together]
+    assert np.mean(np.array(apart) < found.chance) == pytest.approx(0.95, abs=0.01)
+    assert found.chance < found.same < 1
+
+
+def test_an_encoder_that_tells_nothing_apart_is_refused() -> None:
+    with pytest.raises(ComputeError, match="no more alike"):
+        calibrate(lambda texts: np.ones((len(texts), 1), dtype=np.float32))
+
+
+@given(MATRICES)
+def test_the_ordered_pairing_by_enumeration(likeness: np.ndarray) -> None:
+    rows, columns = likeness.shape
+    best = max(
+        sum(likeness[i, j] for i, j in zip(first, second, strict=True))
+        for size in range(min(rows, columns) + 1)
+        for first in combinations(range(rows), size)
+        for second in combinations(range(columns), size)
+    )
+    assert ordered_likeness(likeness) == pytest.approx(best)
+
+
+ANGLES = st.lists(st.integers(0, 180).map(str), min_size=1, max_size=4)
+
+
+@settings(max_examples=60)
+@given(ANGLES, ANGLES)
+def test_the_assignment_is_the_best_of_all(first: list[str], second: list[str]) -> None:
+    likeness = Likeness(angles, Calibration(0.2, 1.0), first + second)
+    pairs = likeness.pairs(first, second)
+    table = likeness.between(first, second)
+    if len(first) > len(second):
+        table = table.T
+    every = (
+        sum(table[i, j] for i, j in enumerate(chosen)) for chosen in permutations(range(table.shape[1]), len(table))
+    )
+    assert sum(pair.likeness for pair in pairs) == pytest.approx(max(every), abs=1e-3)
+    assert len({pair.first for pair in pairs}) == len({pair.second for pair in pairs}) == len(pairs)
+
+
+@given(st.lists(st.sampled_from(LETTERS), min_size=1, max_size=8))
+def test_a_list_is_paired_with_itself_in_place_whatever_it_repeats(steps: list[str]) -> None:
+    pairs = Likeness(letters, Calibration(0.1, 0.9), steps).pairs(steps, steps)
+    assert [(pair.first, pair.second) for pair in pairs] == [(i, i) for i in range(len(steps))]
+
+
+def test_nothing_is_paired_with_nothing_and_by_chance() -> None:
+    likeness = Likeness(letters, Calibration(0.1, 0.9), "ab")
+    assert likeness.pairs([], ["a"]) == likeness.pairs(["a"], []) == likeness.pairs(["a"], ["b"]) == []
+    assert likeness.between([], ["a"]).shape == (0, 1)
