@@ -192,7 +192,7 @@ def installed(packages: Sequence[str]) -> dict[str, str]:
 def fingerprint(value: object) -> str:
     """SHA-256 of a JSON-serialisable value, independent of key order."""
     encoded = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
-    return hashlib.sha256(encoded.encode()).hexdigest()
+    return hashlib.sha256(encoded.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def file_sha256(path: Path) -> str:

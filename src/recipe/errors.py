@@ -6,6 +6,7 @@ RecipeError            the base: one clear sentence, exit code 1
 |- CorpusError         a corpus folder that is damaged, incomplete or of another format
 |  `- EncoderMismatch  a corpus built with another encoder than the one asked for
 |- MissingExtra        a feature whose optional packages are not installed
+|- BudgetSpent         answers that were asked for would cost more than was allowed
 `- ComputeError        a result that could not be computed: never turned into a number
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _NAMED = 5
+_SHOWN = 160
+"""Characters of a strange text that an error quotes."""
 
 
 class RecipeError(Exception):
@@ -46,6 +49,10 @@ class EncoderMismatch(CorpusError):
     """The corpus was built with another encoder than the one asked for."""
 
 
+class BudgetSpent(RecipeError):
+    """What is allowed to be spent does not suffice; what was paid for is kept, where answers are kept at all."""
+
+
 class ComputeError(RecipeError):
     """A value could not be computed; a caller reports it as missing, never as zero."""
 
@@ -69,3 +76,13 @@ def listed(names: Sequence[str]) -> str:
     ('a, b', '1, 2, 3, 4, 5, ...')
     """
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+
+
+def quoted(text: str) -> str:
+    """The beginning of a text on one line, for a sentence.
+
+    >>> quoted(" <html>\\n  <body>"), quoted(" ")
+    ("'<html> <body>'", 'nothing')
+    """
+    line = " ".join(text[: 4 * _SHOWN].split())
+    return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}...") if line else "nothing"

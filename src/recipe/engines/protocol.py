@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
+from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
 
@@ -67,6 +68,15 @@ class Engine(Protocol):
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
         """The first completion of `generate` in pieces, as they are written."""
         ...
+
+
+def all_texts(outcomes: Sequence[Sequence[Answer | Refused]]) -> list[list[str]]:
+    """The texts of answers; raises InputError with the reason where a chat was refused."""
+    for group in outcomes:
+        for one in group:
+            if isinstance(one, Refused):
+                raise InputError(one.reason)
+    return [[one.text for one in group if isinstance(one, Answer)] for group in outcomes]
 
 
 def videos(chat: Chat) -> list[Frames]:
