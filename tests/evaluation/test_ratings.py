@@ -1,0 +1,173 @@
+"""Ratings of people as they come out of spreadsheets, what is refused, and sheets that are read back."""
+
+import contextlib
+import csv
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.errors import InputError
+from recipe.evaluation.rating_sheets import COLUMNS, cell, item_code, write_sheet
+from recipe.evaluation.ratings import Rating, read_ratings
+from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.types import Example, Unscored, Verdict
+
+HEADER = (
+    "Example ID,Rater,Sample,Logical progression,Temporal Alignment,spatial-grounding,CONTINUATION,Clarity ,"
+    "Semantic_alignment\n"
+)
+FIVE = Verdict(5, 5, 5, 5, 5, 5)
+
+
+def written(folder: Path, text: str, name: str = "ann.csv") -> Path:
+    (folder / name).write_bytes(text.encode())
+    return folder / name
+
+
+def test_a_table_as_people_write_it(tmp_path: Path) -> None:
+    rows = 'a,Ann,0,5,4,3,2,1,0\n\n"b, the second",,1,4.0, 3 ,,,,\nc,Bob,,,,,,,\n'
+    found = read_ratings(written(tmp_path, "\ufeff" + HEADER + rows))
+    assert found.empty == 1
+    assert found.ratings == (
+        Rating("Ann", dict(zip(CRITERIA, range(5, -1, -1), strict=True)), example_id="a"),
+        Rating("ann", {"logical_progression": 4, "temporal_alignment": 3}, example_id="b, the second", sample=1),
+    )
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators(separator: str, tmp_path: Path) -> None:
+    path = written(tmp_path, (HEADER + "a,Ann,0,5,4,3,2,1,0\r\n").replace(",", separator))
+    assert read_ratings(path).ratings[0].scores["clarity"] == 1
+
+
+def test_json_lines_flat_or_as_rows_of_a_judge(tmp_path: Path) -> None:
+    rows = [
+        {"example_id": "a", "rater": "Ann", "Clarity": 3, "control": "shuffled"},
+        {"item": "p1", "scores": {"clarity": 2}, "comment": "too long"},
+    ]
+    found = read_ratings(written(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "bob.jsonl"))
+    assert found.ratings == (
+        Rating("Ann", {"clarity": 3}, example_id="a", control="shuffled"),
+        Rating("bob", {"clarity": 2}, item="p1", comment="too long"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("", "line 1.*no column is a criterion"),
+        ("example_id,goal\na,b\n", "line 1.*no column is a criterion"),
+        ("goal,clarity\na,3\n", "line 1.*no column names the plans"),
+        ("example_id,clarty\na,3\n", "line 1, field 'clarty'.*rename it to 'clarity'"),
+        ("example_id,clarity,Clarity\na,3,3\n", "two columns are called 'clarity'"),
+        ("example_id,clarity\na,6\n", "line 2, field 'clarity': '6' is no score; give an integer from 0 to 5"),
+        ("example_id,clarity\na,3.5\n", "'3.5' is no score"),
+        ("example_id,clarity\na,-1\n", "'-1' is no score"),
+        ("example_id,clarity\na,good\nb,3\n\nc,bad\n", "line 2.*'good'.*lines 5 cannot be read either"),
+        ("example_id,clarity\n,3\n", "line 2.*the plan is not named"),
+        ("example_id,item,clarity\na,p1,3\n", "two names of the plan"),
+        ("example_id,clarity,sample\na,3,first\n", "field 'sample'.*no number of a sample"),
+        ("example_id,clarity\na,3\na,4\n", "line 3.*rated this plan in line 2 already"),
+        ("example_id,clarity\na,\n", "no row holds a rating"),
+        ("example_id,clarity\na,3,4\n", "line 2.*3 fields and the header 2"),
+        ('example_id,clarity\n"a,3\n', "not valid CSV"),
+        (f"example_id,clarity\na,{'9' * 5000}\n", "is no score"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_sentence(text: str, because: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=because) as caught:
+        read_ratings(written(tmp_path, text))
+    assert str(tmp_path / "ann.csv") in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("row", "because"),
+    [
+        ({"example_id": "a", "scores": [3]}, "line 1, field 'scores'"),
+        ({"example_id": "a", "clarity": True}, "True is no score"),
+        ({"example_id": 7, "clarity": 3}, "7 is not a string"),
+        ({"example_id": "a", "claritty": 3}, "rename it to 'clarity'"),
+    ],
+)
+def test_bad_json_lines_are_refused(row: object, because: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=because):
+        read_ratings(written(tmp_path, json.dumps(row), "ann.jsonl"))
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_ratings(tmp_path / "none.csv")
+    (tmp_path / "latin.csv").write_bytes(b"example_id,clarity\na\xff,3\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_ratings(tmp_path / "latin.csv")
+
+
+@given(st.text(max_size=60))
+def test_no_text_of_a_row_can_break_the_reader(text: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "r.csv"
+        path.write_text("example_id,clarity\n" + text, encoding="utf-8", errors="replace")
+        with contextlib.suppress(InputError):
+            read_ratings(path)
+
+
+EXAMPLES = {
+    name: Example(name, "s", "v", goal, ("boil the water",), ("pour it", "=steep"), 1)
+    for name, goal in (("a", "make tea"), ("b", '=HYPERLINK("x")'), ("c", "crêpe\u202e 包饺子"))
+}
+
+
+def judged(name: str, *steps: str, sample: int = 0, control: str = "") -> Judged:
+    return Judged(name, FIVE, sample=sample, control=control, judge="J", steps=steps, text="five stars")
+
+
+def test_a_sheet_hides_who_wrote_what_and_is_read_back(tmp_path: Path) -> None:
+    rows = [
+        judged("a", "pour it"),
+        judged("a", "pour it", sample=1),
+        judged("b", "-1", "x" * 40_000),
+        judged("c", "包"),
+        judged("c", "stir", control="shuffled"),
+        Judged("a", Unscored("none"), sample=2),
+    ]
+    sheet = tmp_path / "sheet.csv"
+    assert write_sheet(sheet, rows, EXAMPLES, seed=1) == 4  # equal plans once, and none without a plan
+    first = sheet.read_bytes()
+    assert write_sheet(sheet, rows[::-1], EXAMPLES, seed=1) == 4
+    assert sheet.read_bytes() == first
+    write_sheet(sheet, rows, EXAMPLES, seed=2)
+    assert sheet.read_bytes() != first
+    text = sheet.read_text("utf-8-sig")
+    assert not [word for word in ("five stars", "shuffled", "sample", "judge") if word in text]
+    table = list(csv.DictReader(text.splitlines(keepends=True)))
+    assert tuple(table[0]) == COLUMNS
+    goals = {row["goal"] for row in table}
+    assert goals == {"make tea", '\'=HYPERLINK("x")', "crêpe  包饺子"}
+    for row in table:
+        row["clarity"], row["comment"] = "4", "=1"
+    with sheet.open("w", newline="", encoding="utf-8") as stream:
+        filled = csv.DictWriter(stream, COLUMNS)
+        filled.writeheader()
+        filled.writerows(table)
+    found = read_ratings(sheet)
+    assert {one.item for one in found.ratings} == {item_code(row) for row in rows if row.steps}
+    assert {one.rater for one in found.ratings} == {"sheet"}
+
+
+@given(st.text())
+def test_no_cell_is_a_formula_or_longer_than_a_spreadsheet_takes(text: str) -> None:
+    shown = cell(text)
+    assert not shown.startswith(("=", "+", "-", "@"))
+    assert len(shown) <= 32_767
+
+
+def test_a_sheet_of_nothing_or_of_unknown_examples_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no plan to rate"):
+        write_sheet(tmp_path / "s.csv", [judged("a")], EXAMPLES)
+    with pytest.raises(InputError, match="first 'z'"):
+        write_sheet(tmp_path / "s.csv", [judged("z", "pour")], EXAMPLES)
