@@ -10,11 +10,11 @@ import typer
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
 from recipe.cli.data_options import Benchmarks, Root, known
+from recipe.cli.local_model import model_identity
 from recipe.errors import ComputeError, InputError, listed
 
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
-    from recipe.engines.cache import AnswerCache
     from recipe.engines.endpoint_answers import Prices
     from recipe.perception.phi import Kind
     from recipe.perception.phi_files import Chosen, Written
@@ -254,18 +254,8 @@ def _engine(who: Model, config: "PhiConfig", cache: Path, stack: ExitStack) -> "
 
     local = LocalEngine(who.name, who.revision, who.device, config.frames)
 
-    return lambda chats: [one for [one] in local.answers(chats, 1, sampling)], _identity(who, AnswerCache(cache)), 1
-
-
-def _identity(who: Model, digests: "AnswerCache") -> dict[str, Any]:
-    """A model of the hub by id and revision; a folder by what is in it, since other weights may take its place."""
-    from recipe.artifacts import fingerprint
-
-    folder = Path(who.name)
-    if not folder.is_dir():
-        return {"model": who.name, "revision": who.revision}
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
-    return {"sha256": fingerprint({path.name: digests.sha256(path) for path in files})}
+    told_by = model_identity(who.name, who.revision, AnswerCache(cache))
+    return lambda chats: [one for [one] in local.answers(chats, 1, sampling)], told_by, 1
 
 
 def _first(reasons: dict[str, str]) -> str:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from recipe.config import JudgeConfig, SamplingConfig
+from recipe.engines.endpoint_answers import Ledger, Prices
 from recipe.engines.protocol import Answer, Chat, Engine, Refused
 from recipe.evaluation.cases import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
@@ -45,6 +46,8 @@ class LlmJudge:
         """`model` is its name at the endpoint, a hub id or a folder."""
         self.config = config or JudgeConfig()
         self._engine, self._model = engine, model
+        self.ledger = Ledger(Prices())
+        """What was answered; an endpoint's own ledger knows its retries and prices, too."""
 
     @property
     def identity(self) -> JudgeIdentity:
@@ -87,7 +90,7 @@ class LlmJudge:
         config = self.config
         sampling = SamplingConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed)
         outcomes = self._engine.outcomes(chats, config.repeats, sampling, progress, schema=SCHEMA)
-        told = [[_told(outcome) for outcome in group] for group in outcomes]
+        told = [[self._told(outcome) for outcome in group] for group in outcomes]
         for again in range(1, config.reasks + 1):
             for repeat in range(config.repeats):
                 unread = [chat for chat, group in enumerate(told) if group[repeat].unread]
@@ -97,8 +100,15 @@ class LlmJudge:
                 other = sampling.model_copy(update={"seed": _seed(config.seed, again, repeat)})
                 found = self._engine.outcomes([chats[chat] for chat in unread], 1, other, progress, schema=SCHEMA)
                 for chat, [outcome] in zip(unread, found, strict=True):
-                    told[chat][repeat] = _told(outcome)
+                    told[chat][repeat] = self._told(outcome)
         return told
+
+    def _told(self, outcome: Answer | Refused) -> "_Told":
+        if isinstance(outcome, Refused):
+            return _Told(ParsedVerdict(Unscored(f"the judge gave no answer: {outcome.reason}")))
+        self.ledger.add(outcome)
+        read = parse(outcome.text)
+        return _Told(read, outcome.text, unread=isinstance(read.outcome, Unscored))
 
 
 def fatal(case: Case) -> bool:
@@ -147,13 +157,6 @@ class _Told(NamedTuple):
     text: str = ""
     unread: bool = False
     """Whether there is an answer that could not be read."""
-
-
-def _told(outcome: Answer | Refused) -> _Told:
-    if isinstance(outcome, Refused):
-        return _Told(ParsedVerdict(Unscored(f"the judge was not asked or would not answer: {outcome.reason}")))
-    read = parse(outcome.text)
-    return _Told(read, outcome.text, unread=isinstance(read.outcome, Unscored))
 
 
 def _seed(seed: int, again: int, repeat: int) -> int:

@@ -92,6 +92,12 @@ class JudgeScores:
     """Mean over plans of the standard deviation of their repeats, in percent; None with one repeat."""
     ledger: dict[str, float | None] = field(default_factory=dict)
     """Answers, cached ones, retries, tokens and cost."""
+    findings: tuple[str, ...] = ()
+    """What the controls say of the judge, a sentence each."""
+    how: dict[str, int] = field(default_factory=dict)
+    """Verdicts by how they were come by: `json`, `regex`, `rule`, `proxy` or `human`."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Predictions that were not judged: `other splits`, `further samples`."""
     kind: Literal["judge"] = "judge"
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from recipe.cli.evaluate import histories, validity
+from recipe.cli.evaluate import histories, judge, validity
 
 app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
@@ -12,5 +12,6 @@ def evaluate() -> None:
     """Measure how good plans and histories are."""
 
 
+app.command("judge")(judge.judge)
 app.command("validity")(validity.validity)
 app.command("histories")(histories.histories)
