@@ -78,7 +78,9 @@ def krippendorff_alpha(
     return Reliability(_with_interval(rated, values, level, labels, seed))
 
 
-def compare_raters(first: Sequence[float], second: Sequence[float], clusters: Sequence[str], seed: int = 0) -> Pair:
+def compare_raters(
+    first: Sequence[float] | Array, second: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
+) -> Pair:
     """Two raters' ratings [units], all known; raises ComputeError without units."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart = np.abs(ours - theirs)
