@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.data.examples import read_examples, write_examples
+from recipe.data.examples import read_examples, read_training_examples, write_examples
 from recipe.errors import InputError
 from recipe.types import Example
 
@@ -19,7 +19,7 @@ rows = st.builds(
     source=texts,
     video_id=texts,
     goal=texts,
-    history=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    history=st.lists(texts, max_size=3).map(tuple),
     continuation=st.lists(texts, min_size=1, max_size=3).map(tuple),
     cut=st.integers(1, 9),
     split=st.sampled_from(["", "train", "test"]),
@@ -53,11 +53,13 @@ def test_optional_fields_have_defaults(tmp_path: Path) -> None:
     [
         ({"goal": "  "}, "goal", "empty"),
         ({"goal": None}, "goal", "empty"),
-        ({"history": []}, "history", "empty"),
+        ({"history": None}, "history", "not a list"),
+        ({"history": [" "]}, "history", "empty"),
         ({"history": "boil"}, "history", "not a list"),
         ({"continuation": ["pour", " "]}, "continuation", "empty"),
         ({"continuation": []}, "continuation", "empty"),
         ({"cut": 0}, "cut", "at least 1"),
+        ({"cut": -1, "history": []}, "cut", "at least 1"),
         ({"cut": True}, "cut", "at least 1"),
         ({"split": 3}, "split", "not a string"),
         ({"supervision": "strong"}, "supervision", "annotated, weak"),
@@ -77,6 +79,16 @@ def test_a_bad_field_is_named(tmp_path: Path, change: dict[str, Any], field: str
     message = str(caught.value)
     assert f"{path}, line 2, field {field!r}" in message
     assert word in message
+
+
+def test_nothing_may_have_been_done_yet_but_not_in_training(tmp_path: Path) -> None:
+    start = {**GOOD, "example_id": "s/v/0", "history": []}
+    path = written(tmp_path, GOOD, start)
+    _, example = read_examples(path)
+    assert (example.history, example.cut) == ((), 0)
+    with pytest.raises(InputError, match=r"'history': 1 of 2 examples have no history \(s/v/0\)"):
+        read_training_examples(path)
+    assert len(read_training_examples(written(tmp_path, GOOD))) == 1
 
 
 @pytest.mark.parametrize("field", GOOD)

@@ -6,16 +6,19 @@
 
 The lists are those of facebookresearch/VLaMP, meta_data/crosstask. Video ids hold `_` themselves, so a file
 name is split at its first one. Some files are not in time order and many hold overlapping segments: steps are
-sorted by (start, end, file order).
+sorted by (start, end, file order), unless they are asked for as the files have them.
 """
 
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from recipe.data.layout import Listed, in_time_order, read_lines, splits_of
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
+
+StepOrder = Literal["time", "file"]
+"""Steps by (start, end), or in the order of the annotation file."""
 
 _LISTS = {"train": "train", "validation": "val", "test": "test"}
 _CARD_LINES = 5
@@ -30,7 +33,7 @@ class TaskCard(NamedTuple):
     steps: tuple[str, ...]
 
 
-def read_crosstask(folder: Path) -> list[Procedure]:
+def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
     """The annotated videos of `folder`, ordered by video id; the split is empty for those in no VPA list.
 
     Raises InputError, with file and line, when a file is missing or of another layout, when an annotation
@@ -40,7 +43,7 @@ def read_crosstask(folder: Path) -> list[Procedure]:
     cards = read_cards(release / "tasks_primary.txt")
     files = _annotation_files(release / "annotations")
     splits = _read_splits(folder / "splits", files)
-    return [_procedure(files[video], video, cards, splits.get(video, "")) for video in sorted(files)]
+    return [_procedure(files[video], video, cards, splits.get(video, ""), order) for video in sorted(files)]
 
 
 def read_cards(path: Path) -> dict[str, TaskCard]:
@@ -86,14 +89,13 @@ def _read_splits(folder: Path, files: dict[str, Path]) -> dict[str, str]:
     return splits_of(listed, files, _SPLITS)
 
 
-def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str) -> Procedure:
+def _procedure(path: Path, video: str, cards: dict[str, TaskCard], split: str, order: StepOrder) -> Procedure:
     task = path.stem.partition("_")[0]
     if task not in cards:
         raise InputError.at(path, f"task {task!r} is not in tasks_primary.txt", _RELEASE)
     lines = read_lines(path, _RELEASE)
-    steps = in_time_order(
-        _step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()
-    )
+    written = [_step(path, number, line, cards[task]) for number, line in enumerate(lines, 1) if line.strip()]
+    steps = in_time_order(written) if order == "time" else tuple(written)
     return Procedure("crosstask", video, cards[task].name, steps, split)
 
 

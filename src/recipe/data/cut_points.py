@@ -71,7 +71,7 @@ def cut_procedures(
 
 
 def cut_at(procedure: Procedure, cut: int) -> Example:
-    """The example whose history is the first `cut` steps, 1 <= cut < number of steps.
+    """The example whose history is the first `cut` steps, 0 <= cut < number of steps.
 
     `until` is the start of the first step of the continuation, None where the procedure does not tell it. Steps stand
     in the order of their starts, so no step to be planned begins before it; one of the history may still go on.

@@ -12,7 +12,7 @@ from typing import get_args
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
 from recipe.data.procedures import seconds_field
-from recipe.errors import InputError
+from recipe.errors import InputError, listed
 from recipe.types import Example, Supervision
 
 _FIELDS = tuple(field.name for field in fields(Example))
@@ -27,8 +27,8 @@ def write_examples(path: Path, examples: Iterable[Example]) -> int:
 def read_examples(path: Path, split: str = "") -> list[Example]:
     """The examples of a file in file order; `split` keeps those of one split, the empty string all.
 
-    `example_id`, `goal`, `history` and `continuation` are required; `cut` defaults to the history's length,
-    `until` to None for a time that is not known.
+    `example_id`, `goal`, `history` and `continuation` are required, the history as an empty list where nothing has been
+    done; `cut` defaults to the history's length, `until` to None for a time that is not known.
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
@@ -43,9 +43,21 @@ def read_examples(path: Path, split: str = "") -> list[Example]:
     return _of_split(path, examples, split)
 
 
+def read_training_examples(path: Path, split: str = "") -> list[Example]:
+    """As `read_examples`; raises InputError for examples without a history, too, which are for planning only.
+
+    Training never asks for a plan from the start (paper, section 3.1: 1 <= t < T).
+    """
+    examples = read_examples(path, split)
+    if empty := [example.example_id for example in examples if not example.history]:
+        problem = f"{len(empty):,} of {len(examples):,} examples have no history ({listed(empty)})"
+        raise InputError.at(path, problem, "train on examples with one step done or more", field="history")
+    return examples
+
+
 def _example(path: Path, line: int, row: JsonObject) -> Example:
     only_fields(path, line, row, _FIELDS)
-    history = text_list_field(path, line, row, "history")
+    history = () if row.get("history") == [] else text_list_field(path, line, row, "history")
     return Example(
         example_id=text_field(path, line, row, "example_id"),
         source=_optional_text(path, line, row, "source"),
@@ -69,8 +81,8 @@ def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str:
 
 def _cut(path: Path, line: int, row: JsonObject, default: int) -> int:
     value = row.get("cut", default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        remedy = "give the number of steps done before the cut, at least 1"
+    if not isinstance(value, int) or isinstance(value, bool) or value < min(default, 1):
+        remedy = "give the number of steps done before the cut, at least 1 where there is a history"
         raise InputError.at(path, f"{value!r} is no cut point", remedy, line=line, field="cut")
     return value
 

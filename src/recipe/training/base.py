@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen2Config, Qwe
 
 from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
@@ -55,7 +55,7 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
         return run.model
     began = time.monotonic()
     with quiet():
-        chats = [_messages(example) for example in read_examples(config.examples, config.split)]
+        chats = [_messages(example) for example in read_training_examples(config.examples, config.split)]
         tokenizer = _tokenizer(chats, config)
         model = _model(config, tokenizer)
         rows = _optimise(model, _encode(tokenizer, chats, config), config, progress)

@@ -22,7 +22,7 @@ from trl import GRPOTrainer
 
 from recipe.checkpoints import Checkpoint
 from recipe.config import GRPOConfig
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_training_examples
 from recipe.progress import SILENT, Progress
 from recipe.reward.adapters import Scorer
 from recipe.reward.watchdog import Finding, Watchdog, read_records, replay
@@ -99,7 +99,7 @@ def train_grpo(
         if source is not None:
             trainer = video_grpo_trainer(config, policy, source, reward, run)
         else:
-            trainer = grpo_trainer(config, policy, read_examples(config.examples, config.split), reward, run)
+            trainer = grpo_trainer(config, policy, read_training_examples(config.examples, config.split), reward, run)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
 
 

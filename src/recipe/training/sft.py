@@ -13,7 +13,7 @@ from trl import SFTTrainer
 
 from recipe.checkpoints import Checkpoint
 from recipe.config import SFTConfig
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
@@ -63,7 +63,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
             trainer = video_sft_trainer(config, policy, source, run)
             total = math.ceil(len(trainer.train_dataset) / config.batch_size)
         else:
-            examples = read_examples(config.examples, config.split)
+            examples = read_training_examples(config.examples, config.split)
             trainer = sft_trainer(config, policy, examples, run)
             total = config.epochs * math.ceil(len(examples) / config.batch_size)
         if not len(trainer.train_dataset):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from recipe.checkpoints import Checkpoint
 from recipe.config import FrameConfig, TrainingSettings
-from recipe.data.examples import read_examples
+from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, InputError, listed
 from recipe.training.video.prompts import Histories
 from recipe.types import Example
@@ -40,10 +40,10 @@ def video_source(config: TrainingSettings, histories: Histories | None) -> Sourc
             raise ConfigError("histories are shown with input = 'video' only; set that.")
         return None
     if histories is not None:
-        return Source(read_examples(config.examples, config.split), histories, "given")
+        return Source(read_training_examples(config.examples, config.split), histories, "given")
     if config.videos is None:
         raise ConfigError("key 'videos' is missing; give the folder of the videos, or set input = 'text'.")
-    return _decoded(config, config.videos, read_examples(config.examples, config.split))
+    return _decoded(config, config.videos, read_training_examples(config.examples, config.split))
 
 
 def framed(policy: Checkpoint, source: Source | None) -> Checkpoint:
