@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
-from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reward, train, world
+from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reward, train, vpa, world
 from recipe.cli.console import run
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ app.add_typer(world.app, name="world")
 app.add_typer(train.app, name="train")
 app.command("perceive")(perceive.perceive)
 app.command("plan")(plan.plan)
+app.add_typer(vpa.app, name="vpa")
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("report")(report.report)

@@ -51,7 +51,7 @@ def plan_actions(
 
 def _agent(config: VidAssistConfig, models: Models, actions: ActionsOf, shown: Demonstrations) -> Search:
     """Huang et al. (2022): every step is sampled, translated to the nearest action, ranked, and appended."""
-    proposer = proposers.agent(models.model, config.sampling(config.temperature), shown)
+    proposer = proposers.agent(models.model, config.sampling(config.temperature), shown, config.logprobs)
     values = (Translation(config.agent_beta),)
     return Search((proposer,), config.agent_samples, actions, values, {}, config.horizon)
 
@@ -65,7 +65,7 @@ def _assisted(config: VidAssistConfig, models: Models, actions: ActionsOf, shown
 
 
 def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[Proposer, ...]:
-    sampling, weigh = config.sampling(config.temperature), "generation" in config.active
+    sampling, weigh = config.sampling(config.temperature), config.logprobs
     found: list[Proposer] = []
     if config.proposers != "recipe":
         found.append(proposers.language_model(models.model, sampling, shown, weigh))

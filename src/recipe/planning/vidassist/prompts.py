@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
+from recipe.artifacts import fingerprint
 from recipe.engines.protocol import Chat
 from recipe.planning.vidassist.state import State
 from recipe.prompting import fence, fill, packaged
-from recipe.text import format_plan
+from recipe.text import SYSTEM_PROMPT, format_plan
 
 Demonstrations = Mapping[str, Sequence[tuple[str, ...]]]
 """Goal to the steps of whole videos of it: the few shots."""
+_PACKAGE = "recipe.planning.vidassist"
+_NAMES = ("propose", "assess", "plan", "agent")
+
+
+def prompts_sha256() -> str:
+    """SHA-256 of all prompts, a planner's among them: results of two that differ are not comparable."""
+    return fingerprint([SYSTEM_PROMPT, *(packaged(_PACKAGE, name) for name in _NAMES)])
 
 
 def propose_chat(state: State, shown: Demonstrations) -> Chat:
@@ -34,7 +42,7 @@ def agent_chat(state: State, shown: Demonstrations) -> Chat:
 
 
 def _chat(name: str, **values: str) -> Chat:
-    return [{"role": "user", "content": fill(packaged("recipe.planning.vidassist", name), values)}]
+    return [{"role": "user", "content": fill(packaged(_PACKAGE, name), values)}]
 
 
 def _task(state: State, shown: Demonstrations, proposed: str | None = None) -> str:

@@ -58,6 +58,6 @@ def planner(engine: Engine, sampling: SamplingConfig, logprobs: bool = True) -> 
     return ModelProposer("recipe", engine, lambda state: Request(state.goal, state.done).chat, sampling, logprobs)
 
 
-def agent(engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> ModelProposer:
+def agent(engine: Engine, sampling: SamplingConfig, shown: Demonstrations, logprobs: bool = True) -> ModelProposer:
     """The proposer of the LLM agent baseline, which continues a list of steps."""
-    return ModelProposer("agent", engine, lambda state: agent_chat(state, shown), sampling)
+    return ModelProposer("agent", engine, lambda state: agent_chat(state, shown), sampling, logprobs)

@@ -70,14 +70,14 @@ def read_trace(path: Path, example_id: str) -> list[TracedStep]:
 
 def traced(example_id: str, plan: PartialPlan) -> Iterator[TracedStep]:
     """The actions of a plan."""
-    observed, actions = plan.state.observed, plan.state.planned
+    actions = [choice.option.candidate.action for choice in plan.choices]
+    before = plan.state.done[: len(plan.state.done) - len(actions)]
     for place, choice in enumerate(plan.choices):
-        done = (*observed, *actions[:place])
         yield TracedStep(
             example_id=example_id,
             step=place + 1,
             goal=plan.state.goal,
-            done=done,
+            done=(*before, *actions[:place]),
             action=actions[place],
             candidates=_candidates(choice),
             lost=tuple(f"{one.source}: {one.raw}" for one in choice.among.lost),
