@@ -17,7 +17,7 @@ from recipe.reward.explanation.words import Part, in_words, parts, when
 from recipe.types import Narration
 
 try:
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise MissingExtra("an explanation's page", "report") from error
@@ -97,24 +97,40 @@ def write_page(explanation: Explanation, target: Path, links: Links, narrations:
 
 def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     """The whole page. The same explanation gives the same page."""
-    script = _template("explanation.js")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": format_number, "signed": _signed}
-    return environment.from_string(_template("explanation.html.jinja")).render(
-        explanation=explanation,
-        sentences=in_words(explanation),
-        parts=_shown_parts(explanation),
-        rows=list(_rows(explanation, links)),
-        panels=[_panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
-        others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
-        style=Markup(_template("explanation.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        settings=_settings(explanation),
+    script = page_template("alignment.js") + page_template("explanation.js")
+    return (
+        page_environment()
+        .get_template("explanation.html.jinja")
+        .render(
+            explanation=explanation,
+            sentences=in_words(explanation),
+            parts=_shown_parts(explanation),
+            rows=list(step_rows(explanation, links)),
+            panels=[panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
+            others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
+            style=Markup(page_template("explanation.css") + page_template("alignment.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            settings=_settings(explanation),
+        )
     )
 
 
-def _template(name: str) -> str:
+def page_environment() -> Environment:
+    """What renders the pages with pictures of alignments: templates of this room, texts escaped."""
+    environment = Environment(
+        loader=FunctionLoader(page_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": format_number, "signed": _signed}
+    return environment
+
+
+def page_template(name: str) -> str:
+    """A file of the templates."""
     return files("recipe.evaluation").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -143,7 +159,8 @@ def _names(explanation: Explanation) -> list[str]:
     return done + [f"step {number}" for number in range(1, len(explanation.continuation) + 1)]
 
 
-def _rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
+def step_rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
+    """Every step with what the pool says of it."""
     largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
     narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
@@ -166,7 +183,8 @@ def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Link
             yield GroundRow(segment.text, place, ground.similarity, links.of(narration, segment))
 
 
-def _panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> Panel:
+def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> Panel:
+    """One narration of the pool with its picture."""
     history, names = len(explanation.history), _names(explanation)
     picture, segments = place(aligned, history), aligned.narration.segments
     notes = [segment_note(aligned, k, names) for k in range(len(segments))]
