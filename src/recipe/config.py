@@ -257,7 +257,7 @@ class SamplingConfig(Settings):
 
 
 class EndpointConfig(Settings):
-    """An OpenAI-compatible endpoint and how it is asked (docs/perception.md)."""
+    """An OpenAI-compatible endpoint and how it is asked (docs/endpoints.md)."""
 
     url: str
     """Its base address, such as `http://localhost:8000/v1`."""
@@ -282,6 +282,9 @@ class EndpointConfig(Settings):
     """The name under which the endpoint takes the longest completion; some hosts know only the second."""
     send_seed: bool = True
     """Send a seed of its own for each sample; off for hosts that refuse the field."""
+    structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
+    """How answers are held to a schema where one is asked for: as the host says, any JSON object, or only in words.
+    `auto` begins with the first and takes the next where the host refuses it."""
     price_in: Annotated[float, Field(ge=0)] | None = None
     """Price of a million tokens of the prompts, in any currency."""
     price_out: Annotated[float, Field(ge=0)] | None = None

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("openai")
+pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving, streamed
 
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines import endpoint
-from recipe.engines.endpoint import EndpointEngine
+from recipe.engines.endpoint import EndpointEngine, host
 from recipe.engines.retry_after import retry_after
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.types import Frames
@@ -33,7 +32,7 @@ GOOD = completion("1. Boil water")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
 
 
 def config(address: str = "", **changes: Any) -> EndpointConfig:

@@ -15,7 +15,7 @@ from recipe.errors import ComputeError, InputError, listed
 
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
-    from recipe.engines.endpoint_answers import Prices
+    from recipe.engines.ledger import Prices
     from recipe.perception.phi import Kind
     from recipe.perception.phi_files import Chosen, Written
     from recipe.perception.phi_run import Ask, PhiRun, Result
@@ -192,7 +192,7 @@ def _tell(
 ) -> dict[str, Any]:
     """Ask about the clips, write what is told and the manifest."""
     from recipe.artifacts import require_writable
-    from recipe.engines.endpoint_answers import Prices
+    from recipe.engines.ledger import Prices
     from recipe.perception.phi_files import write_manifest
     from recipe.perception.phi_run import PhiRun
 
