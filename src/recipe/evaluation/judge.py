@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import NamedTuple, Protocol
 
 from recipe.config import JudgeConfig, SamplingConfig
-from recipe.engines.endpoint_answers import Ledger, Prices
+from recipe.engines.ledger import Ledger, Prices
 from recipe.engines.protocol import Answer, Chat, Engine, Refused
 from recipe.evaluation.cases import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
@@ -42,17 +42,19 @@ class Judge(Protocol):
 class LlmJudge:
     """A language model that is shown goal, history, reference and prediction, and gives six scores."""
 
-    def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder."""
+    def __init__(
+        self, engine: Engine, model: str, config: JudgeConfig | None = None, ledger: Ledger | None = None
+    ) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder; `ledger` is the engine's own, if it keeps one."""
         self.config = config or JudgeConfig()
-        self._engine, self._model = engine, model
-        self.ledger = Ledger(Prices())
-        """What was answered; an endpoint's own ledger knows its retries and prices, too."""
+        self.ledger = ledger or Ledger(Prices())
+        self._engine, self._model, self._counts = engine, model, ledger is None
 
     @property
     def identity(self) -> JudgeIdentity:
         """Name, model, prompt and settings."""
         settings = {name: str(value) for name, value in self.config.model_dump().items()}
+        settings["structured"] = self.ledger.structured or "no"
         return JudgeIdentity(_short(self._model), "llm", self._model, prompt_hash(), settings)
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
@@ -106,7 +108,8 @@ class LlmJudge:
     def _told(self, outcome: Answer | Refused) -> "_Told":
         if isinstance(outcome, Refused):
             return _Told(ParsedVerdict(Unscored(f"the judge gave no answer: {outcome.reason}")))
-        self.ledger.add(outcome)
+        if self._counts:
+            self.ledger.add(outcome)
         read = parse(outcome.text)
         return _Told(read, outcome.text, unread=isinstance(read.outcome, Unscored))
 

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
-from recipe.engines.endpoint_answers import quoted
+from recipe.errors import quoted
 from recipe.evaluation.verdicts import CRITERIA, HIGHEST
 from recipe.types import Unscored, Verdict
 
@@ -19,7 +19,7 @@ _READ = 50_000
 """Characters at the end of an answer that are read."""
 _TRIES = 1_000
 """Opening braces that are tried."""
-_SCORE = r"(?P<value>[-+]?\d{1,6}(?:\.\d{1,6})?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d{1,6}(?:\.\d+)?))?"
+_SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d+(?:\.\d+)?))?"
 _SCORE_ALONE = re.compile(rf"\s*{_SCORE}\s*")
 _MARKS = r"[\s\"'*_`]{0,8}"
 """Quotes and emphasis around names and numbers."""
@@ -28,7 +28,7 @@ _PAIRS = {
         # After the start of a line or a mark, so that "the predicted continuation: 3 steps" is no score.
         rf"(?:^|[^\w\s])[ \t]{{0,8}}(?:\d{{1,2}}[.)]\s{{0,8}})?{_MARKS}{name.replace('_', '[ _-]{1,3}')}{_MARKS}"
         rf"(?:\([^()\n]{{0,40}}\){_MARKS})?(?:(?:score|rating){_MARKS})?[:=|]{_MARKS}"
-        rf"{_SCORE}(?![\w.%/])(?=[\"'*_`\s]{{0,8}}(?:$|[,;|)}}\]\n(.–—-]))",
+        rf"{_SCORE}(?!\.?\w|[%/])(?=[\"'*_`\s]{{0,8}}(?:$|[,;|)}}\]\n(.–—-]))",
         re.IGNORECASE | re.MULTILINE,
     )
     for name in CRITERIA

@@ -136,7 +136,7 @@ def _judge(asked: _Read, who: options.Asked, output: Path, system: str) -> "Judg
     with options.opened(who) as opened:
         judged = opened.judge.judge(asked.cases, console.progress())
         scores = judge_scores(
-            system, opened.judge.identity, asked.examples, judged, who.config.seed, opened.ledger(), asked.left_out
+            system, opened.judge.identity, asked.examples, judged, who.config.seed, opened.spent(), asked.left_out
         )
     write_verdicts(rows_path(output), judged)
     write_scores(output, scores)
@@ -145,7 +145,7 @@ def _judge(asked: _Read, who: options.Asked, output: Path, system: str) -> "Judg
 
 def _foretell(cases: "list[Case]", config: "JudgeConfig", whole: bool, price: float | None, json: bool) -> None:
     """Show what an LLM would be asked: the first prompt, or how much it is."""
-    from recipe.engines.endpoint_answers import Prices
+    from recipe.engines.ledger import Prices
     from recipe.evaluation.judge import estimate
 
     found = estimate(cases, config)

@@ -1,6 +1,6 @@
 """The options of whatever asks a judge, and the judge that they open."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -12,6 +12,7 @@ from recipe.cli.local_model import model_identity
 
 if TYPE_CHECKING:
     from recipe.config import JudgeConfig
+    from recipe.engines.ledger import Ledger
     from recipe.evaluation.judge import Judge
 
 PROXY = "proxy"
@@ -47,10 +48,15 @@ class Asked(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A judge that is ready, and what it cost so far."""
+    """A judge that is ready, and its ledger, if it keeps one."""
 
     judge: "Judge"
-    ledger: Callable[[], dict[str, float | None]]
+    ledger: "Ledger | None" = None
+
+    def spent(self) -> dict[str, float | None]:
+        """Answers, tokens and cost so far, empty where nothing is asked."""
+        told = {} if self.ledger is None else self.ledger.to_json()
+        return {name: value for name, value in told.items() if name != "structured"}
 
 
 @contextmanager
@@ -62,7 +68,7 @@ def opened(asked: Asked) -> Iterator[Opened]:
         from recipe.evaluation.proxy import ProxyJudge
 
         encode = open_encoder(EncoderConfig(name=asked.encoder)).encode
-        yield Opened(ProxyJudge(encode, asked.encoder), dict)
+        yield Opened(ProxyJudge(encode, asked.encoder))
         return
     from recipe.evaluation.judge import LlmJudge
 
@@ -74,9 +80,9 @@ def opened(asked: Asked) -> Iterator[Opened]:
         engine = LocalEngine(asked.judge, asked.revision, asked.device)
         identity = model_identity(asked.judge, asked.revision, AnswerCache(asked.cache))
         local = LlmJudge(KeptEngine(engine, identity, asked.cache), asked.judge, asked.config)
-        yield Opened(local, local.ledger.to_json)
+        yield Opened(local, local.ledger)
         return
     from recipe.engines.endpoint import EndpointEngine
 
     with EndpointEngine(asked.endpoint.config(asked.judge), asked.cache) as remote:
-        yield Opened(LlmJudge(remote, asked.judge, asked.config), remote.ledger.to_json)
+        yield Opened(LlmJudge(remote, asked.judge, asked.config, remote.ledger), remote.ledger)

@@ -1,0 +1,184 @@
+"""The judge that asks a model: every plan gets its verdict, a rule or a reason, whatever the model answers."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from recipe.artifacts import JsonObject
+from recipe.config import JudgeConfig, SamplingConfig
+from recipe.engines.ledger import Ledger, Prices
+from recipe.engines.protocol import Answer, Chat, Refused
+from recipe.errors import ComputeError
+from recipe.evaluation.cases import Case
+from recipe.evaluation.judge import LlmJudge, estimate
+from recipe.evaluation.rubric import SCHEMA
+from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.progress import SILENT, Progress
+from recipe.types import Example, Unscored, Verdict
+
+Asked = Callable[[str, int, SamplingConfig], str | Refused]
+"""The prediction's first step, the sample and the sampling, to the answer."""
+
+
+class Scripted:
+    """An engine that answers as it is told to, and notes what it was asked."""
+
+    def __init__(self, answer: Asked) -> None:
+        self._answer = answer
+        self.asked: list[tuple[str, int, int]] = []
+        self.schemas: list[JsonObject | None] = []
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        self.schemas.append(schema)
+        return [[self._one(chat, sample, sampling) for sample in range(count)] for chat in chats]
+
+    def _one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refused:
+        [*_, text] = chat
+        data = json.loads(text["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
+        name = data["prediction"][0]
+        self.asked.append((name, sample, sampling.seed))
+        said = self._answer(name, sample, sampling)
+        return said if isinstance(said, Refused) else Answer(said, 100, 10)
+
+    def generate(self, *_: Any, **__: Any) -> list[list[str]]:
+        raise AssertionError("a judge asks for outcomes")
+
+    def stream(self, *_: Any, **__: Any) -> Iterator[str]:
+        raise AssertionError("a judge asks for outcomes")
+
+
+def case(*steps: str, name: str = "e", **more: Any) -> Case:
+    return Case(Example(name, "coin", "v", "make tea", ("boil",), ("pour",), 1), steps, **more)
+
+
+def six(score: int) -> str:
+    return json.dumps(dict.fromkeys(CRITERIA, score))
+
+
+def judged(answer: Asked, cases: Sequence[Case], **config: Any) -> tuple[list[Judged], Scripted, LlmJudge]:
+    engine = Scripted(answer)
+    judge = LlmJudge(engine, "owner/A-Judge", JudgeConfig(**config))
+    return judge.judge(cases), engine, judge
+
+
+def test_verdicts_come_in_the_order_of_the_cases_with_all_that_is_known() -> None:
+    cases = [
+        case("4", name="a", sample=2),
+        case(name="b", flags=("missing",)),
+        case("...", name="c"),
+        case("2", name="d"),
+    ]
+    rows, engine, judge = judged(lambda name, _, __: six(int(name)), cases)
+    assert rows == [
+        Judged("a", Verdict(*[4] * 6), 2, judge="A-Judge", how="json", steps=("4",), text=six(4)),
+        Judged("b", Verdict(*[0] * 6), judge="A-Judge", how="rule", flags=("missing",)),
+        Judged("c", Verdict(*[0] * 6), judge="A-Judge", how="rule", steps=("...",), flags=("empty",)),
+        Judged("d", Verdict(*[2] * 6), judge="A-Judge", how="json", steps=("2",), text=six(2)),
+    ]
+    assert [name for name, *_ in engine.asked] == ["4", "2"]
+    assert engine.schemas == [SCHEMA]
+    assert (judge.ledger.answers, judge.ledger.tokens_in) == (2, 200)
+
+
+def test_repeats_are_further_rows_and_samples_of_their_own() -> None:
+    rows, engine, _ = judged(lambda _, sample, __: six(sample), [case("x"), case()], repeats=3)
+    assert [(row.repeat, row.outcome) for row in rows] == [
+        (0, Verdict(*[0] * 6)),
+        (1, Verdict(*[1] * 6)),
+        (2, Verdict(*[2] * 6)),
+        (0, Verdict(*[0] * 6)),
+    ]
+    assert engine.asked == [("x", 0, 0), ("x", 1, 0), ("x", 2, 0)]
+
+
+def test_an_answer_that_cannot_be_read_is_asked_again_with_another_seed() -> None:
+    seen: set[tuple[str, int, int]] = set()
+
+    def answer(name: str, sample: int, sampling: SamplingConfig) -> str:
+        again = sampling.seed != 0
+        return six(3) if again or name == "good" or sample == 0 else "I cannot say."
+
+    rows, engine, judge = judged(answer, [case("good"), case("bad", name="f")], repeats=2)
+    seen.update(engine.asked)
+    assert [row.outcome for row in rows] == [Verdict(*[3] * 6)] * 4
+    assert len(engine.asked) == len(seen) == 5
+    assert judge.ledger.answers == 5
+
+
+@pytest.mark.parametrize("reasks", [0, 1, 3])
+def test_what_stays_unreadable_is_unscored_with_its_text_and_its_cost(reasks: int) -> None:
+    rows, engine, judge = judged(lambda *_: "no " * 5_000, [case("x")], reasks=reasks)
+    [row] = rows
+    assert isinstance(row.outcome, Unscored)
+    assert "no verdict" in row.outcome.reason
+    assert (row.how, len(row.text)) == ("", 4_000)
+    assert len({seed for _, _, seed in engine.asked}) == judge.ledger.answers == reasks + 1
+
+
+def test_a_refused_chat_is_unscored_and_not_asked_again() -> None:
+    rows, engine, judge = judged(
+        lambda name, *_: Refused("too long") if name == "x" else six(1), [case("x"), case("y")]
+    )
+    assert rows[0].outcome == Unscored("the judge gave no answer: too long")
+    assert rows[1].outcome == Verdict(*[1] * 6)
+    assert len(engine.asked) == 2
+    assert judge.ledger.answers == 1
+
+
+def test_verdicts_depend_on_neither_order_nor_company() -> None:
+    cases = [case(str(n), name=f"e{n}") for n in range(6)]
+    alone = [judged(lambda name, *_: six(int(name) % 6), [one])[0][0] for one in cases]
+    together, *_ = judged(lambda name, *_: six(int(name) % 6), cases[::-1])
+    assert together[::-1] == alone
+
+
+def test_an_engine_that_fails_altogether_is_an_error() -> None:
+    def fails(*_: object) -> str:
+        raise ComputeError("the endpoint is gone.")
+
+    with pytest.raises(ComputeError, match="gone"):
+        judged(fails, [case("x")])
+    assert judged(fails, [case()])[0][0].how == "rule"
+
+
+def test_a_long_plan_is_shown_shortened() -> None:
+    [row] = judged(lambda *_: six(2), [case(*["pour " * 200] * 500)])[0]
+    assert row.flags == ("shortened",)
+    assert len("".join(row.steps)) <= 12_000
+
+
+def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    def identity(**config: Any) -> Any:
+        return LlmJudge(Scripted(lambda *_: ""), "owner/A-Judge", JudgeConfig(**config)).identity
+
+    plain = identity()
+    assert (plain.name, plain.kind, plain.model, len(plain.prompt)) == ("A-Judge", "llm", "owner/A-Judge", 64)
+    assert plain == identity()
+    assert all(identity(**{name: 3}) != plain for name in JudgeConfig.model_fields)
+    ledger = Ledger(Prices())
+    ledger.structured = "json_schema"
+    assert LlmJudge(Scripted(lambda *_: ""), "m", None, ledger).identity.settings["structured"] == "json_schema"
+
+
+def test_an_engines_own_ledger_is_not_counted_twice() -> None:
+    ledger = Ledger(Prices())
+    LlmJudge(Scripted(lambda *_: six(1)), "m", ledger=ledger).judge([case("x")])
+    assert ledger.answers == 0
+
+
+def test_what_will_be_asked_is_told_beforehand() -> None:
+    found = estimate([case("x"), case("y"), case()], JudgeConfig(repeats=2))
+    assert (found.calls, found.by_rule) == (4, 1)
+    assert found.prompt_tokens == pytest.approx(4 * sum(len(one["content"]) for one in found.first) / 4, rel=0.01)
+    assert estimate([case()], JudgeConfig()).first == []
