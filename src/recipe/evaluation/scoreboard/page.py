@@ -1,0 +1,149 @@
+"""The evaluation report as one HTML page that needs nothing but itself; its only script is pinned by its hash."""
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from recipe.errors import MissingExtra
+from recipe.evaluation.explanation_page import page_template
+from recipe.evaluation.inline import DARK, variable
+from recipe.evaluation.plots import regime_colours
+from recipe.evaluation.scoreboard import figures
+from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches
+from recipe.evaluation.scoreboard.cases import Case, Cases, gather_cases, page_data
+from recipe.evaluation.scoreboard.differences import compared, differences_section
+from recipe.evaluation.scoreboard.elements import Figure, Heading, Section
+from recipe.evaluation.scoreboard.grounds import NO_GROUNDS, Grounds
+from recipe.evaluation.scoreboard.judges import split_name
+from recipe.evaluation.scoreboard.markdown import render_markdown
+from recipe.evaluation.scoreboard.others import account_section, diversity_section, validity_section, vpa_section
+from recipe.evaluation.scoreboard.shown import script_json, shown
+from recipe.evaluation.scoreboard.sources import Board
+from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
+
+try:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+LISTED = 200
+"""Examples that a reader without scripts sees."""
+_NAME = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report before it is written."""
+
+    title: str
+    found: tuple[str, ...]
+    """What was found, one sentence each."""
+    sections: tuple[Section, ...]
+    board: Board
+    cases: Cases
+
+    def markdown(self) -> str:
+        """The report's sentences and tables."""
+        return render_markdown(self.title, self.found, self.sections)
+
+
+def make_report(board: Board, title: str) -> Report:
+    """Draw everything that the board holds data for. Raises ComputeError."""
+    colours = regime_colours(board.systems)
+    judges = benches(board)
+    sections = [
+        accuracy_section(bench, number, figures.accuracy_figures(bench, number, colours))
+        for number, bench in enumerate(judges, start=1)
+    ]
+    pairs = compared(board)
+    others = (
+        differences_section(board, pairs, [figures.differences_figure(pairs)] if pairs else []),
+        diversity_section(board, _diversity_figures(board, judges, colours)),
+        vpa_section(board, _vpa_figures(board, colours)),
+        validity_section(board, _validity_figures(board, colours)),
+        account_section(board),
+    )
+    sections += [section for section in others if section is not None]
+    return Report(title, tuple(_found(judges)), tuple(sections), board, gather_cases(board))
+
+
+def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
+    """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
+    script = page_template("alignment.js") + page_template("scoreboard.js")
+    colours = regime_colours(report.board.systems)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    )
+    data = page_data(
+        report.board, report.cases, {name: variable(colour) for name, colour in colours.items()}, grounds.names or {}
+    )
+    return environment.from_string(page_template("scoreboard.html.jinja")).render(
+        report=report,
+        is_figure=lambda block: isinstance(block, Figure),
+        svg=Markup,
+        groups=_groups,
+        data=Markup(script_json(data)),
+        listed=[_listed(case) for case in report.cases.cases[:LISTED]],
+        style=Markup(page_template("scoreboard.css") + page_template("alignment.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        light=[(variable(colour), colour) for colour in DARK],
+        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
+        dots={name: variable(colour) for name, colour in colours.items()},
+        grounds=grounds.elements,
+    )
+
+
+def _finalize(value: object) -> object:
+    """Names that others gave hold nothing that breaks a page; markup of ours passes."""
+    return shown(value, 20 * _NAME) if type(value) is str else value
+
+
+def _groups(headings: Sequence[Heading]) -> list[tuple[str, int]]:
+    """Neighbouring headings of one group, and how many there are of each."""
+    return [(name, len(list(members))) for name, members in groupby(headings, key=lambda one: one.group)]
+
+
+def _listed(case: Case) -> tuple[str, str, int]:
+    return case.example_id, case.goal[:_NAME], len(case.plans)
+
+
+def _found(judges: Sequence[Bench]) -> list[str]:
+    """Who leads on each split, by each judge."""
+    sentences = []
+    for bench in judges:
+        for split in bench.splits:
+            rows = [
+                (one.accuracy, system.system) for system in bench.scores for one in system.macro if one.split == split
+            ]
+            best, name = max(rows, key=lambda row: row[0].mean)
+            bounds = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"
+            lead = f"leads {len(rows)} systems with" if len(rows) > 1 else "reaches"
+            sentences.append(
+                f"{split_name(split)}, by {bench.name}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}."
+            )
+    return sentences
+
+
+def _diversity_figures(board: Board, judges: Sequence[Bench], colours: Mapping[str, str]) -> list[Figure]:
+    """Against accuracy by the judge that knows most of the systems: on COIN, where it is known, as in the paper."""
+    found = [scores for _, scores in board.of(DiversityScores)]
+    names = {scores.system for scores in found}
+    known = [(bench.name, figures.accuracy_of(bench, "coin")) for bench in judges]
+    if not found or not known:
+        return []
+    judge, accuracy = max(known, key=lambda one: len(names & one[1].keys()))
+    return [figures.diversity_figure(found, judge, accuracy, colours)] if names & accuracy.keys() else []
+
+
+def _vpa_figures(board: Board, colours: Mapping[str, str]) -> list[Figure]:
+    found = [scores for _, scores in board.of(VpaScores)]
+    return [figures.vpa_figure(found, colours)] if found else []
+
+
+def _validity_figures(board: Board, colours: Mapping[str, str]) -> list[Figure]:
+    found = [scores for _, scores in board.of(ValidityScores)]
+    return figures.validity_figures(found, colours) if found else []

@@ -1,0 +1,134 @@
+"""What a report is made from: files of scores with the rows beside them, and the examples that the rows are about.
+
+Everything that can be wrong between files is found here, before anything is drawn: two files of one system and one
+judge, rows of another judge than the scores say, rows for examples that are not in the examples given.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_jsonl, text_field
+from recipe.data.examples import read_examples
+from recipe.errors import InputError, listed
+from recipe.evaluation.results import to_json
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores, Measured, read_scores, rows_path
+from recipe.evaluation.verdicts import Judged, read_verdicts
+from recipe.types import Example
+
+Kept = TypeVar("Kept", bound=Measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of scores, and its rows: verdicts of a judge, or plain rows; None where the rows are not there."""
+
+    path: Path
+    scores: Measured
+    sha256: str
+    judged: tuple[Judged, ...] | None = None
+    rows: tuple[JsonObject, ...] | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the rows are there."""
+        return self.judged is not None or self.rows is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All that a report is made from."""
+
+    sources: tuple[Source, ...]
+    examples: dict[str, Example]
+    """By id, in file order; empty where no examples were given."""
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """Every system, in order of first appearance."""
+        return tuple(dict.fromkeys(source.scores.system for source in self.sources))
+
+    def of(self, kind: type[Kept]) -> list[tuple[Source, Kept]]:
+        """The sources that measured one kind of thing, in order, with their scores."""
+        return [(source, source.scores) for source in self.sources if isinstance(source.scores, kind)]
+
+
+def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> Board:
+    """Read files of scores with their rows, and examples. Raises InputError (see above)."""
+    sources = [_source(path) for path in paths]
+    _require_distinct(sources)
+    known = _examples(examples)
+    if known:
+        for source in sources:
+            _require_known(source, known)
+    return Board(tuple(sources), known)
+
+
+def judge_key(judge: JudgeIdentity) -> str:
+    """Equal for judges whose verdicts can be compared."""
+    return fingerprint(to_json(judge))
+
+
+def _source(path: Path) -> Source:
+    scores, beside = read_scores(path), rows_path(path)
+    digest = file_sha256(path)
+    if not beside.exists():
+        return Source(path, scores, digest)
+    if isinstance(scores, JudgeScores):
+        judged = tuple(read_verdicts(beside))
+        _require_judge(beside, judged, scores.judge.name)
+        return Source(path, scores, digest, judged=judged)
+    return Source(path, scores, digest, rows=tuple(row for _, row in read_jsonl(beside)))
+
+
+def _require_judge(path: Path, judged: Iterable[Judged], name: str) -> None:
+    others = sorted({one.judge for one in judged} - {"", name})
+    if others:
+        problem = f"the rows are of {listed(others)}, and the scores beside them of {name}"
+        raise InputError.at(path, problem, "keep the rows of each judge beside its own scores", field="judge")
+
+
+def _require_distinct(sources: Iterable[Source]) -> None:
+    """One file for one system, judge and kind of measurement: a second would be a second answer to one question."""
+    first: dict[str, Path] = {}
+    for source in sources:
+        key = fingerprint([source.scores.kind, source.scores.system, _setting(source.scores)])
+        if (other := first.setdefault(key, source.path)) is not source.path:
+            problem = f"{other} already holds {source.scores.kind} scores of {source.scores.system!r} by the same means"
+            raise InputError.at(source.path, problem, "give one of them, or name the systems with --system")
+
+
+def _setting(scores: Measured) -> object:
+    """What tells measurements of one kind and system apart: the judge, or the protocol."""
+    named = ("judge", "protocol", "taxonomy", "history", "graphs", "settings")
+    present = [field.name for field in fields(scores) if is_dataclass(scores) and field.name in named]
+    return {name: to_json(getattr(scores, name)) for name in present}
+
+
+def _examples(paths: Sequence[Path]) -> dict[str, Example]:
+    known: dict[str, Example] = {}
+    for path in paths:
+        for example in read_examples(path):
+            if known.setdefault(example.example_id, example) != example:
+                problem = f"{example.example_id!r} is another example in a file before"
+                raise InputError.at(path, problem, "make ids unique over the files of --examples", field="example_id")
+    return known
+
+
+def _require_known(source: Source, known: dict[str, Example]) -> None:
+    """Judged and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
+    if source.scores.kind not in ("judge", "validity"):
+        return
+    asked = _ids(source)
+    unknown = [one for one in dict.fromkeys(asked) if one not in known]
+    if unknown:
+        problem = f"{len(unknown)} of its examples are not in --examples: {listed([repr(one) for one in unknown])}"
+        raise InputError.at(rows_path(source.path), problem, "give the examples that were planned for")
+
+
+def _ids(source: Source) -> Iterable[str]:
+    if source.judged is not None:
+        return (one.example_id for one in source.judged)
+    path = rows_path(source.path)
+    return (text_field(path, line, row, "example_id") for line, row in enumerate(source.rows or (), start=1))
