@@ -1,0 +1,133 @@
+"""Measures of Visual Planning for Assistance on arrays of action ids: success, accuracy, edits and four mIoUs.
+
+Four different quantities are called mIoU in published code:
+
+    per_sample   |plan and reference| / |plan or reference| as sets, mean over samples      VLaMP; PDPP, KEPP "MIoU2"
+    batch        one such quotient over all actions of a batch                              PDPP, KEPP "MIoU1"
+    cumulative   per sample, but with sets that are never cleared within a batch            SCHEMA, PlanLLM and heirs
+    bitwise      per sample, sum of (plan & reference) / sum of (plan | reference) on ids   P3IV and its heirs
+
+Only the first is a measure of plans: it does not change with the size or the order of batches. The others are here to
+show what a published figure may mean; none is comparable with it, or with the same one at another batch size.
+
+Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a position is wrong, and in no set.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+"""Action ids [samples, T]."""
+Array = NDArray[np.float64]
+
+NONE = -1
+"""No action."""
+
+
+class Positions(NamedTuple):
+    """What is said of each sample, each of shape [samples]."""
+
+    success: Array
+    """1 where all T actions are those of the reference, in order."""
+    accuracy: Array
+    """Share of the T positions that are right; references are never shorter, so that its mean is the micro average."""
+    iou: Array
+    """`per_sample`."""
+
+
+def positions(plan: Ids, reference: Ids) -> Positions:
+    """Success, accuracy and IoU of each sample.
+
+    >>> positions(np.array([[3, 4, 4]]), np.array([[3, 5, 4]]))
+    Positions(success=array([0.]), accuracy=array([0.66666667]), iou=array([0.66666667]))
+    """
+    right = (plan == reference) & (plan != NONE)
+    return Positions(right.all(axis=1).astype(np.float64), right.mean(axis=1), per_sample_iou(plan, reference))
+
+
+def per_sample_iou(plan: Ids, reference: Ids) -> Array:
+    """Intersection over union of the two sets of actions of each sample [samples]; 0 for two empty ones."""
+    own, theirs = _first_times(plan), _first_times(reference)
+    held = (plan[:, :, None] == reference[:, None, :]).any(axis=2)
+    common = (own & held).sum(axis=1)
+    union = own.sum(axis=1) + theirs.sum(axis=1) - common
+    return np.asarray(common / np.maximum(union, 1), dtype=np.float64)
+
+
+def batch_iou(plan: Ids, reference: Ids, size: int) -> float:
+    """`batch`: one quotient for each batch of `size` samples, mean over batches. Not comparable."""
+    ends = np.append(np.arange(size - 1, len(plan) - 1, size), len(plan) - 1)
+    return float(_accumulated(plan, reference, size)[ends].mean())
+
+
+def cumulative_iou(plan: Ids, reference: Ids, size: int) -> float:
+    """`cumulative`: each sample's quotient over all actions of its batch so far, mean over samples. Not comparable."""
+    return float(_accumulated(plan, reference, size).mean())
+
+
+def bitwise_iou(plan: Ids, reference: Ids) -> float:
+    """`bitwise`: each sample's common bits of the ids over their joint bits, mean over samples. Not comparable.
+
+    It depends on how the actions are numbered. A sample whose ids have no bit counts as 0.
+    """
+    own, theirs = np.maximum(plan, 0), np.maximum(reference, 0)
+    return float(((own & theirs).sum(axis=1) / np.maximum((own | theirs).sum(axis=1), 1)).mean())
+
+
+def edit_distance(plan: Ids, reference: Ids) -> Array:
+    """Levenshtein distance of each sample over T [samples], as VLaMP has it; a shorter plan is compared as it is.
+
+    >>> edit_distance(np.array([[1, 2, 3, NONE]]), np.array([[2, 3, 4, 5]]))
+    array([0.75])
+    """
+    samples, width = reference.shape
+    lengths = (plan != NONE).sum(axis=1)
+    above = np.tile(np.arange(width + 1), (samples, 1))
+    found = np.where(lengths == 0, width, 0)
+    for row in range(1, plan.shape[1] + 1):
+        current = np.empty_like(above)
+        current[:, 0] = row
+        for column in range(1, width + 1):
+            differs = plan[:, row - 1] != reference[:, column - 1]
+            apart = np.minimum(above[:, column], current[:, column - 1]) + 1
+            current[:, column] = np.minimum(apart, above[:, column - 1] + differs)
+        found = np.where(lengths == row, current[:, width], found)
+        above = current
+    return np.asarray(found / width, dtype=np.float64)
+
+
+def _first_times(ids: Ids) -> NDArray[np.bool_]:
+    """Where an action stands that did not stand earlier in its row [samples, T]."""
+    first: NDArray[np.bool_] = ids != NONE
+    for place in range(1, ids.shape[1]):
+        first[:, place] &= (ids[:, :place] != ids[:, place, None]).all(axis=1)
+    return first
+
+
+def _accumulated(plan: Ids, reference: Ids, size: int) -> Array:
+    """The quotient over all actions of its batch up to each sample [samples]."""
+    samples = len(plan)
+    actions = int(max(plan.max(initial=0), reference.max(initial=0))) + 1
+    own, theirs = (_entered(ids, size, actions) for ids in (plan, reference))
+    union, common = (_counted(places, size, samples) for places in (np.minimum(own, theirs), np.maximum(own, theirs)))
+    return np.asarray(common / np.maximum(union, 1), dtype=np.float64)
+
+
+def _entered(ids: Ids, size: int, actions: int) -> Ids:
+    """The place within its batch of the first sample with each action [batches, actions]; `size` for none."""
+    batches = -(-len(ids) // size)
+    first = np.full(batches * actions, size, dtype=np.int64)
+    sample = np.repeat(np.arange(len(ids)), ids.shape[1])
+    known = ids.ravel() != NONE
+    np.minimum.at(first, (sample // size * actions + ids.ravel())[known], (sample % size)[known])
+    return first.reshape(batches, actions)
+
+
+def _counted(places: Ids, size: int, samples: int) -> Ids:
+    """How many actions of its batch have entered by each sample [samples]."""
+    batches = len(places)
+    flat = (np.arange(batches)[:, None] * (size + 1) + places).ravel()
+    entered = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
+    return np.asarray(entered[:, :size].cumsum(axis=1).ravel()[:samples], dtype=np.int64)

@@ -1,0 +1,185 @@
+"""One evaluation: the task as the protocol cuts it, a baseline or a file of predictions, scores and their rows."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, get_args
+
+from recipe.artifacts import JsonObject
+from recipe.data.crosstask import StepOrder
+from recipe.data.cut_points import cut_at
+from recipe.data.vpa import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
+from recipe.errors import InputError
+from recipe.evaluation.scores import VpaScores
+from recipe.evaluation.vpa.actions import ActionIds
+from recipe.evaluation.vpa.chance import DRAWS, random_plans
+from recipe.evaluation.vpa.floors import FLOORS, Floor, floor_plans
+from recipe.evaluation.vpa.measures import Ids
+from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
+from recipe.evaluation.vpa.score import score_plans
+from recipe.planning.admissible import Embed
+from recipe.planning.predictions import Prediction, match_predictions
+from recipe.types import Example, Procedure
+
+Chance = Literal["random", "random-goal"]
+BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
+"""What needs no model: plans by chance, and floors that are counted in training videos."""
+Training = Literal["train", "train+validation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is planned for, and how it was cut."""
+
+    samples: list[Sample]
+    cuts: list[Example]
+    """Every cut of the tested videos: predictions may be for more than the samples."""
+    training: list[Procedure]
+    """What floors are counted in."""
+    ids: ActionIds
+    protocol: Protocol
+    settings: dict[str, str]
+
+    @property
+    def width(self) -> int:
+        """The largest horizon."""
+        return max(HORIZONS)
+
+
+class Result(NamedTuple):
+    """Scores, and one row a sample."""
+
+    scores: VpaScores
+    rows: list[JsonObject]
+
+
+def open_task(
+    root: Path,
+    protocol: Protocol = "shared",
+    rule: Rule = "vlamp",
+    order: StepOrder = "file",
+    by_task: bool = False,
+    training: Training = "train+validation",
+) -> Task:
+    """CrossTask under `root`, cut for its test videos. Raises InputError."""
+    release = read_release(root, order)
+    tested = release.split("test")
+    splits = ("train",) if training == "train" else ("train", "val")
+    return Task(
+        samples=cut_samples(tested, release.cards, protocol, rule),
+        cuts=[cut_at(one, cut) for one in tested for cut in range(len(one.steps))],
+        training=[one for one in release.procedures if one.split in splits],
+        ids=ActionIds(release.taxonomy(by_task)),
+        protocol=protocol,
+        settings={"rule": rule, "step order": order, "training": training},
+    )
+
+
+def run_baseline(task: Task, name: str, seed: int = 0, draws: int = DRAWS) -> Result:
+    """A baseline of `BASELINES`. Raises InputError for another name, and for a floor without training videos."""
+    if name not in BASELINES:
+        raise InputError(f"baseline {name!r} is unknown; known are {', '.join(BASELINES)}.")
+    settings = task.settings | {"seed": str(seed)}
+    plans: Iterator[Ids]
+    if name in FLOORS:
+        first = _floor(task, name)
+        plans = iter([first])
+    else:
+        settings = {key: value for key, value in settings.items() if key != "training"} | {"draws": str(draws)}
+        plans = random_plans(task.samples, task.ids, task.width, name == "random-goal", draws, seed)
+        first = next(random_plans(task.samples, task.ids, task.width, name == "random-goal", 1, seed))
+    scores = VpaScores(
+        system=name,
+        protocol=task.protocol,
+        taxonomy=task.ids.taxonomy.name,
+        history="oracle" if name.endswith("bigram") else "",
+        horizons=score_plans(task.samples, task.ids, plans, HORIZONS, seed),
+        settings=settings,
+        supervised=name in FLOORS,
+    )
+    rows = [
+        _row(task, one, MappedPlan(actions=task.ids.named(row)))
+        for one, row in zip(task.samples, first.tolist(), strict=True)
+    ]
+    return Result(scores, rows)
+
+
+def floor_row(task: Task, name: Floor) -> dict[str, float]:
+    """A floor's figures without intervals, in percent by `horizon.measure`, to stand beside a system's."""
+    found: dict[str, float] = {}
+    for one in score_plans(task.samples, task.ids, [_floor(task, name)], HORIZONS):
+        means = {"success_rate": one.success_rate, "accuracy": one.accuracy, "iou": one.iou}
+        found |= {f"{one.horizon}.{key}": value.mean for key, value in means.items()}
+    return found
+
+
+def _floor(task: Task, name: str) -> Ids:
+    if not task.training:
+        raise InputError(f"baseline {name!r} is counted in training videos, and the lists name none; check splits/.")
+    known = next(floor for floor in FLOORS if floor == name)
+    plans = floor_plans(known, task.samples, task.training, task.ids.taxonomy, task.width)
+    return task.ids.of(plans, task.width)
+
+
+def run_predictions(
+    task: Task,
+    predictions: Sequence[Prediction],
+    open_embed: Callable[[], Embed],
+    system: str,
+    history: str = "oracle",
+    within_goal: bool = False,
+    low_margin: float = LOW_MARGIN,
+    settings: Mapping[str, str] | None = None,
+    supervised: bool = False,
+    seed: int = 0,
+) -> Result:
+    """A file of predictions, of which the first sample of each example counts: VPA scores one plan.
+
+    A sample without a prediction is wrong at every position, and counted in `remap`. Raises InputError that names
+    predictions for what is no cut of a test video.
+    """
+    matched = match_predictions([one.example() for one in task.samples], predictions, task.cuts)
+    first: dict[str, Prediction] = {}
+    for prediction in sorted(matched.predictions, key=lambda one: one.sample):
+        first.setdefault(prediction.example_id, prediction)
+    steps = {name: prediction.steps for name, prediction in first.items()}
+    mapped = remap(task.samples, steps, task.ids.taxonomy, open_embed, task.width, within_goal, low_margin)
+    plans = task.ids.of([plan.actions for plan in mapped.plans], task.width)
+    left_out = {
+        "further_samples": float(len(matched.predictions) - len(first)),
+        "predictions_outside_the_protocol": float(matched.elsewhere),
+    }
+    scores = VpaScores(
+        system=system,
+        protocol=task.protocol,
+        taxonomy=task.ids.taxonomy.name,
+        history=history,
+        horizons=score_plans(task.samples, task.ids, [plans], HORIZONS, seed),
+        settings={key: value for key, value in task.settings.items() if key != "training"}
+        | {"seed": str(seed), "admissible actions": "the goal's card" if within_goal else "all"}
+        | dict(settings or {}),
+        remap=mapped.measures | {name: count for name, count in left_out.items() if count},
+        supervised=supervised,
+    )
+    rows = [_row(task, one, plan) for one, plan in zip(task.samples, mapped.plans, strict=True)]
+    return Result(scores, rows)
+
+
+def _row(task: Task, sample: Sample, plan: MappedPlan) -> JsonObject:
+    """One sample as the pages of a report show it."""
+    gold = [task.ids.taxonomy.action(step, sample.goal) for step in sample.target[: task.width]]
+    predicted = list(plan.actions[: len(gold)])
+    return {
+        "sample_id": sample.sample_id,
+        "video_id": sample.video_id,
+        "goal": sample.goal,
+        "history": list(sample.history),
+        "gold": gold,
+        "predicted": predicted,
+        "steps": list(plan.steps),
+        "similarities": list(plan.similarities),
+        "margins": list(plan.margins),
+        "correct": [place < len(predicted) and predicted[place] == one for place, one in enumerate(gold)],
+        "missing": plan.missing,
+        "horizons": list(sample.horizons),
+    }
