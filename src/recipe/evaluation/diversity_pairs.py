@@ -1,0 +1,133 @@
+"""All pairs of the plans of each prompt, and what a judge says of them.
+
+Equal questions are one question: plans that are the same but for case, punctuation and repeated steps are shown as one,
+and each two different ones of a prompt are asked about once, whatever samples they are. Which of the two is shown first
+is drawn by a hash of what they say, so that a judge that favours a place favours no sample. Some questions, drawn by
+a hash too, are also asked the other way round: how often the answer changes tells how far the judge can be trusted.
+
+Two cases are decided in code: plans that are the same differ by 0, and so does a plan that says nothing from any other,
+because a degenerate plan must not be paid for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import NamedTuple
+
+from recipe.evaluation.diversity import Sampled, hashed, plan_key
+from recipe.evaluation.diversity_judge import Compared, DiversityJudge, Question
+from recipe.progress import SILENT, Progress
+
+_Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """Two samples of a prompt and how different they are."""
+
+    example_id: str
+    first: int
+    """The smaller number of the two samples."""
+    second: int
+    score: float | None
+    """What counts; None where there is no answer. The mean of both orders where both are asked about everywhere."""
+    how: str = ""
+    """`json`, `regex`, `proxy`, or `rule` for what is decided in code."""
+    level: float | None = None
+    """The answer to the question as it was drawn."""
+    other_way: float | None = None
+    """The answer with the plans shown the other way round; None where it was not asked for or cannot be read."""
+    swapped: bool = False
+    """Whether the second sample was shown first."""
+    unscored: str = ""
+    """Why there is no answer."""
+    text: str = ""
+    """The judge's raw answer."""
+
+
+class _Asked(NamedTuple):
+    """A question and how it is asked."""
+
+    question: Question
+    leading: _Key
+    """Key of the plan that is shown first."""
+    both_ways: bool
+
+
+def compare_plans(
+    judge: DiversityJudge,
+    prompts: Sequence[Sampled],
+    order_check: float = 0.1,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[ComparedPair]:
+    """Every pair of every prompt, in order; `order_check` is the share of questions that are asked both ways.
+
+    With a share of 1 the score of a pair is the mean of both answers, or the one that can be read. With less it is the
+    first answer: a pair counts the same whether it was checked or not.
+    """
+    asked = [_questions(prompt, order_check, seed) for prompt in prompts]
+    flat = [one for of_prompt in asked for one in of_prompt.values()]
+    backwards = [one.question._replace(first=one.question.second, second=one.question.first) for one in flat]
+    checked = [backward for one, backward in zip(flat, backwards, strict=True) if one.both_ways]
+    told = judge.compare([*(one.question for one in flat), *checked], progress)
+    first, others = iter(told[: len(flat)]), iter(told[len(flat) :])
+    pairs: list[ComparedPair] = []
+    for prompt, questions in zip(prompts, asked, strict=True):
+        answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in questions.items()}
+        pairs += _pairs(prompt, questions, answers, averaged=order_check >= 1)
+    return pairs
+
+
+def _questions(prompt: Sampled, order_check: float, seed: int) -> dict[frozenset[_Key], _Asked]:
+    """The questions about a prompt, by what the two plans say."""
+    shown: dict[_Key, tuple[str, ...]] = {}
+    for plan in prompt.plans:
+        key = plan_key(plan)
+        shown[key] = min(shown.get(key, plan), plan)
+    said = sorted(key for key in shown if key)
+    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(said, 2)}
+
+
+def _question(
+    prompt: Sampled, shown: dict[_Key, tuple[str, ...]], keys: tuple[_Key, _Key], order_check: float, seed: int
+) -> _Asked:
+    drawn = hashed(seed, prompt.example.example_id, keys)
+    leading, following = keys if int(drawn[0], 16) % 2 else keys[::-1]
+    # 52 bits, so that the share is exact; a larger share checks all that a smaller one does.
+    both_ways = int(drawn[1:14], 16) / 16**13 < order_check
+    return _Asked(Question(prompt.example, shown[leading], shown[following]), leading, both_ways)
+
+
+def _pairs(
+    prompt: Sampled,
+    questions: dict[frozenset[_Key], _Asked],
+    answers: dict[frozenset[_Key], tuple[Compared, Compared | None]],
+    averaged: bool,
+) -> list[ComparedPair]:
+    example_id, keys = prompt.example.example_id, [plan_key(plan) for plan in prompt.plans]
+    pairs = []
+    for i, j in combinations(range(len(keys)), 2):
+        numbers = (prompt.samples[i], prompt.samples[j])
+        both = frozenset((keys[i], keys[j]))
+        if both not in questions:
+            pairs.append(ComparedPair(example_id, *numbers, 0.0, "rule"))
+            continue
+        one, other = answers[both]
+        levels = [one.level] if not averaged or other is None else [one.level, other.level]
+        read = [level for level in levels if level is not None]
+        pairs.append(
+            ComparedPair(
+                example_id,
+                *numbers,
+                score=fmean(read) if read else None,
+                how=one.how or (other.how if other is not None and read else ""),
+                level=one.level,
+                other_way=None if other is None else other.level,
+                swapped=questions[both].leading == keys[j],
+                unscored="" if read else one.reason,
+                text=one.text,
+            )
+        )
+    return pairs

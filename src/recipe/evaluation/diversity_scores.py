@@ -1,0 +1,75 @@
+"""From compared pairs to a system's diversity, and the pairs as JSON lines beside it.
+
+Means are over the scored pairs of a prompt, then over prompts; a prompt without a scored pair is in no mean. The
+interval draws whole goals, because prompts of one goal are alike.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+
+from recipe.artifacts import JsonObject, write_jsonl
+from recipe.errors import ComputeError
+from recipe.evaluation.diversity import LEVELS
+from recipe.evaluation.diversity_pairs import ComparedPair
+from recipe.evaluation.scores import DiversityScores, JudgeIdentity
+from recipe.evaluation.statistics import mean_interval
+from recipe.types import Example
+
+
+def prompt_diversity(pairs: Iterable[ComparedPair]) -> dict[str, float]:
+    """D(x) of each prompt that has a scored pair, by example id."""
+    scores: dict[str, list[float]] = {}
+    for pair in pairs:
+        if pair.score is not None:
+            scores.setdefault(pair.example_id, []).append(pair.score)
+    return {example_id: fmean(found) for example_id, found in scores.items()}
+
+
+def summarise_diversity(
+    system: str,
+    judge: JudgeIdentity,
+    examples: Sequence[Example],
+    pairs: Sequence[ComparedPair],
+    samples: int,
+    seed: int = 0,
+    ledger: Mapping[str, float | None] | None = None,
+) -> DiversityScores:
+    """The mean of D over prompts with its interval. Raises ComputeError where no pair is scored."""
+    goals = {example.example_id: f"{example.source}/{example.goal}" for example in examples}
+    found = prompt_diversity(pairs)
+    if not found:
+        raise ComputeError(f"none of {len(pairs)} pairs has a score: {_first_reason(pairs)}")
+    checked = [pair for pair in pairs if pair.level is not None and pair.other_way is not None]
+    counted = Counter(pair.score for pair in pairs if pair.score is not None)
+    return DiversityScores(
+        system=system,
+        judge=judge,
+        diversity=mean_interval(list(found.values()), [goals[example_id] for example_id in found], seed),
+        prompts=len(found),
+        samples=samples,
+        pairs=len(pairs),
+        unscored=sum(pair.score is None for pair in pairs),
+        levels={f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
+        order_pairs=len(checked),
+        order_disagreements=sum(pair.level != pair.other_way for pair in checked),
+        ledger=dict(ledger or {}),
+    )
+
+
+def write_pairs(path: Path, pairs: Iterable[ComparedPair]) -> int:
+    """Write pairs as JSON lines, all or nothing; returns their number."""
+    return write_jsonl(path, map(_row, pairs))
+
+
+def _row(pair: ComparedPair) -> JsonObject:
+    needed = ("example_id", "first", "second", "score")
+    # Not by equality: a level of 0 equals False.
+    absent = [name for name, value in asdict(pair).items() if value is None or value is False or value == ""]
+    return {name: value for name, value in asdict(pair).items() if name in needed or name not in absent}
+
+
+def _first_reason(pairs: Sequence[ComparedPair]) -> str:
+    return next((pair.unscored for pair in pairs if pair.unscored), "there are none") + "."

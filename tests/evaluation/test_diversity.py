@@ -1,0 +1,242 @@
+"""Procedural diversity: its arithmetic by hand, what is asked, and that no order of anything changes it."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipe.artifacts import read_jsonl
+from recipe.errors import ComputeError, InputError
+from recipe.evaluation.diversity import LEVELS, Sampled, chosen_prompts, collapsed, plan_key, sampled_plans
+from recipe.evaluation.diversity_judge import Compared, Question
+from recipe.evaluation.diversity_pairs import ComparedPair, compare_plans
+from recipe.evaluation.diversity_scores import prompt_diversity, summarise_diversity, write_pairs
+from recipe.evaluation.scores import DiversityScores, JudgeIdentity, read_scores, write_scores
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
+from recipe.types import Example
+
+IDENTITY = JudgeIdentity("fake", "proxy")
+
+
+class FakeJudge:
+    """Answers by a function of the two plans as shown, and remembers what it was asked."""
+
+    identity = IDENTITY
+
+    def __init__(self, level: Callable[[tuple[str, ...], tuple[str, ...]], float | None]) -> None:
+        self._level, self.asked = level, list[Question]()
+
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+        self.asked += questions
+        levels = [self._level(one.first, one.second) for one in questions]
+        return [
+            Compared(level, "json" if level is not None else "", "" if level is not None else "mute")
+            for level in levels
+        ]
+
+
+def example(number: int = 0, goal: str = "tea") -> Example:
+    return Example(f"e{number}", "s", f"v{number}", f"{goal}", ("boil",), ("pour",), 1)
+
+
+def sampled(plans: Sequence[Sequence[str]], number: int = 0) -> Sampled:
+    return Sampled(example(number), tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
+
+
+def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+    """A level from the numbers of steps: symmetric."""
+    return LEVELS[abs(len(first) - len(second)) % 5]
+
+
+def diversity(pairs: Sequence[ComparedPair], examples: Sequence[Example] = (example(),)) -> DiversityScores:
+    return summarise_diversity("me", IDENTITY, examples, pairs, 10)
+
+
+def steps(count: int) -> list[str]:
+    return [f"step {letter}" for letter in "abcdefghijkl"[:count]]
+
+
+def test_ten_samples_are_forty_five_pairs_and_their_mean_is_by_hand() -> None:
+    plans = [steps(size) for size in range(1, 11)]
+    judge = FakeJudge(by_size)
+    pairs = compare_plans(judge, [sampled(plans)], order_check=0)
+    assert len(pairs) == len(judge.asked) == 45
+    assert [(pair.first, pair.second) for pair in pairs] == list(combinations(range(10), 2))
+    # 9 pairs of samples differ by 1 in size, 8 by 2, ... 1 by 9; the level is the difference modulo 5, over 4.
+    expected = sum(count * LEVELS[size % 5] for size, count in zip(range(1, 10), range(9, 0, -1), strict=True)) / 45
+    assert expected == pytest.approx((9 * 0.25 + 8 * 0.5 + 7 * 0.75 + 6 + 4 * 0.25 + 3 * 0.5 + 2 * 0.75 + 1) / 45)
+    found = diversity(pairs)
+    assert found.diversity.mean == pytest.approx(expected)
+    assert found.levels == {"0": 5, "0.25": 13, "0.5": 11, "0.75": 9, "1": 7}
+    assert (found.pairs, found.unscored, found.prompts, found.order_pairs) == (45, 0, 1, 0)
+
+
+def test_the_mean_is_over_prompts_of_means_over_pairs() -> None:
+    prompts = [sampled([steps(1), steps(2)]), sampled([steps(1), steps(5), steps(5), steps(5)], 1)]
+    pairs = compare_plans(FakeJudge(by_size), prompts, order_check=0)
+    assert prompt_diversity(pairs) == {"e0": 0.25, "e1": 0.5}  # three pairs of 1.0, three of the same plan
+    assert diversity(pairs, [example(0), example(1)]).diversity.mean == 0.375
+
+
+PLANS = st.lists(
+    st.lists(st.sampled_from(["Stir.", "stir", "pour", "wait", "..."]), max_size=4).map(tuple), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=60)
+@given(PLANS, st.randoms(use_true_random=False), st.sampled_from([0, 0.5, 1]))
+def test_the_order_of_samples_and_prompts_changes_nothing(
+    plans: list[tuple[str, ...]], shuffling: random.Random, share: float
+) -> None:
+    def uneven(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+        return LEVELS[(2 * len(first[0]) + len(second)) % 5]
+
+    mixed = shuffling.sample(plans, len(plans))
+    straight = compare_plans(FakeJudge(uneven), [sampled(plans), sampled(plans, 1)], share)
+    turned = compare_plans(FakeJudge(uneven), [sampled(plans, 1), sampled(mixed)], share)
+    assert prompt_diversity(straight) == pytest.approx(prompt_diversity(turned))
+
+
+@given(PLANS)
+def test_equal_plans_are_nought_and_asked_about_by_nobody(plans: list[tuple[str, ...]]) -> None:
+    judge = FakeJudge(lambda first, second: 1.0)
+    pairs = compare_plans(judge, [sampled(plans)], order_check=0)
+    keys = [plan_key(plan) for plan in plans]
+    for pair in pairs:
+        one, other = keys[pair.first], keys[pair.second]
+        assert pair.score == (1.0 if one and other and one != other else 0.0)
+        assert (pair.how == "rule") == (pair.score == 0)
+    said = {key for key in keys if key}
+    assert len(judge.asked) == len(said) * (len(said) - 1) // 2
+    assert all(plan_key(one.first) != plan_key(one.second) for one in judge.asked)
+
+
+def test_wording_marks_and_repetition_make_no_plan_different() -> None:
+    same = [["1. Pour water!", "stir"], ["1 pour  WATER", "Stir", "stir", "1. pour water"], ["１. pour water", "stir…"]]
+    pairs = compare_plans(FakeJudge(lambda first, second: 1.0), [sampled(same)])
+    assert [pair.score for pair in pairs] == [0, 0, 0]
+    [question] = _asked([["a", "b", "a", "b"], ["c", "c"]])
+    assert {question.first, question.second} == {("a", "b"), ("c",)}
+
+
+def _asked(plans: Sequence[Sequence[str]]) -> list[Question]:
+    judge = FakeJudge(lambda first, second: 1.0)
+    compare_plans(judge, [sampled(plans)], order_check=0)
+    return judge.asked
+
+
+def test_a_judge_that_favours_the_place_is_found_out() -> None:
+    def places(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+        return 1.0 if first < second else 0.0
+
+    plans = [[f"plan {number}"] for number in range(10)]
+    prompts = [sampled(plans, number) for number in range(20)]
+    some = compare_plans(FakeJudge(places), prompts, order_check=0.1)
+    every = compare_plans(FakeJudge(places), prompts, order_check=1)
+    fair = compare_plans(FakeJudge(by_size), prompts, order_check=0.1)
+    found, averaged, sound = (
+        diversity(pairs, [example(number) for number in range(20)]) for pairs in (some, every, fair)
+    )
+    assert 0.06 * 900 < found.order_pairs < 0.14 * 900
+    assert found.order_disagreements == found.order_pairs
+    assert 0.45 < found.diversity.mean < 0.55  # places are drawn evenly, so that the bias cancels
+    assert (averaged.diversity.mean, averaged.levels["0.5"], averaged.order_pairs) == (0.5, 900, 900)
+    assert sound.order_pairs == found.order_pairs
+    assert sound.order_disagreements == 0
+
+
+def test_a_larger_check_holds_a_smaller_one_and_changes_no_score() -> None:
+    prompts = [sampled([steps(size) for size in range(1, 8)], number) for number in range(5)]
+    runs = [compare_plans(FakeJudge(by_size), prompts, share) for share in (0.1, 0.5)]
+    checked = [{(one.example_id, one.first, one.second) for one in run if one.other_way is not None} for run in runs]
+    assert checked[0] < checked[1]
+    assert [one.score for one in runs[0]] == [one.score for one in runs[1]]
+    assert [one.swapped for one in runs[0]] == [one.swapped for one in runs[1]]
+
+
+def test_what_is_not_answered_is_in_no_mean() -> None:
+    def mute(first: tuple[str, ...], second: tuple[str, ...]) -> float | None:
+        return None if len(first) + len(second) == 3 else 0.5
+
+    pairs = compare_plans(FakeJudge(mute), [sampled([steps(1), steps(2), steps(3)])], order_check=0)
+    found = diversity(pairs)
+    assert (found.diversity.mean, found.unscored, found.pairs) == (0.5, 1, 3)
+    assert [pair.unscored for pair in pairs] == ["mute", "", ""]
+    nothing = compare_plans(FakeJudge(lambda first, second: None), [sampled([steps(1), steps(2)])])
+    with pytest.raises(ComputeError, match="mute"):
+        diversity(nothing)
+
+
+def test_with_both_orders_the_one_that_is_read_counts() -> None:
+    def half(first: tuple[str, ...], second: tuple[str, ...]) -> float | None:
+        return None if len(first) < len(second) else 0.75
+
+    [pair] = compare_plans(FakeJudge(half), [sampled([steps(1), steps(2)])], order_check=1)
+    assert (pair.score, pair.unscored, pair.how) == (0.75, "", "json")
+    assert (pair.level is None) != (pair.other_way is None)
+    assert diversity([pair]).order_pairs == 0
+
+
+def test_prompts_are_chosen_by_their_own_hash() -> None:
+    examples = [example(number) for number in range(60)]
+    chosen = chosen_prompts(examples, 20)
+    assert len(chosen) == 20
+    assert chosen == sorted(chosen, key=examples.index)
+    ids = {one.example_id for one in chosen}
+    assert {one.example_id for one in chosen_prompts(examples[::-1], 20)} == ids
+    without = [one for one in examples if one.example_id in ids or int(one.example_id[1:]) % 2]
+    assert {one.example_id for one in chosen_prompts(without, 20)} == ids
+    assert len(ids & {one.example_id for one in chosen_prompts(examples, 10)}) == 10
+    assert {one.example_id for one in chosen_prompts(examples, 20, seed=1)} != ids
+    assert chosen_prompts(examples[:3], 20) == examples[:3]
+
+
+def test_the_first_samples_by_number_are_compared() -> None:
+    predictions = [Prediction("e0", (f"plan {number}",), number) for number in (3, 0, 2, 1)]
+    [prompt] = sampled_plans([example()], predictions, samples=3).prompts
+    assert prompt.samples == (0, 1, 2)
+    assert prompt.plans == (("plan 0",), ("plan 1",), ("plan 2",))
+
+
+def test_too_few_samples_are_an_error_or_left_out() -> None:
+    examples = [example(number) for number in range(3)]
+    predictions = [Prediction("e0", ("a",), n) for n in range(4)] + [Prediction("e1", ("a",), n) for n in range(2)]
+    with pytest.raises(InputError, match="2 of 3 prompts have fewer than 4 samples, first 'e1' with 2"):
+        sampled_plans(examples, predictions, samples=4)
+    found = sampled_plans(examples, predictions, samples=4, fewer=True)
+    assert ([len(one.plans) for one in found.prompts], found.fewer, found.without) == ([4, 2], 1, 1)
+    with pytest.raises(InputError, match="no prompt has 2 samples"):
+        sampled_plans(examples[2:], predictions, examples, fewer=True)
+    with pytest.raises(InputError, match="nobody"):
+        sampled_plans(examples, [Prediction("nobody", ("a",))])
+
+
+def test_long_and_odd_plans_are_cut_to_what_is_shown() -> None:
+    plans = [("x" * 10_000_000,), tuple(f"step {n}" for n in range(500)), ("\x00\u202e",), ("يقلب", "将水煮沸")]
+    predictions = [Prediction("e0", plan, number) for number, plan in enumerate(plans)]
+    [prompt] = sampled_plans([example()], predictions, samples=4).prompts
+    assert [len(plan) for plan in prompt.plans] == [1, 100, 0, 2]
+    assert max(len(step) for plan in prompt.plans for step in plan) <= 500
+    pairs = compare_plans(FakeJudge(lambda first, second: 1.0), [prompt])
+    assert [pair.score for pair in pairs] == [1, 0, 1, 0, 1, 0]
+
+
+def test_scores_and_pairs_are_files(tmp_path: Path) -> None:
+    prompts = [sampled([steps(1), steps(2), steps(6), []], number) for number in range(3)]
+    pairs = compare_plans(FakeJudge(by_size), prompts, order_check=1)
+    found = diversity(pairs, [example(number) for number in range(3)])
+    write_scores(tmp_path / "d.json", found)
+    assert read_scores(tmp_path / "d.json") == found
+    assert write_pairs(tmp_path / "d.rows.jsonl", pairs) == 18
+    rows = [row for _, row in read_jsonl(tmp_path / "d.rows.jsonl")]
+    assert rows[1] == {"example_id": "e0", "first": 0, "second": 2, "score": 0.0, "how": "json"} | {
+        name: value for name, value in rows[1].items() if name in ("level", "other_way", "swapped")
+    }
+    assert (rows[1]["level"], rows[1]["other_way"]) == (0.0, 0.0)
+    assert fmean(row["score"] for row in rows) == found.diversity.mean
