@@ -19,6 +19,8 @@ class Reply(NamedTuple):
     delay: float = 0.0
     drop: bool = False
     """Close the connection in the middle of the body."""
+    drip: float = 0.0
+    """Seconds between the bytes of the body."""
 
 
 def completion(text: str | None, finish: str | None = "stop", tokens: tuple[int, int] = (100, 10)) -> Reply:
@@ -52,6 +54,10 @@ class Server:
         self.headers: list[dict[str, str]] = []
         self.moments: list[float] = []
         self.under_way = self.most = 0
+
+
+class _Listening(ThreadingHTTPServer):
+    request_queue_size = 128  # many clients may knock at once
 
 
 @contextmanager
@@ -88,14 +94,17 @@ def serving(answer: Answering) -> Iterator[Server]:
             for name, value in reply.headers:
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(data)
+            for byte in data if reply.drip else b"":
+                self.wfile.write(bytes([byte]))
+                time.sleep(reply.drip)
+            self.wfile.write(b"" if reply.drip else data)
             self.wfile.flush()
             self.close_connection = self.close_connection or reply.drop
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: the tests look at what was asked."""
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening = _Listening(("127.0.0.1", 0), Handler)
     listening.daemon_threads = True
     server = Server(f"http://127.0.0.1:{listening.server_address[1]}/v1")
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

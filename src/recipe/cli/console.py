@@ -27,6 +27,9 @@ from recipe.progress import Advance, LogLines, Progress
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells report it and as Typer turns it into."""
 
+TERMINATED = 143
+"""Exit code after SIGTERM, as shells report it."""
+
 out = Console()
 err = Console(stderr=True)
 
@@ -103,9 +106,9 @@ def print_json(value: object) -> None:
 def run(app: typer.Typer) -> int:
     """Run the command line; returns 0, 1 for input that cannot be used, 130 after Ctrl-C.
 
-    Wrong usage exits with 2 by itself.
+    Wrong usage exits with 2 by itself, and SIGTERM with 143.
     """
-    with _noted_interrupts() as pressed:
+    with _noted_interrupts() as pressed, terminated():
         try:
             app(prog_name="recipe")
         except SystemExit as stop:
@@ -137,6 +140,20 @@ def _noted_interrupts() -> Iterator[list[int]]:
         yield pressed
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def terminated() -> Iterator[None]:
+    """End by SystemExit at SIGTERM, so that what is under way is kept as after Ctrl-C."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _interrupted() -> int:

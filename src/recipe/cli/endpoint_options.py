@@ -29,6 +29,10 @@ TokenLimit = Annotated[
     _option(help="Name of the field that bounds an answer; some hosts know only the second."),
 ]
 NoSeed = Annotated[bool, _option("--no-seed", help="Send no seed, for hosts that refuse it.")]
+Structured = Annotated[
+    Literal["auto", "json_schema", "json_object", "off"],
+    _option(help="How answers are held to a schema; `auto` finds out what the endpoint takes."),
+]
 PriceIn = Annotated[float | None, _option(min=0, help="Price of a million tokens of prompts: tells the cost.")]
 PriceOut = Annotated[float | None, _option(min=0, help="Price of a million tokens of answers.")]
 
@@ -46,6 +50,7 @@ class Asked(NamedTuple):
     no_seed: bool
     price_in: float | None
     price_out: float | None
+    structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
 
     def config(self, model: str, max_pixels: int | None = None) -> "EndpointConfig":
         """The settings of the endpoint for a model."""

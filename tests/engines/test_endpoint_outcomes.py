@@ -1,0 +1,327 @@
+"""What becomes of each chat at an endpoint: answers, refusals, structure, log-probabilities, keys of requests."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("httpx2")
+from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving
+
+from recipe.config import EndpointConfig, SamplingConfig
+from recipe.engines.endpoint import EndpointEngine, host
+from recipe.engines.protocol import Answer, Refused
+from recipe.errors import ComputeError, InputError
+
+CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
+SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
+GOOD = completion("1. Boil water")
+SCHEMA = {"name": "verdict", "schema": {"type": "object", "properties": {"score": {"type": "integer"}}}}
+TOO_LONG = Reply(400, '{"error": {"message": "maximum context length is 8192 tokens"}}')
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
+
+
+@contextmanager
+def engine_asking(
+    answer: Answering, cache: Path | None = None, **changes: Any
+) -> Iterator[tuple[Server, EndpointEngine]]:
+    with serving(answer) as server:
+        settings = {"url": server.url, "model": "m", "timeout": 5.0, "concurrency": 4, **changes}
+        with EndpointEngine(EndpointConfig.model_validate(settings), cache) as engine:
+            yield server, engine
+
+
+def number(body: dict[str, Any]) -> int:
+    return int(body["messages"][-1]["content"].split()[-1])
+
+
+def error(status: int, message: str) -> Reply:
+    return Reply(status, json.dumps({"error": {"message": message}}))
+
+
+@pytest.mark.parametrize(
+    "bad", [TOO_LONG, Reply(413, "{}"), error(422, "no"), error(400, "content_filter: violence")], ids=str
+)
+def test_a_chat_that_is_not_taken_is_refused_alone_and_not_kept(tmp_path: Path, bad: Reply) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return bad if number(body) in (2, 5) else GOOD
+
+    with engine_asking(answer, tmp_path) as (server, engine):
+        for round_ in (1, 2):
+            found = engine.outcomes(CHATS, 2, SAMPLING)
+            assert [[type(one) for one in group] for group in found] == [
+                [Refused if n in (2, 5) else Answer] * 2 for n in range(12)
+            ]
+            assert len(server.requests) == 20 + 4 * round_
+        refused = found[2][0]
+        assert isinstance(refused, Refused)
+        assert refused.reason.startswith(f"{server.url}: the endpoint answers {bad.status}: ")
+    assert len(list(tmp_path.rglob("*.json"))) == 20
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return error(status, "no") if number(body) == 3 else GOOD._replace(delay=0.05)
+
+    with engine_asking(answer, tmp_path) as (server, engine):
+        with pytest.raises(InputError, match=f"answers {status}"):
+            engine.outcomes(CHATS, 1, SAMPLING)
+        assert len(server.requests) == 4
+        assert len(list(tmp_path.rglob("*.json"))) == 3  # what was under way is kept
+
+
+def test_what_was_given_up_stops_the_tries_of_others() -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        if number(body) == 0:
+            return Reply(429, headers=(("Retry-After", "9999"),))._replace(delay=0.3)
+        return Reply(500)
+
+    with engine_asking(answer, tries=50) as (_, engine):
+        began = time.monotonic()
+        with pytest.raises(ComputeError, match="asks to wait 9999 s"):
+            engine.outcomes(CHATS, 1, SAMPLING)
+        assert time.monotonic() - began < 3
+
+
+def test_where_nothing_is_taken_the_request_is_wrong() -> None:
+    with engine_asking(lambda body, before: error(400, "unknown field 'seed'")) as (server, engine):
+        with pytest.raises(InputError, match="400: \"unknown field 'seed'\"; change the request"):
+            engine.outcomes(CHATS, 1, SAMPLING)
+        assert 4 <= len(server.requests) <= 8
+        with pytest.raises(InputError, match="unknown field"):
+            engine.outcomes(CHATS[:1], 1, SAMPLING)
+
+
+def test_chats_that_are_all_too_long_are_all_refused() -> None:
+    with engine_asking(lambda body, before: TOO_LONG) as (server, engine):
+        found = engine.outcomes(CHATS, 1, SAMPLING)
+        assert all(isinstance(one, Refused) for [one] in found)
+        assert len(server.requests) == 12
+        with pytest.raises(InputError, match="maximum context length"):
+            engine.generate(CHATS[:1], 1, SAMPLING)
+
+
+def test_an_answer_before_shows_that_the_request_is_right() -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return GOOD if number(body) == 0 else error(400, "no")
+
+    with engine_asking(answer, concurrency=1) as (_, engine):
+        found = engine.outcomes(CHATS, 1, SAMPLING)
+    assert [isinstance(one, Answer) for [one] in found] == [True] + [False] * 11
+
+
+class Picky:
+    """A host that takes some fields only, and says of the others what `refuse` does."""
+
+    def __init__(self, *takes: str, refuse: str = "{} is not supported", status: int = 400) -> None:
+        self.takes, self.refuse, self.status = takes, refuse, status
+
+    def __call__(self, body: dict[str, Any], before: int) -> Reply:
+        if "logprobs" in body and "logprobs" not in self.takes:
+            return error(self.status, self.refuse.format("logprobs"))
+        form = body.get("response_format", {}).get("type")
+        if form is not None and form not in self.takes:
+            return error(self.status, self.refuse.format(f"response_format.type {form}"))
+        reply = completion(json.dumps({"score": 1}))
+        if "logprobs" not in body:
+            return reply
+        told = json.loads(reply.body)
+        told["choices"][0]["logprobs"] = {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1.0}]}
+        return Reply(body=json.dumps(told))
+
+
+FORMS = {"json_schema": ("json_schema",), "json_object": ("json_object",), "off": ()}
+
+
+@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_host_is_asked_for_as_much_structure_as_it_takes(tmp_path: Path, form: str, status: int) -> None:
+    with engine_asking(Picky(*FORMS[form], status=status), tmp_path) as (server, engine):
+        assert engine.structured == "json_schema"
+        found = engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
+        assert {one.text for [one] in found if isinstance(one, Answer)} == {'{"score": 1}'}
+        assert engine.structured == engine.ledger.to_json()["structured"] == form
+        assert engine.ledger.retries == 0
+        steps = list(FORMS).index(form)
+        assert len(server.requests) <= 12 + 4 * steps
+        sent = server.requests[-1].get("response_format")
+        assert (sent or {"type": "off"})["type"] == form
+        if form == "json_schema":
+            assert sent["json_schema"] == {"strict": True, **SCHEMA}
+        before = len(server.requests)
+        engine.outcomes(CHATS[:2], 1, SAMPLING.model_copy(update={"seed": 1}), schema=SCHEMA)
+        assert len(server.requests) == before + 2
+    # A host that takes more finds the answers of one that took less.
+    with engine_asking(Picky("json_schema"), tmp_path) as (server, engine):
+        engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
+        assert server.requests == []
+        engine.outcomes(CHATS[:1], 1, SAMPLING)
+        assert len(server.requests) == 1
+
+
+def test_a_form_that_was_answered_is_not_given_up() -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return error(400, "response_format: bad text") if number(body) == 5 else Picky("json_schema")(body, before)
+
+    with engine_asking(answer) as (_, engine):
+        found = engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
+        assert [n for n, [one] in enumerate(found) if isinstance(one, Refused)] == [5]
+        assert engine.structured == "json_schema"
+
+
+@pytest.mark.parametrize("form", ["json_schema", "json_object", "off"])
+def test_the_form_that_is_set_is_sent_or_an_error(form: str) -> None:
+    with engine_asking(Picky(), structured=form) as (server, engine):
+        if form == "off":
+            engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
+            assert all("response_format" not in body for body in server.requests)
+        else:
+            with pytest.raises(InputError, match=rf"response_format.type {form} .*; give .* with --structured\."):
+                engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
+            assert len(server.requests) <= 4
+
+
+def test_log_probabilities_are_asked_for_and_told(tmp_path: Path) -> None:
+    with engine_asking(Picky("logprobs", "json_schema"), tmp_path) as (server, engine):
+        for cached in (False, True):
+            [[answer]] = engine.outcomes(CHATS[:1], 1, SAMPLING, logprobs=True, schema=SCHEMA)
+            assert isinstance(answer, Answer)
+            assert (answer.logprob, answer.cached) == (-0.75, cached)
+        [[plain]] = engine.outcomes(CHATS[:1], 1, SAMPLING, schema=SCHEMA)
+        assert isinstance(plain, Answer)
+        assert plain.logprob is None
+        assert [body.get("logprobs") for body in server.requests] == [True, None]
+
+
+def test_a_host_without_log_probabilities_answers_without() -> None:
+    with engine_asking(Picky("json_object")) as (server, engine):
+        found = engine.outcomes(CHATS, 1, SAMPLING, logprobs=True, schema=SCHEMA)
+        assert [one.logprob for [one] in found if isinstance(one, Answer)] == [None] * 12
+        assert engine.structured == "json_object"
+        assert set(server.requests[-1]) >= {"response_format"}
+        assert "logprobs" not in server.requests[-1]
+
+
+def test_a_request_keeps_its_key_until_it_was_answered() -> None:
+    replies = [Reply(504), Reply(drop=True, body="{"), Reply(500), Reply(429), error(400, "response_format"), GOOD]
+    with engine_asking(lambda body, before: replies[before], tries=9) as (server, engine):
+        engine.outcomes(CHATS[:1], 1, SAMPLING, schema=SCHEMA)
+        keys = [headers["idempotency-key"] for headers in server.headers]
+    assert keys[0] == keys[1] == keys[2]
+    assert len({*keys[2:]}) == 4
+    with engine_asking(lambda body, before: GOOD, send_seed=False) as (server, engine):
+        engine.outcomes(CHATS[:2], 2, SAMPLING)
+        engine.outcomes(CHATS[:2], 2, SAMPLING)
+        again = [headers["idempotency-key"] for headers in server.headers]
+    assert len(set(again)) == 4
+    assert sorted(again[:4]) == sorted(again[4:])
+
+
+@pytest.mark.parametrize(
+    "text", ["\x00\x07\x1b[31m", "茶を入れる", "\ud83d half", "😀" * 3, "x" * 300_000], ids=range(5)
+)
+def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
+    chat = [{"role": "user", "content": text}]
+    whole = text.encode("utf-8", "replace").decode()
+    with engine_asking(lambda body, before: completion(body["messages"][0]["content"]), tmp_path) as (server, engine):
+        for _ in range(2):
+            assert engine.generate([chat], 1, SAMPLING) == [[whole]]
+        assert server.requests[0]["messages"][0]["content"] == text
+        assert len(server.requests) == 1
+
+
+def test_what_is_known_is_counted(tmp_path: Path) -> None:
+    with engine_asking(lambda body, before: GOOD, tmp_path) as (server, engine):
+        engine.outcomes(CHATS[:2], 2, SAMPLING, schema=SCHEMA)
+        assert engine.known(CHATS[:3], 3, SAMPLING, schema=SCHEMA) == [2, 2, 0]
+        assert engine.known(CHATS[:3], 3, SAMPLING) == [0, 0, 0]
+        assert len(server.requests) == 4
+    with engine_asking(lambda body, before: GOOD) as (_, engine):
+        assert engine.known(CHATS[:1], 1, SAMPLING) == [0]
+
+
+def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe.engines.cache import AnswerCache
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AnswerCache, "keep", full)
+    with engine_asking(lambda body, before: GOOD, tmp_path) as (server, engine):
+        with pytest.raises(OSError, match="No space left"):
+            engine.outcomes(CHATS, 1, SAMPLING)
+        assert len(server.requests) <= 8
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_keeps_what_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    arrived = threading.Event()
+
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        if before == 3:
+            arrived.set()
+        return GOOD._replace(delay=0.3)
+
+    class Interrupting:
+        """A future whose first wait is interrupted, as Ctrl-C would."""
+
+        def __init__(self, future: Any) -> None:
+            self.future, self.waits = future, 0
+
+        def result(self, timeout: float | None = None) -> Any:
+            self.waits += 1
+            if self.waits == 1:
+                arrived.wait()
+                raise stop
+            return self.future.result(timeout)
+
+        def cancel(self) -> None:
+            self.future.cancel()
+
+    with engine_asking(answer, tmp_path) as (server, engine):
+        awaited = engine._awaited
+        monkeypatch.setattr(engine, "_awaited", lambda future, call: awaited(Interrupting(future), call))  # type: ignore[arg-type]
+        with pytest.raises(stop):
+            engine.outcomes(CHATS, 1, SAMPLING)
+        assert len(server.requests) == 4
+        assert len(list(tmp_path.rglob("*.json"))) == 4
+
+
+def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_path: Path) -> None:
+    ended: list[str] = []
+    with engine_asking(lambda body, before: GOOD._replace(delay=0.3), tmp_path) as (server, _):
+        config = EndpointConfig(url=server.url, model="m", concurrency=2)
+
+        def ask(engine: EndpointEngine) -> None:
+            try:
+                engine.answers(CHATS, 1, SAMPLING)
+            except CancelledError:
+                ended.append("cancelled")
+
+        def interrupted() -> None:
+            with EndpointEngine(config, tmp_path) as engine:
+                thread.append(threading.Thread(target=ask, args=(engine,)))
+                thread[0].start()
+                while len(server.requests) < 2:
+                    time.sleep(0.01)
+                raise KeyboardInterrupt
+
+        thread: list[threading.Thread] = []
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        thread[0].join()
+        assert ended == ["cancelled"]
+        assert len(server.requests) == len(list(tmp_path.rglob("*.json"))) == 2
