@@ -48,7 +48,7 @@ SCHEMA: JsonObject = {
     "name": "verdict",
     "schema": {
         "type": "object",
-        "properties": {name: {"type": "integer", "minimum": 0, "maximum": HIGHEST} for name in CRITERIA},
+        "properties": {name: {"type": "integer", "enum": [*range(HIGHEST + 1)]} for name in CRITERIA},
         "required": list(CRITERIA),
         "additionalProperties": False,
     },
