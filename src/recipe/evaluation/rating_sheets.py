@@ -69,7 +69,7 @@ def write_sheet(path: Path, judged: Iterable[Judged], examples: Mapping[str, Exa
 def _row(code: str, steps: Sequence[str], example: Example) -> list[str]:
     texts = (
         example.goal,
-        format_plan(example.history),
+        format_plan(example.history) or "nothing yet",
         format_plan(example.continuation),
         format_plan(steps),
     )

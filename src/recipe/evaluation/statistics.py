@@ -103,6 +103,15 @@ def paired_interval(
     return mean_interval(first - second, clusters, seed)
 
 
+def standard_error(values: Sequence[float] | Array, clusters: Sequence[str]) -> float | None:
+    """Standard error of the mean of `values` [prompts] where those of a cluster are alike; None for one cluster.
+
+    The sandwich estimate with its correction for few clusters (Miller, Adding Error Bars to Evals, appendix A).
+    """
+    groups = _clustered(_finite(values), clusters)
+    return None if len(groups.sums) == 1 else math.sqrt(groups.variance())
+
+
 def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
     """Sums [draws, columns] of `columns` [clusters, columns] over as many clusters, drawn with replacement.
 

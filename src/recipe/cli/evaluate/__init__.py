@@ -2,7 +2,7 @@
 
 import typer
 
-from recipe.cli.evaluate import histories, judge, validity
+from recipe.cli.evaluate import agreement, diversity, histories, inspect, judge, validity, vpa
 
 app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
@@ -13,5 +13,9 @@ def evaluate() -> None:
 
 
 app.command("judge")(judge.judge)
+app.command("diversity")(diversity.diversity)
 app.command("validity")(validity.validity)
+app.command("vpa")(vpa.vpa)
 app.command("histories")(histories.histories)
+app.command("agreement")(agreement.agreement)
+app.command("inspect")(inspect.inspect)

@@ -1,0 +1,203 @@
+"""Judges, their repeats and people on the same plans; the command that compares them and writes sheets."""
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("krippendorff")
+pytest.importorskip("scipy")
+from recipe.cli import main
+from recipe.data.examples import write_examples
+from recipe.errors import InputError
+from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.raters import (
+    MEASURES,
+    TOTAL,
+    agreement,
+    human_raters,
+    judge_rater,
+    repeat_raters,
+    require_same_plans,
+)
+from recipe.evaluation.rating_sheets import PlanKey, item_code
+from recipe.evaluation.ratings import Rating
+from recipe.evaluation.scores import JudgeIdentity, rows_path, write_scores
+from recipe.evaluation.verdicts import CRITERIA, Judged, write_verdicts
+from recipe.types import Example, Unscored, Verdict
+
+EXAMPLES = [
+    Example(f"e{n}", "coin", f"v{n // 2}", "make tea", ("boil the water",), ("pour it", "drink it"), 1)
+    for n in range(12)
+]
+
+
+def verdict(level: int) -> Verdict:
+    return Verdict(level, level, level, level, level, min(5, level + 1))
+
+
+def row(n: int, level: int, **more: Any) -> Judged:
+    return Judged(f"e{n}", verdict(level), steps=(f"pour it {n} times",), **more)
+
+
+def test_a_judge_counts_with_the_mean_of_its_repeats() -> None:
+    rows = [
+        row(0, 2),
+        row(0, 3, repeat=1),
+        Judged("e1", Unscored("refused")),
+        row(2, 0, how="rule"),
+        row(3, 5, control="x"),
+    ]
+    found = judge_rater("J", rows)
+    assert found.plans == {PlanKey("e0", 0, ""): dict.fromkeys(CRITERIA[:5], 2.5) | {CRITERIA[5]: 3.5, TOTAL: 16.0}}
+    assert PlanKey("e3", 0, "x") in judge_rater("J", rows, controls=True).plans
+    first, second = repeat_raters("J", rows)
+    assert (first.name, second.name, len(second.plans)) == ("J, repeat 1", "J, repeat 2", 1)
+
+
+def test_agreement_by_hand() -> None:
+    ours = judge_rater("A", [row(n, n % 4) for n in range(8)])
+    theirs = judge_rater("B", [row(n, min(5, n % 4 + (n == 3))) for n in range(10)])
+    found = agreement([ours, theirs], {"e0": "v", "e1": "v"})
+    assert (found.plans, found.raters) == (8, ("A", "B"))
+    assert list(found.alpha) == list(MEASURES)
+    clarity = found.alpha["clarity"].alpha
+    assert clarity is not None
+    assert (clarity.observations, clarity.clusters) == (8, 7)
+    assert 0.9 < clarity.mean < 1
+    pair = found.pairs["A | B"]["clarity"]
+    assert (pair.exact, pair.near, pair.bias.mean) == (7 / 8, 1, -1 / 8)
+    assert found.pairs["A | B"][TOTAL].bias.mean == -6 / 8
+
+
+def test_a_rater_without_variation_has_no_alpha() -> None:
+    both = [judge_rater(name, [row(n, 3) for n in range(4)]) for name in "AB"]
+    found = agreement(both, {})
+    assert found.alpha["clarity"].alpha is None
+    assert "every rating is 3" in found.alpha["clarity"].reason
+    assert found.pairs["A | B"]["clarity"].spearman is None
+
+
+def test_people_by_item_by_example_and_on_some_criteria() -> None:
+    judged = [row(n, 3) for n in range(3)]
+    ratings = [
+        Rating("Ann", {"clarity": 4}, item=item_code(judged[0])),
+        Rating("Ann", dict.fromkeys(CRITERIA, 2), example_id="e1"),
+        Rating("Bob", {"clarity": 1}, example_id="e1"),
+    ]
+    ann, bob = human_raters(ratings, judged)
+    assert (ann.name, bob.name) == ("human: Ann", "human: Bob")
+    assert ann.plans[PlanKey("e0", 0, "")] == {"clarity": 4.0}
+    assert ann.plans[PlanKey("e1", 0, "")][TOTAL] == 12.0
+    found = agreement([judge_rater("J", judged), ann, bob], {})
+    assert (found.plans, found.pairs["human: Ann | human: Bob"]["clarity"].units) == (2, 1)
+    assert TOTAL not in found.pairs["human: Ann | human: Bob"]
+    with pytest.raises(InputError, match="1 ratings are of plans that no judge's file holds: e9"):
+        human_raters([Rating("Ann", {"clarity": 4}, example_id="e9")], judged)
+
+
+def test_other_plans_and_no_common_plan_are_refused() -> None:
+    with pytest.raises(InputError, match="another plan"):
+        require_same_plans([row(0, 3)], [Judged("e0", verdict(3), steps=("stir",))], "b.json")
+    with pytest.raises(InputError, match="no plan was rated by two"):
+        agreement([judge_rater("A", [row(0, 3)]), judge_rater("B", [row(1, 3)])], {})
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+class Folder:
+    """Two judges' scores of one system, and the command."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path, self._patch, self._capsys = path, monkeypatch, capsys
+        write_examples(path / "examples.jsonl", EXAMPLES)
+        rng = np.random.default_rng(0)
+        levels = rng.integers(0, 6, size=12)
+        for name, slack in (("llama", 0), ("proxy", 1)):
+            rows = [
+                row(n, int(np.clip(level + slack * rng.integers(-1, 2), 0, 5)), repeat=repeat, judge=name)
+                for n, level in enumerate(levels)
+                for repeat in range(1 + slack)
+            ]
+            rows.append(Judged("e0", verdict(5), control="reference", judge=name, steps=("pour it", "drink it")))
+            identity = JudgeIdentity(name, "llm")
+            write_scores(path / f"{name}.json", judge_scores("ours", identity, EXAMPLES, rows))
+            write_verdicts(rows_path(path / f"{name}.json"), rows)
+
+    def __call__(self, *words: object) -> Outcome:
+        self._patch.chdir(self.path)
+        self._patch.setattr(sys, "argv", ["recipe", "evaluate", "agreement", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return Outcome(int(stop.value.code or 0), *self._capsys.readouterr())
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Folder:
+    return Folder(tmp_path, monkeypatch, capsys)
+
+
+def test_two_judges_and_repeats(recipe: Folder) -> None:
+    files = ("llama.json", "proxy.json", "--examples", "examples.jsonl")
+    found = json.loads(recipe(*files, "--json", "--output", "agreement.json").out)
+    assert found == json.loads((recipe.path / "agreement.json").read_text())
+    between = found["between"]
+    assert (between["raters"], between["plans"]) == (["llama", "proxy"], 12)
+    assert between["alpha"]["total"]["alpha"]["clusters"] == 6  # videos
+    assert list(found["repeats"]) == ["proxy"]
+    shown = recipe(*files)
+    assert shown.code == 0
+    assert "llama | proxy" in shown.out
+    assert "repeats of proxy" in shown.out
+    assert json.loads(recipe(*files, "--controls", "--json").out)["between"]["plans"] == 13
+    alone = json.loads(recipe("proxy.json", "--json").out)
+    assert (alone["between"], list(alone["repeats"])) == (None, ["proxy"])
+
+
+def test_a_sheet_is_written_filled_and_compared(recipe: Folder) -> None:
+    made = recipe("--template", "llama.json", "--examples", "examples.jsonl", "--output", "sheet.csv")
+    assert (made.code, "12 plans to rate" in made.out) == (0, True)
+    with (recipe.path / "sheet.csv").open(encoding="utf-8-sig", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    with (recipe.path / "ann.csv").open("w", encoding="utf-8", newline="") as stream:
+        table = csv.DictWriter(stream, rows[0])
+        table.writeheader()
+        table.writerows(one | {"clarity": n % 6} for n, one in enumerate(rows))
+    found = json.loads(recipe("llama.json", "--ratings", "ann.csv", "--json").out)["between"]
+    assert found["raters"] == ["llama", "human: ann"]
+    assert found["alpha"]["clarity"]["alpha"]["observations"] == 12
+    assert found["alpha"]["total"]["alpha"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        ((), "nothing to compare"),
+        (("llama.json",), "one judge that was asked once"),
+        (("llama.json", "none.json"), "does not exist"),
+        (("llama.json", "alone.json"), "alone.rows.jsonl.*does not exist"),
+        (("--template", "llama.json", "--examples", "examples.jsonl"), "--output sheet.csv"),
+        (("--template", "llama.json", "--output", "s.csv"), "give --examples"),
+        (("llama.json", "--ratings", "ann.csv", "--ratings", "more/ann.csv"), "'ann' also rates in a file before"),
+        (("llama.json", "--ratings", "bad.csv"), "line 2, field 'clarity'"),
+    ],
+)
+def test_what_the_command_refuses(words: tuple[str, ...], because: str, recipe: Folder) -> None:
+    (recipe.path / "more").mkdir()
+    for name in ("ann.csv", "more/ann.csv"):
+        (recipe.path / name).write_text("example_id,clarity\ne1,3\n")
+    (recipe.path / "bad.csv").write_text("example_id,clarity\ne1,9\n")
+    (recipe.path / "alone.json").write_text((recipe.path / "llama.json").read_text().replace('"llama"', '"other"'))
+    found = recipe(*words)
+    assert (found.code, found.out) == (1, "")
+    assert re.search(because, found.err), found.err
+    assert not (recipe.path / "s.csv").exists()
