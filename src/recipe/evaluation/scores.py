@@ -181,6 +181,8 @@ class ValidityScores:
     settings: dict[str, str] = field(default_factory=dict)
     by_goal: dict[str, float] = field(default_factory=dict)
     """Mean validity of each goal."""
+    samples: int = 1
+    """Samples of each prompt: the smallest number where they differ."""
     agreement: tuple[JudgeAgreement, ...] = ()
     kind: Literal["validity"] = "validity"
 

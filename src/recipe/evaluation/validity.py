@@ -1,7 +1,7 @@
 """Measures of predictions, sample by sample and prompt by prompt.
 
-On the embedded world they include the exact validity against its task graphs. On real data there is no such
-truth: what is left is what the verifier pays, the length, and how many samples differ.
+Where goals have task graphs, those of the embedded world or others, they include validity against them. Elsewhere there
+is no such truth: what is left is what the verifier pays, the length, and how many samples differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity import PLANS, distinct_plans
-from recipe.evaluation.results import REWARDS, Difference, Interval, Lengths, Line, Reranking, Scores, Status
+from recipe.evaluation.readings import MOST_LINES, Reader, Reading, WorldReader
+from recipe.evaluation.results import REWARDS, Difference, Interval, Lengths, Line, Reranking, Scores
 from recipe.evaluation.statistics import mean_interval, paired_interval
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.types import Example
 from recipe.world.graph import World
-from recipe.world.validity import PlanKey, Validity, plan_key, score_key
+from recipe.world.validity import PlanKey, Validity
 
 _SHOWN_DIFFERENCES = (
     "score",
@@ -39,6 +40,10 @@ _SHOWN_DIFFERENCES = (
 )
 
 
+_AT_ONCE = 256
+"""Plans whose lines are compared with steps together."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
     """A prediction and what is known of it."""
@@ -57,6 +62,10 @@ class ScoredPlan:
     """Nats (see `Prediction.kl`)."""
     more: Mapping[str, float] = field(default_factory=dict)
     """Further metrics of an experiment of its own."""
+    reading: Reading | None = None
+    """The plan line by line; None where there is no task graph."""
+    texts: tuple[str, ...] = ()
+    """The plan as it was written."""
 
     def metrics(self) -> dict[str, float]:
         """Every metric of one plan (see `results.METRICS`); those that are not known are left out."""
@@ -88,19 +97,36 @@ def score_predictions(
     predictions: Sequence[Prediction],
     progress: Progress = SILENT,
 ) -> list[ScoredPlan]:
-    """Every prediction with what is known of it, in order; without a world there is no validity.
+    """As `score_plans` on the embedded world; without a world there is no validity."""
+    return score_plans(None if world is None else WorldReader(world), examples, predictions, progress)
 
-    Raises InputError for an unknown example, and for a goal that the world does not have.
+
+def score_plans(
+    reader: Reader | None,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    progress: Progress = SILENT,
+) -> list[ScoredPlan]:
+    """Every prediction with what is known of it, in order; without a reader there is no validity.
+
+    Raises InputError for an unknown example, and for a goal that the reader does not know.
     """
     known = {example.example_id: example for example in examples}
+    if unknown := [one.example_id for one in predictions if one.example_id not in known]:
+        raise InputError(f"no example is called {unknown[0]!r}; give the examples planned for.")
     scored = []
     with progress.task("checking plans", total=len(predictions)) as advance:
-        for prediction in predictions:
-            example = known.get(prediction.example_id)
-            if example is None:
-                raise InputError(f"no example is called {prediction.example_id!r}; give the examples planned for.")
-            scored.append(_score(world, example, prediction))
-            advance(1)
+        for start in range(0, len(predictions), _AT_ONCE):
+            asked = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
+            if reader is not None:
+                reader.learn(
+                    (example.goal, text)
+                    for example, one in asked
+                    for text in (*example.history[:MOST_LINES], *one.steps[:MOST_LINES])
+                )
+            for example, prediction in asked:
+                scored.append(_score(reader, example, prediction))
+                advance(1)
     return scored
 
 
@@ -194,22 +220,7 @@ def reranking(
 
 def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> tuple[Line, ...]:
     """What each line of a plan is: valid, repeated, foreign to the goal, or too early."""
-    graph = world.graph(goal)
-    done = set(graph.after).intersection(plan_key(world, goal, history))
-    keys = plan_key(world, goal, steps)
-    present = done | set(graph.after).intersection(keys)
-    lines = []
-    for text, step in zip(steps, keys, strict=True):
-        status: Status = "valid"
-        if step is None or step not in graph.after:
-            status = "alien"
-        elif step in done:
-            status = "repeat"
-        else:
-            status = "valid" if graph.before(step, present) <= done else "out-of-order"
-            done.add(step)
-        lines.append(Line(text, status))
-    return tuple(lines)
+    return WorldReader(world).read(goal, history, steps).statuses()
 
 
 def _exact(validity: Validity) -> dict[str, float]:
@@ -224,22 +235,24 @@ def _exact(validity: Validity) -> dict[str, float]:
     }
 
 
-def _score(world: World | None, example: Example, prediction: Prediction) -> ScoredPlan:
+def _score(reader: Reader | None, example: Example, prediction: Prediction) -> ScoredPlan:
     key: PlanKey = tuple(step.casefold() for step in prediction.steps)
-    validity = None
-    if world is not None:
-        key = plan_key(world, example.goal, prediction.steps)
-        validity = score_key(world.graph(example.goal), plan_key(world, example.goal, example.history), key)
+    reading = None
+    if reader is not None:
+        reading = reader.read(example.goal, example.history, prediction.steps)
+        key = reading.plan
     return ScoredPlan(
         example_id=example.example_id,
         goal=example.goal,
         sample=prediction.sample,
         key=key,
-        steps=len(prediction.steps),
-        validity=validity,
+        steps=len(key),
+        validity=None if reading is None else reading.score(),
         reward=prediction.reward,
         gated=prediction.gated,
         kl=prediction.kl,
+        reading=reading,
+        texts=prediction.steps,
     )
 
 

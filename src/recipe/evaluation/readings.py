@@ -1,0 +1,93 @@
+"""A plan as steps of its goal's task graph, whoever matched its words: what scores and statuses are made of."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from recipe.evaluation.results import Line, Status
+from recipe.world.graph import TaskGraph, World
+from recipe.world.validity import PlanKey, Validity, plan_key, score_key
+
+MOST_LINES = 1_000
+"""Lines of a plan that are read, or twice the goal's steps where those are more; the others name no step."""
+
+
+class Reading(NamedTuple):
+    """A plan as steps of its goal."""
+
+    graph: TaskGraph
+    history: PlanKey
+    plan: PlanKey
+    """The step of each line, None for a line that names none."""
+    lines: tuple[str, ...]
+    """The plan's lines as they were read."""
+    similarities: tuple[float | None, ...]
+    """Of each line to its step's nearest wording; None where it names none or no encoder was asked."""
+    unread: int = 0
+    """Lines at the end of a plan that is too long to be read whole; they name no step."""
+
+    def score(self) -> Validity:
+        """The validity of the plan after the history."""
+        return score_key(self.graph, self.history, self.plan)
+
+    def done(self) -> set[str]:
+        """The steps of the history."""
+        return set(self.graph.after).intersection(self.history)
+
+    def missing(self) -> tuple[str, ...]:
+        """The required steps that neither history nor plan names, in file order."""
+        named = self.done().union(self.plan)
+        return tuple(step for step in self.graph.after if step in self.graph.required - named)
+
+    def statuses(self) -> tuple[Line, ...]:
+        """What each line is: valid, repeated, foreign to the goal, or too early."""
+        done = self.done()
+        present = done | set(self.graph.after).intersection(self.plan)
+        found = []
+        for text, step in zip(self.lines, self.plan, strict=True):
+            found.append(Line(text, self._status(step, done, present)))
+            if step in present:
+                done.add(step)
+        read = len(found) - self.unread
+        return (*found[:read], *(Line(line.text) for line in found[read:]))
+
+    def _status(self, step: str | None, done: set[str], present: set[str]) -> Status:
+        if step is None or step not in self.graph.after:
+            return "alien"
+        if step in done:
+            return "repeat"
+        return "valid" if self.graph.before(step, present) <= done else "out-of-order"
+
+
+class Reader(Protocol):
+    """Anything that knows the task graphs of goals and which of their steps a text says."""
+
+    def knows(self, goal: str) -> bool:
+        """Whether the goal has a task graph."""
+        ...
+
+    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Compare (goal, text) pairs that will be read, many at once; reading alone does so, too, but one by one."""
+        ...
+
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+        """`steps` as what remains to be done for `goal` after `history`. Raises InputError for an unknown goal."""
+        ...
+
+
+class WorldReader:
+    """The embedded world, which knows the words of its steps without an encoder."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def knows(self, goal: str) -> bool:
+        """Whether the world has the goal."""
+        return goal in self._world.goals
+
+    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Nothing to do: the world compares words, and remembers them by itself."""
+
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+        """A plan as steps of the world. Raises InputError for an unknown goal."""
+        done, plan = plan_key(self._world, goal, history), plan_key(self._world, goal, steps)
+        return Reading(self._world.graph(goal), done, plan, tuple(steps), (None,) * len(plan))
