@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.data.crosstask import TaskCard
@@ -55,6 +55,7 @@ def test_sample_sets_by_hand(protocol: Protocol, rule: Rule, cuts: dict[int, lis
     assert all((one.target[-1] == END) == (rule == "vlamp") for one in samples)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.sampled_from(RULES), st.sampled_from([(1,), (2, 3)]))
 def test_every_sample_is_a_cut_with_enough_to_plan(lengths: list[int], rule: Rule, horizons: tuple[int, ...]) -> None:
     videos = [video(f"v{n}", "Brew Mint Tea", *["mint"] * length) for n, length in enumerate(lengths)]

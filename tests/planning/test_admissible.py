@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.errors import ComputeError, InputError
@@ -78,6 +78,7 @@ vectors = {name: row / np.linalg.norm(row) for name, row in vectors.items()}
 names = st.lists(st.sampled_from(sorted(vectors)), min_size=1, max_size=40)
 
 
+@settings(deadline=None)
 @given(names, names, st.integers(1, 39))
 def test_the_result_is_brute_force_and_depends_on_no_batch(actions: list[str], texts: list[str], cut: int) -> None:
     def embed(asked: Sequence[str]) -> np.ndarray:

@@ -68,6 +68,8 @@ def _sentences(scores: "VpaScores", found: "Beside", show_published: bool) -> li
         lines.append("Most Probable is shown as published; no reading of it is known that gives those rows.")
     if scores.history == "oracle":
         lines.append("The true history was read; published systems read one that was told from the video.")
+    if scores.settings.get("admissible actions") == "the goal's card":
+        lines.append("Steps were mapped to the goal's card alone, which is easier than mapping to all actions.")
     return lines + _mapping(scores.remap)
 
 

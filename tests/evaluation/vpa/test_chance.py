@@ -1,0 +1,128 @@
+"""Chance and floors: expectations against enumeration and sampling, floors by hand."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recipe.data.vpa import END, HORIZONS, RULES, Sample, Taxonomy, cut_samples, read_release
+from recipe.evaluation.vpa.actions import ActionIds
+from recipe.evaluation.vpa.chance import expected, random_plans
+from recipe.evaluation.vpa.floors import FLOORS, floor_plans
+from recipe.evaluation.vpa.measures import positions
+from recipe.types import Procedure, Step
+
+TAXONOMY = Taxonomy({"tea": ("boil", "mint", "pour"), "kite": ("cut", "pour")})
+IDS = ActionIds(TAXONOMY)
+
+
+def sample(goal: str, *target: str, history: tuple[str, ...] = ()) -> Sample:
+    return Sample(f"s/{goal}/{len(history)}", "v", "1", goal, history, target, None)
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(["boil", "mint", "pour", END]), min_size=1, max_size=4), st.booleans())
+def test_expectations_are_means_over_every_plan(target: list[str], with_goal: bool) -> None:
+    one = sample("tea", *target)
+    pool = IDS.pool("tea" if with_goal else None)
+    every = np.array(list(itertools.product(pool.tolist(), repeat=len(target))))
+    reference = np.repeat(IDS.references([one], len(target)), len(every), axis=0)
+    found = expected([one], IDS, len(target), with_goal)
+    for exact, values in zip(found, positions(every, reference), strict=True):
+        assert exact[0] == pytest.approx(values.mean())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sampling_agrees_with_the_expectation(seed: int) -> None:
+    samples = [sample("tea", "boil", "mint", "mint", "pour"), sample("kite", "cut", "pour", "cut", END)]
+    for with_goal in (True, False):
+        plans = np.stack(list(random_plans(samples, IDS, 4, with_goal, 4_000, seed)))
+        for place, one in enumerate(samples):
+            exact = expected([one], IDS, 4, with_goal)
+            drawn = positions(plans[:, place], np.repeat(IDS.references([one], 4), 4_000, axis=0))
+            for value, values in zip(exact, drawn, strict=True):
+                error = max(float(values.std()), (value[0] * (1 - value[0])) ** 0.5) / 4_000**0.5
+                assert abs(values.mean() - value[0]) < 5 * error + 1e-12
+
+
+def test_random_plans_are_of_the_card_and_the_same_again() -> None:
+    samples = [sample("tea", "boil", END), sample("kite", "cut", END)] * 20
+    first = list(random_plans(samples, IDS, 3, True, 3, seed=1))
+    again = list(random_plans(samples, IDS, 3, True, 3, seed=1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first[0], first[1])
+    for row, one in zip(first[0], samples, strict=True):
+        assert set(IDS.named(row.tolist())) <= set(TAXONOMY.card(one.goal))
+    [every] = random_plans(samples, IDS, 3, False, 1)
+    assert set(every.ravel().tolist()) <= set(range(4))
+
+
+def video(goal: str, *steps: str) -> Procedure:
+    return Procedure("crosstask", "v", goal, tuple(Step(step) for step in steps), "train")
+
+
+TRAINING = [
+    video("tea", "boil", "mint", "mint", "pour"),
+    video("tea", "boil", "mint", "pour"),
+    video("kite", "cut", "pour", "cut"),
+]
+
+
+@pytest.mark.parametrize(
+    ("floor", "goal", "history", "plan"),
+    [
+        ("unigram", "kite", (), ("mint", "mint", "mint")),  # mint and pour three times: mint stands first
+        ("goal-unigram", "kite", (), ("cut", "cut", "cut")),
+        ("ranked", "kite", (), ("mint", "pour", "boil")),
+        ("goal-ranked", "tea", (), ("mint", "boil", "pour")),
+        ("goal-ranked", "kite", (), ("cut", "pour")),
+        ("goal-bigram", "tea", (), ("boil", "mint", "pour")),
+        ("goal-bigram", "tea", ("boil", "mint"), ("pour", END, "mint")),
+        ("goal-bigram", "kite", (), ("cut", "pour", "cut")),  # cut leads to pour and to the end: pour stands first
+        ("bigram", "kite", ("cut", "pour"), (END, "mint", "pour")),
+        ("bigram", "kite", (), ("boil", "mint", "pour")),
+    ],
+)
+def test_floors_by_hand(floor: str, goal: str, history: tuple[str, ...], plan: tuple[str, ...]) -> None:
+    known = next(one for one in FLOORS if one == floor)
+    assert floor_plans(known, [sample(goal, "pour", history=history)], TRAINING, TAXONOMY, 3) == [plan]
+
+
+def test_a_goal_without_training_videos_has_an_empty_plan() -> None:
+    for floor in FLOORS:
+        [plan] = floor_plans(floor, [sample("tea", "pour")], TRAINING[2:], TAXONOMY, 2)
+        assert (plan == ()) == floor.startswith("goal-")
+
+
+@pytest.mark.real_data
+def test_the_published_random_rows(shared_data: Path) -> None:
+    release = read_release(shared_data)
+    samples, ids = cut_samples(release.split("test"), release.cards), ActionIds(release.taxonomy())
+    for with_goal, rows in (
+        (True, ((13.2, None, None), (0.3, 13.4, 23.6), (0.0, 12.7, 27.8))),
+        (False, ((0.9, None, None), (0.0, 0.9, 1.5), (0.0, 0.9, 1.9))),
+    ):
+        found = [100 * np.array([part.mean() for part in expected(samples, ids, T, with_goal)]) for T in HORIZONS]
+        assert found[0][1] == pytest.approx(rows[0][0], abs=0.3)
+        for mean, row in zip(found[1:], rows[1:], strict=True):
+            assert mean == pytest.approx(row, abs=0.3)
+
+
+@pytest.mark.real_data
+def test_only_the_published_cut_is_calibrated(shared_data: Path) -> None:
+    from recipe.evaluation.published import published
+    from recipe.evaluation.vpa.calibration import calibrate
+
+    table = published("vpa")
+    verdicts = {}
+    for order in ("file", "time"):
+        release = read_release(shared_data, order)  # type: ignore[arg-type]
+        ids = ActionIds(release.taxonomy())
+        for rule in RULES:
+            for protocol in ("shared", "separate"):
+                samples = cut_samples(release.split("test"), release.cards, protocol, rule)  # type: ignore[arg-type]
+                verdicts[order, rule, protocol] = calibrate(samples, ids, table).calibrated
+    assert [key for key, calibrated in verdicts.items() if calibrated] == [("file", "vlamp", "shared")]

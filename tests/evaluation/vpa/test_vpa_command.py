@@ -1,0 +1,248 @@
+"""`recipe evaluate vpa` and `recipe vpa examples`, from the samples over a planner to the scores and their rows."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("scipy")
+from recipe.data.examples import read_examples
+from recipe.data.vpa import END
+from recipe.evaluation.scores import VpaScores, read_scores, rows_path
+from recipe.planning.predictions import Prediction, write_predictions
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def examples(release_folder: Path, recipe: Run, tmp_path: Path) -> Path:
+    output = tmp_path / "vpa.jsonl"
+    code, out, _ = recipe("vpa", "examples", "--root", release_folder, "--output", output, "--json")
+    assert code == 0
+    assert json.loads(out) == {"output": str(output), "examples": 8, "videos": 3, "without_history": 3}
+    return output
+
+
+def test_the_samples_are_examples(examples: Path, release_folder: Path, recipe: Run) -> None:
+    read = read_examples(examples, "test")
+    assert [one.example_id for one in read] == [
+        "crosstask/f/0", "crosstask/f/1", "crosstask/f/2", "crosstask/g/0", "crosstask/g/1",
+        "crosstask/h/0", "crosstask/h/1", "crosstask/h/2",
+    ]  # fmt: skip
+    assert (read[0].history, read[0].cut, read[0].until) == ((), 0, 0.0)
+    assert (read[1].history, read[1].until) == (("boil water",), 10.0)
+    before = examples.read_bytes()
+    code, out, _ = recipe("vpa", "examples", "--root", release_folder / "crosstask", "--output", examples)
+    assert (code, examples.read_bytes()) == (0, before)
+    assert "8 examples of 3 videos" in out
+    asked = (
+        "vpa",
+        "examples",
+        "--root",
+        release_folder,
+        "--output",
+        examples,
+        "--split",
+        "train",
+        "--rule",
+        "observed",
+    )
+    assert recipe(*asked)[0] == 0
+    assert {one.video_id for one in read_examples(examples)} == {"a"}
+
+
+def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+    output = tmp_path / "scores" / "vpa.json"
+    code, out, _ = recipe(
+        "evaluate", "vpa", "--root", release_folder, "--baseline", "random-goal", "--json", "--output", output
+    )
+    found = json.loads(out)
+    assert code == 0
+    assert [one["samples"] for one in found["horizons"]] == [8, 8, 8]
+    assert found["horizons"][0]["accuracy"]["mean"] == pytest.approx(100 * (5 / 4 + 3 / 3) / 8, abs=5)
+    assert found["horizons"][0]["accuracy"]["clusters"] == 3
+    assert not found["calibration"]["calibrated"]
+    assert "protocol not calibrated" in found["calibration"]["sentence"]
+    names = {row["system"]: row for row in found["beside"]}
+    assert names["random-goal, expected"]["figures"]["1.accuracy"] == pytest.approx(28.125)
+    assert names["VLaMP"]["figures"]["4.iou"] == 43.4
+    assert names["VLaMP"]["published"]
+    assert not {"PDPP", "SCHEMA", "ViterbiPlanNet", "KEPP"} & set(names)
+    scores = read_scores(output)
+    assert isinstance(scores, VpaScores)
+    assert (scores.system, scores.history, scores.supervised, scores.taxonomy) == ("random-goal", "", False, "6")
+    assert set(scores.horizons[1].more) == {
+        "edit_distance", "iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise",
+    }  # fmt: skip
+    rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
+    assert len(rows) == 8
+    assert all(len(row["predicted"]) == 4 for row in rows)
+
+
+def test_the_same_seed_gives_the_same_bytes(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+    written = []
+    for name in ("a", "b"):
+        asked = ("evaluate", "vpa", "--root", release_folder, "--baseline", "random", "--draws", 7, "--system", "x")
+        assert recipe(*asked, "--output", tmp_path / name)[0] == 0
+        written.append((tmp_path / name).read_bytes() + rows_path(tmp_path / name).read_bytes())
+    assert written[0] == written[1]
+
+
+def test_a_table_shows_floors_and_published_rows(release_folder: Path, recipe: Run) -> None:
+    asked = ("evaluate", "vpa", "--root", release_folder, "--baseline", "goal-bigram")
+    code, out, _ = recipe(*asked)
+    assert code == 0
+    for text in ("goal-bigram", "supervised", "random-goal, expected", "VidAssist w/ RECIPE-RL", "not calibrated"):
+        assert text in out
+    code, out, _ = recipe(*asked, "--no-published")
+    assert (code, "VLaMP" in out, "random, expected" in out) == (0, False, True)
+
+
+def predicted(examples: Path, path: Path, **changed: tuple[str, ...]) -> Path:
+    """Right plans of four actions, but for those that are given by id, where - stands for /."""
+    named = {name.replace("_", "/"): steps for name, steps in changed.items()}
+    rows = [
+        Prediction(one.example_id, named.get(one.example_id, (*one.continuation, END)[:4]))
+        for one in read_examples(examples)
+    ]
+    write_predictions(path, rows)
+    return path
+
+
+def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
+    examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
+) -> None:
+    asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--json", "--predictions")
+    whole = json.loads(recipe(*asked, predicted(examples, tmp_path / "right.jsonl"))[1])
+    assert {one["success_rate"]["mean"] for one in whole["horizons"]} == {100}
+    assert (whole["system"], whole["remap"]["steps_that_are_actions"]) == ("right", 32)
+    assert (whole["history"], whole["settings"]["encoder"]) == ("oracle", "hash:32")
+    short = predicted(examples, tmp_path / "short.jsonl", crosstask_f_0=("boil water", "add mint"))
+    output = tmp_path / "vpa.json"
+    found = json.loads(recipe(*asked, short, "--history", "Phi", "--supervised", "--output", output)[1])
+    one, three, four = found["horizons"]
+    assert one["accuracy"]["mean"] == 100
+    assert three["success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
+    assert three["accuracy"]["mean"] == pytest.approx(100 * 23 / 24)
+    assert four["accuracy"]["mean"] == pytest.approx(100 * 30 / 32)
+    assert four["iou"]["mean"] == pytest.approx(100 * (7 + 2 / 4) / 8)
+    assert (found["history"], found["supervised"], found["remap"]["shorter_plans"]) == ("Phi", True, 1)
+    row = json.loads(rows_path(output).read_text().splitlines()[0])
+    assert row["gold"] == ["boil water", "add mint", "pour tea", "stir"]
+    assert row["predicted"] == ["boil water", "add mint"]
+    assert row["correct"] == [True, True, False, False]
+
+
+def test_missing_predictions_count_as_wrong_and_further_samples_do_not(
+    examples: Path, release_folder: Path, recipe: Run, tmp_path: Path
+) -> None:
+    first, *others = read_examples(examples)
+    rows = [Prediction(one.example_id, (*one.continuation, END)[:4]) for one in others]
+    rows += [Prediction(one.example_id, ("stir",), 1) for one in others]
+    rows.append(Prediction("crosstask/f/4", ("stir",)))  # a cut of a test video, in no sample set
+    write_predictions(tmp_path / "p", rows)
+    code, out, _ = recipe("evaluate", "vpa", "--root", release_folder, "--predictions", tmp_path / "p", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["horizons"][2]["success_rate"]["mean"] == pytest.approx(100 * 7 / 8)
+    assert found["remap"]["missing_predictions"] == 1
+    assert found["remap"]["further_samples"] == 7
+    assert found["remap"]["predictions_outside_the_protocol"] == 1
+    assert first.example_id == "crosstask/f/0"
+
+
+def test_bad_predictions_are_named(release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    asked = ("evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--predictions", path)
+    write_predictions(path, [Prediction("crosstask/f/1", ("stir",)), Prediction("crosstask/nobody/1", ("stir",))])
+    code, _, err = recipe(*asked)
+    assert (code, "crosstask/nobody/1" in err) == (1, True)
+    line = json.dumps({"example_id": "crosstask/f/1", "steps": ["stir"]})
+    path.write_text(f"{line}\n{line}\n")
+    code, _, err = recipe(*asked)
+    assert (code, "line 2" in err) == (1, True)
+    assert recipe("evaluate", "vpa", "--root", release_folder)[0] == 2
+    assert recipe(*asked, "--baseline", "random")[0] == 2
+    code, _, err = recipe("evaluate", "vpa", "--root", release_folder, "--baseline", "best")
+    assert (code, "'best' is unknown; known are random" in err) == (1, True)
+    code, _, err = recipe("evaluate", "vpa", "--root", tmp_path, "--baseline", "random")
+    assert (code, "crosstask not found here" in err) == (1, True)
+
+
+def test_plans_that_no_one_should_write(examples: Path, release_folder: Path, recipe: Run, tmp_path: Path) -> None:
+    steps = {
+        "crosstask/f/0": ["a" * 10_000_000],
+        "crosstask/f/1": ["stir"] * 500,
+        "crosstask/g/0": ["\u0000\u202e", "заварить чай", "お茶を注ぐ"],
+        "crosstask/g/1": ["\ud800"],
+        "crosstask/h/0": [],
+    }
+    path = tmp_path / "p.jsonl"
+    path.write_text("".join(json.dumps({"example_id": name, "steps": said}) + "\n" for name, said in steps.items()))
+    output = tmp_path / "vpa.json"
+    code, out, _ = recipe(
+        "evaluate", "vpa", "--root", release_folder, "--encoder", "hash:32", "--predictions", path,
+        "--json", "--output", output,
+    )  # fmt: skip
+    found = json.loads(out)
+    assert code == 0
+    assert (found["remap"]["missing_predictions"], found["remap"]["empty_plans"]) == (3, 2)
+    assert rows_path(output).stat().st_size < 20_000
+
+
+def test_from_samples_over_a_planner_to_scores(
+    examples: Path, release_folder: Path, recipe: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    plans = tmp_path / "plans.jsonl"
+    asked = ("plan", "--model", tiny_model, "--examples", examples, "--output", plans, "--max-tokens", 6)
+    assert recipe(*asked)[0] == 0
+    code, out, _ = recipe(
+        "evaluate", "vpa", "--root", release_folder, "--predictions", plans, "--encoder", "hash:64",
+        "--within-goal", "--system", "tiny", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert (code, found["system"], found["settings"]["admissible actions"]) == (0, "tiny", "the goal's card")
+    assert found["remap"]["steps"] > 0
+    assert 0 <= found["remap"]["share_below_margin"] <= 1
+    code, out, _ = recipe(
+        "evaluate", "vpa", "--root", release_folder, "--predictions", plans, "--encoder", "hash:64", "--within-goal"
+    )
+    assert code == 0
+    assert "mapped to the goal's card alone" in out
+    assert "below 0.05" in out
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(
+    ("baseline", "figures", "within"),
+    [
+        ("random-goal", ((13.2,), (0.3, 13.4, 23.6), (0.0, 12.7, 27.8)), 0.3),
+        ("random", ((0.9,), (0.0, 0.9, 1.5), (0.0, 0.9, 1.9)), 0.3),
+        ("goal-bigram", ((47.5,), (11.0, 35.8, 44.0), (6.2, 33.3, 45.4)), 0.15),
+    ],
+)
+def test_the_rows_of_the_real_release(
+    shared_data: Path, recipe: Run, baseline: str, figures: tuple[tuple[float, ...], ...], within: float
+) -> None:
+    code, out, _ = recipe("evaluate", "vpa", "--root", shared_data / "crosstask", "--baseline", baseline, "--json")
+    found = json.loads(out)
+    assert (code, found["calibration"]["calibrated"]) == (0, True)
+    first, *others = found["horizons"]
+    assert first["accuracy"]["mean"] == pytest.approx(figures[0][0], abs=within)
+    for one, row in zip(others, figures[1:], strict=True):
+        assert one["samples"] == 4_123
+        means = [one[name]["mean"] for name in ("success_rate", "accuracy", "iou")]
+        assert means == pytest.approx(row, abs=within)
+
+
+@pytest.mark.real_data
+def test_another_taxonomy_or_rule_says_what_it_is(shared_data: Path, recipe: Run) -> None:
+    asked = ("evaluate", "vpa", "--root", shared_data, "--baseline", "goal-unigram", "--json")
+    by_task = json.loads(recipe(*asked, "--taxonomy", "133")[1])
+    assert (by_task["taxonomy"], by_task["calibration"]["calibrated"]) == ("133", False)
+    assert "each task's step is an action" in by_task["calibration"]["sentence"]
+    separate = json.loads(recipe(*asked, "--protocol", "separate", "--rule", "true-steps")[1])
+    assert [one["samples"] for one in separate["horizons"]] == [5_606, 4_123, 3_434]
+    assert (separate["protocol"], separate["settings"]["rule"]) == ("separate", "true-steps")
+    assert "not calibrated" in separate["calibration"]["sentence"]
