@@ -35,8 +35,8 @@ def test_the_prompts_in_full() -> None:
     assert told(propose_chat(START, {})) == (
         "You see a person carry out a task. Say what the person does next.\n\n"
         "```\nTask: make tea\nDone so far:\nnothing yet\n```\n\n"
-        "Answer with the one action that most likely comes next, as a short instruction such as "
-        '"pour the milk". Write nothing else.'
+        "Answer with the one action that most likely comes next, as a short instruction: a verb and what it is done "
+        "to. Write nothing else."
     )
     assert "```\nTask: make tea\nStep 1: fill the kettle\nStep 2: boil water\n```\n\nWrite step 3" in told(
         agent_chat(SEEN, {})

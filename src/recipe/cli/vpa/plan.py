@@ -8,6 +8,7 @@ import typer
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
 from recipe.cli.vpa.models import Asked, Named
+from recipe.cli.vpa.protocol_options import Order, ProtocolName, RuleName
 from recipe.cli.vpa.samples import Samples, Source, read_samples
 from recipe.cli.vpa.written import Files, write_plans
 from recipe.errors import ComputeError, InputError
@@ -66,6 +67,9 @@ def plan(
         False
     ),
     encoder: Annotated[str, _samples(help="Maps words to actions: minilm, hash:256, hub id or folder.")] = "minilm",
+    protocol: ProtocolName = "shared",
+    rule: RuleName = "vlamp",
+    order: Order = "file",
     horizon: Annotated[int, _search(min=1, help="T, actions of a plan.")] = 4,
     beam: Annotated[int, _search(min=1, help="Partial plans that are kept at each level.")] = 1,
     proposers: Annotated[
@@ -84,9 +88,6 @@ def plan(
     max_tokens: Annotated[int, _search(min=1, help="Longest proposal or assessment.")] = 48,
     agent_samples: Annotated[int, _search(min=1, help="With --method agent: samples of each step.")] = 10,
     seed: Annotated[int, _search(help="Another seed gives other proposals and other few shots.")] = 0,
-    no_logprobs: Annotated[
-        bool, _search("--no-logprobs", help="Ask for no likelihoods, for hosts that refuse; leaves out generation.")
-    ] = False,
     max_calls: Annotated[int | None, _cost(min=0, help="Answers that may be paid for in this run.")] = None,
     max_tokens_total: Annotated[
         int | None, _cost(min=0, help="Tokens, read and written, that may be paid for.")
@@ -125,7 +126,6 @@ def plan(
         "proposers": proposers or ("original" if recipe_model is None else "both"),
         "candidates": candidates,
         "values": _left(without or []),
-        "logprobs": not no_logprobs,
         "few_shot": few_shot,
         "temperature": temperature,
         "max_tokens": max_tokens,
@@ -148,7 +148,7 @@ def plan(
     target = trace or output.with_name(f"{output.stem}.trace.jsonl")
     require_writable(output)
     require_writable(target)
-    source = Source(root, examples, actions, histories, limit, card, encoder)
+    source = Source(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
     asked = Asked(
         named(model, endpoint, revision),
         None if recipe_model is None else named(recipe_model, recipe_endpoint, recipe_revision),

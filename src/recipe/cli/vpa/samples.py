@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from recipe.errors import InputError, listed
 
 if TYPE_CHECKING:
-    from recipe.data.vpa import Release
+    from recipe.data.crosstask import StepOrder
+    from recipe.data.vpa import Protocol, Release, Rule
     from recipe.planning.vidassist.candidates import ActionsOf
     from recipe.planning.vidassist.prompts import Demonstrations
     from recipe.planning.vidassist.settings import VidAssistConfig
@@ -24,6 +25,9 @@ class Source(NamedTuple):
     card: bool
     """Only the actions of the goal's card are admissible: another, easier setting."""
     encoder: str
+    protocol: "Protocol" = "shared"
+    rule: "Rule" = "vlamp"
+    order: "StepOrder" = "file"
 
 
 class Samples(NamedTuple):
@@ -43,7 +47,7 @@ def read_samples(source: Source, config: "VidAssistConfig") -> Samples:
         raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
     if source.root is None and (source.card or config.few_shot):
         raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
-    release = None if source.root is None else read_release(source.root)
+    release = None if source.root is None else read_release(source.root, source.order)
     examples = _spread(_examples(source, release, config.horizon), source.limit)
     shown: Demonstrations = {}
     if release is not None and config.few_shot:
@@ -61,8 +65,8 @@ def _examples(source: Source, release: "Release | None", horizon: int) -> "list[
         examples = read_examples(source.examples)
     else:
         assert release is not None
-        horizons = sorted({*(one for one in HORIZONS if one <= horizon), horizon})
-        samples = cut_samples(release.split("test"), release.cards, horizons=horizons)
+        horizons = sorted({*HORIZONS, horizon})
+        samples = cut_samples(release.split("test"), release.cards, source.protocol, source.rule, horizons)
         examples = [sample.example() for sample in samples]
     return examples if source.histories is None else with_histories(examples, read_histories(source.histories))
 

@@ -51,7 +51,7 @@ def plan_actions(
 
 def _agent(config: VidAssistConfig, models: Models, actions: ActionsOf, shown: Demonstrations) -> Search:
     """Huang et al. (2022): every step is sampled, translated to the nearest action, ranked, and appended."""
-    proposer = proposers.agent(models.model, config.sampling(config.temperature), shown, config.logprobs)
+    proposer = proposers.agent(models.model, config.sampling(config.temperature), shown)
     values = (Translation(config.agent_beta),)
     return Search((proposer,), config.agent_samples, actions, values, {}, config.horizon)
 
@@ -65,14 +65,14 @@ def _assisted(config: VidAssistConfig, models: Models, actions: ActionsOf, shown
 
 
 def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[Proposer, ...]:
-    sampling, weigh = config.sampling(config.temperature), config.logprobs
+    sampling = config.sampling(config.temperature)
     found: list[Proposer] = []
     if config.proposers != "recipe":
-        found.append(proposers.language_model(models.model, sampling, shown, weigh))
+        found.append(proposers.language_model(models.model, sampling, shown))
     if config.proposers != "original":
         if models.recipe is None:
             raise InputError("no planner is given that proposes; give --recipe-model, or --proposers original.")
-        found.append(proposers.planner(models.recipe, sampling, weigh))
+        found.append(proposers.planner(models.recipe, sampling))
     return tuple(found)
 
 

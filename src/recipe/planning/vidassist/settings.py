@@ -30,8 +30,6 @@ class VidAssistConfig(Settings):
     """Value functions; `task_graph` is off where no video is shown."""
     weights: dict[ValueName, Weight] = Field(default_factory=dict)
     """Weight of a value function; 1 where none is given."""
-    logprobs: bool = True
-    """Ask for the likelihood of proposals; off for hosts that refuse, and `generation` is then off."""
     few_shot: Annotated[int, Field(ge=0)] = 0
     """Training videos of the goal that models are shown; 0 is zero-shot."""
     temperature: Annotated[float, Field(ge=0)] = 0.7
@@ -55,8 +53,7 @@ class VidAssistConfig(Settings):
     @property
     def active(self) -> tuple[ValueName, ...]:
         """The value functions that are used."""
-        off = {"generation": not self.logprobs, "task_graph": not self.few_shot}
-        return tuple(name for name in VALUES if name in self.values and not off.get(name, False))
+        return tuple(name for name in VALUES if name in self.values and (name != "task_graph" or self.few_shot))
 
     def sampling(self, temperature: float, steps: int = 1) -> SamplingConfig:
         """How an answer of so many steps is sampled."""
