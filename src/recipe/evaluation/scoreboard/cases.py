@@ -1,8 +1,8 @@
 """Example by example: every system's plan with what was measured of it, as the data of the page's example views.
 
 Short keys, because there are thousands of examples: `id`, `d`ataset, `s`plit, `g`oal, `h`istory, `r`eference and
-`p`lans; of a plan its s`y`stem, sample `k`, s`t`eps, `n`otes, `v`erdicts, `st`atuses, `a`ctions, metrics `q`, and `m`,
-its score on each measure (a judge, validity, VPA), in percent.
+`p`lans; of a plan its s`y`stem, sample `k`, s`t`eps, `n`otes, `v`erdicts, `st`atuses, `a`ctions, required
+steps that it lacks `w`, metrics `q`, and `m`, its score on each measure (a judge, validity, VPA), in percent.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +22,7 @@ from recipe.types import Verdict
 
 STEP, STEPS, ANSWER = 400, 60, 1500
 """Characters of a step, steps of a plan, and characters of a judge's answer that are shown."""
+_PARTS = ("score", "order", "coverage", "clean", "reward")
 VALIDITY, VPA = "validity", "VPA"
 _NO_SPLITS: Mapping[str, str] = MappingProxyType({})
 
@@ -40,6 +41,8 @@ class Shown:
     metrics: dict[str, float] = field(default_factory=dict)
     actions: list[list[object]] = field(default_factory=list)
     flags: dict[str, None] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
+    """Required steps that neither history nor plan names."""
 
     @property
     def name(self) -> str:
@@ -108,7 +111,7 @@ def page_data(
         "measures": [shown(name, STEP) for name in cases.measures],
         "criteria": list(CRITERION_NAMES.values()),
         "statuses": {name: list(told) for name, told in STATUSES.items()},
-        "metrics": METRICS,
+        "metrics": {name: METRICS[name] for name in _PARTS},
         "examples": [_case_data(case, cases.measures, grounded.get(case.example_id, {})) for case in cases.cases],
     }
 
@@ -178,7 +181,9 @@ def _add_valid(board: Board, source: Source, found: dict[str, Case], measure: in
         plan = _plan(board, case, source, int(row.get("sample", 0)), _texts(row.get("steps")))
         plan.statuses = list(_texts(row.get("statuses")))
         metrics = row.get("metrics", row)
-        plan.metrics = {name: float(metrics[name]) for name in METRICS if _is_number(metrics.get(name))}
+        plan.metrics = {name: float(metrics[name]) for name in _PARTS if _is_number(metrics.get(name))}
+        plan.lacking = _texts(row.get("missing_steps"))
+        plan.flags |= dict.fromkeys(_texts(row.get("flags")))
         if "score" in plan.metrics:
             plan.scores[measure] = [100 * plan.metrics["score"]]
 
@@ -234,6 +239,7 @@ def _plan_data(plan: Shown, measures: Sequence[str], grounded: Mapping[str, str]
         "v": plan.verdicts,
         "st": plan.statuses[:STEPS],
         "a": plan.actions,
+        "w": _steps(plan.lacking),
         "q": {name: round(value, 4) for name, value in plan.metrics.items()},
         "m": [None if value is None else round(value, 2) for value in scores],
         "x": grounded.get(plan.name, ""),

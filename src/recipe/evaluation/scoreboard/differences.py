@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from recipe.evaluation.clusters import video_of
 from recipe.evaluation.comparison import Comparison, adjusted, compare
 from recipe.evaluation.scoreboard.accuracy import Bench, benches
 from recipe.evaluation.scoreboard.elements import Cell, Figure, Heading, Row, Section, Table, count, difference, plain
@@ -100,7 +101,7 @@ def _pair(
 
 def _video(board: Board, example: str) -> str:
     known = board.examples.get(example)
-    return (known.video_id or example) if known else example
+    return video_of(known) if known else example
 
 
 def _dataset(board: Board, example: str) -> str:

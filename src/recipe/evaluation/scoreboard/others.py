@@ -27,7 +27,8 @@ def diversity_section(board: Board, figures: Sequence[Figure]) -> Section | None
         return None
     headings = ("judge", "diversity", "prompts", "samples", "pairs", "unscored", "order checked", "order changed it")
     rows = tuple(Row(one.system, _diversity_cells(one)) for one in found)
-    levels = tuple(dict.fromkeys((*LEVELS, *(level for one in found for level in one.levels))))
+    known = {_level(level): level for level in LEVELS}
+    levels = (*LEVELS, *sorted({level for one in found for level in one.levels if _level(level) not in known}))
     shares = tuple(Row(one.system, (Cell(one.judge.name), *_level_cells(one, levels))) for one in found)
     return Section(
         name="diversity",

@@ -187,6 +187,7 @@ const card = (plan, several) => element("section", { class: "plan", style: { "bo
   (plan.n || []).map((note) => text("p", "flag", note)),
   plan.t.length ? marked(plan) : text("p", "meta", "no steps"),
   plan.a ? actions(plan) : null,
+  plan.w ? text("p", "flag", `missing: ${plan.w.join("; ")}`) : null,
   plan.q ? metrics(plan.q) : null,
   (plan.v || []).map(verdict));
 const grounds = (example) => {

@@ -1,0 +1,101 @@
+"""`recipe report` on files of scores: what it writes, what it says, and wrong usage."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recipe.artifacts import write_jsonl
+from recipe.cli import app
+from recipe.data.examples import write_examples
+from recipe.evaluation.results import Interval
+from recipe.evaluation.scores import (
+    Counts,
+    DatasetScores,
+    JudgeIdentity,
+    JudgeScores,
+    MacroAccuracy,
+    ValidityScores,
+    rows_path,
+    write_scores,
+)
+from recipe.types import Example
+
+EXAMPLE = Example("kitchen-1", "kitchen", "v", "brew tea", ("boil the water",), ("pour it",), 1)
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    path = tmp_path / "judge.json"
+    half, counts = Interval(50.0, 40.0, 60.0, 1, 1), Counts(1)
+    dataset = DatasetScores("kitchen", "", half, {}, counts)
+    macro = (MacroAccuracy("all", half, ("kitchen",)),)
+    write_scores(path, JudgeScores("mine", JudgeIdentity("proxy (hash)", "proxy"), (dataset,), macro))
+    return path
+
+
+@pytest.fixture
+def valid(tmp_path: Path) -> Path:
+    path = tmp_path / "validity.json"
+    write_scores(path, ValidityScores("mine", "world", {"score": Interval(0.5)}, Counts(1)))
+    row = {"example_id": "kitchen-1", "steps": ["pour it"], "statuses": ["valid"], "metrics": {"score": 0.5}}
+    write_jsonl(rows_path(path), [row])
+    return path
+
+
+def invoke(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    return result.exit_code, result.output if result.exception is None or result.exit_code == 2 else str(
+        result.exception
+    )
+
+
+def test_page_and_tables_are_written_and_told(tmp_path: Path, scores: Path, valid: Path) -> None:
+    write_examples(tmp_path / "examples.jsonl", [EXAMPLE, Example("kitchen-2", "kitchen", "v", "g", ("a",), ("b",), 1)])
+    page, tables = tmp_path / "r.html", tmp_path / "r.md"
+    code, output = invoke(
+        scores, valid, "--examples", tmp_path / "examples.jsonl", "--output", page, "--markdown", tables, "--json"
+    )
+    assert code == 0
+    told = json.loads(output)
+    assert told | {"megabytes": 0} == {
+        "report": str(page), "markdown": str(tables), "megabytes": 0, "systems": ["mine"], "examples": 1,
+        "without_rows": [str(scores)], "examples_without_rows": 1, "explained": 0, "explaining_seconds": 0.0,
+    }  # fmt: skip
+    assert "brew tea" in page.read_text("utf-8")
+    assert "## Accuracy by proxy (hash)" in tables.read_text("utf-8")
+
+
+def test_without_json_the_same_is_said_in_words(tmp_path: Path, scores: Path) -> None:
+    code, output = invoke(scores, "--output", tmp_path / "r.html")
+    assert code == 0
+    assert "without rows beside them" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["{scores}"], "--output"),
+        (["{scores}", "--figure", "a.png", "--output", "r.html"], "--figure"),
+        (["{folder}", "--output", "r.html"], "a run folder takes"),
+        (["{folder}", "--corpus", "c"], "a run folder takes"),
+    ],
+)
+def test_options_of_the_other_kind_are_wrong_usage(
+    tmp_path: Path, scores: Path, arguments: list[str], said: str
+) -> None:
+    code, output = invoke(*(one.format(scores=scores, folder=tmp_path) for one in arguments))
+    assert code == 2
+    assert said in output
+
+
+def test_a_missing_or_foreign_file_is_one_sentence(tmp_path: Path, scores: Path) -> None:
+    code, message = invoke(scores, tmp_path / "none.json", "--output", tmp_path / "r.html")
+    assert (code, "none.json: the file does not exist" in message) == (1, True)
+    code, message = invoke(scores, scores, "--output", tmp_path / "r.html")
+    assert (code, "already holds judge scores of 'mine'" in message) == (1, True)
+    (tmp_path / "foreign.json").write_text("[1]")
+    code, message = invoke(tmp_path / "foreign.json", "--output", tmp_path / "r.html")
+    assert (code, "no kind of scores" in message) == (1, True)
+    assert not (tmp_path / "r.html").exists()

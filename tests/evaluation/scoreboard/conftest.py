@@ -1,0 +1,197 @@
+"""Files of scores with their rows, small and made by hand, and a page whose script a test goes on with."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from recipe.artifacts import write_jsonl
+from recipe.data.examples import write_examples
+from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.results import Interval
+from recipe.evaluation.scoreboard.page import make_report, render_page
+from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scores import (
+    Counts,
+    DiversityScores,
+    HorizonScores,
+    JudgeAgreement,
+    JudgeIdentity,
+    Measured,
+    ValidityScores,
+    VpaScores,
+    rows_path,
+    write_scores,
+)
+from recipe.evaluation.verdicts import CRITERIA, Judged, write_verdicts
+from recipe.types import Example, Unscored, Verdict
+
+PROXY = JudgeIdentity("proxy (hash)", "proxy", prompt="f" * 64)
+LLAMA = JudgeIdentity("Llama-3.3-70B-Instruct", "llm", "meta-llama/Llama-3.3-70B-Instruct", "a" * 64)
+
+
+def example(number: int, source: str = "crosstask", goal: str = "brew tea") -> Example:
+    steps = ("boil the water", "warm the pot", "pour the water", "wait", "pour the tea")
+    return Example(f"{source}-{number}", source, f"video{number % 3}", goal, steps[:2], steps[2:], 2, "test")
+
+
+EXAMPLES = [example(n, source) for source in ("crosstask", "niv") for n in range(6)]
+
+
+def flat(value: int) -> Verdict:
+    return Verdict(*[value] * len(CRITERIA))
+
+
+def write_judged(
+    folder: Path,
+    system: str,
+    values: Sequence[int | None],
+    judge: JudgeIdentity = PROXY,
+    examples: Sequence[Example] = EXAMPLES,
+    plan: Sequence[str] = ("pour the water", "pour the tea"),
+) -> Path:
+    """Scores and rows of one system: a flat verdict for each example, None for none."""
+    rows = [
+        Judged(
+            one.example_id,
+            Unscored("no JSON") if value is None else flat(value),
+            judge=judge.name,
+            how="json",
+            steps=tuple(plan),
+            text="" if value is None else f'{{"clarity": {value}}}',
+        )
+        for one, value in zip(examples, values, strict=True)
+    ]
+    rows += [Judged(one.example_id, flat(5), control="reference", judge=judge.name) for one in examples[:4]]
+    path = folder / f"judge-{system}-{judge.kind}.json"
+    write_scores(path, judge_scores(system, judge, examples, rows, ledger={"answers": float(len(rows)), "cost": None}))
+    write_verdicts(rows_path(path), rows)
+    return path
+
+
+def write_with_rows(path: Path, scores: Measured, rows: Sequence[dict[str, object]] = ()) -> Path:
+    write_scores(path, scores)
+    if rows:
+        write_jsonl(rows_path(path), rows)
+    return path
+
+
+@pytest.fixture
+def examples_file(tmp_path: Path) -> Path:
+    write_examples(tmp_path / "examples.jsonl", EXAMPLES)
+    return tmp_path / "examples.jsonl"
+
+
+@pytest.fixture
+def judged_files(tmp_path: Path) -> list[Path]:
+    return write_both(tmp_path)
+
+
+@pytest.fixture
+def other_files(tmp_path: Path) -> list[Path]:
+    return write_others(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The page of all these files."""
+    folder = tmp_path_factory.mktemp("scores")
+    write_examples(folder / "examples.jsonl", EXAMPLES)
+    board = gather([*write_both(folder), *write_others(folder)], [folder / "examples.jsonl"])
+    return render_page(make_report(board, "Two systems"))
+
+
+def write_both(folder: Path) -> list[Path]:
+    """Two systems by a proxy; the second better everywhere, each with one plan unscored."""
+    return [
+        write_judged(folder, "base", [1, 2, 1, 2, 1, None, 1, 1, 2, 1, 2, 1]),
+        write_judged(folder, "RL", [4, 4, 3, 4, 5, 4, 3, None, 4, 4, 3, 4]),
+    ]
+
+
+def write_others(folder: Path) -> list[Path]:
+    """Diversity, VPA and validity of one system."""
+    interval = Interval(50.0, 40.0, 60.0, 12, 3)
+    horizons = tuple(
+        HorizonScores(T, 12, 3, interval, interval, interval, {"iou_batch_256": 99.0, "edit_distance": 0.5})
+        for T in (1, 3, 4)
+    )
+    vpa_row = {
+        "sample_id": "v:2",
+        "goal": "Make Jello Shots",
+        "history": ["a"],
+        "gold": ["stir mixture", "pour water"],
+        "predicted": ["stir mixture", "add sugar"],
+        "steps": ["stir it", "sweeten it"],
+        "margins": [0.25, 0.01],
+    }
+    valid_row = {
+        "example_id": EXAMPLES[0].example_id,
+        "sample": 0,
+        "steps": ["pour the water", "dig a hole"],
+        "statuses": ["valid", "alien"],
+        "missing_steps": ["wait"],
+        "metrics": {"score": 0.5, "order": 1.0, "coverage": 0.5, "clean": 0.5},
+    }
+    agreement = (JudgeAgreement(PROXY, 12, Interval(0.7, 0.4, 0.9), 0.6),)
+    share = Interval(0.5, 0.4, 0.6, 12, 3)
+    return [
+        write_with_rows(
+            folder / "diversity.json",
+            DiversityScores("RL", PROXY, share, 10, 10, 450, 3, {"0.0": 100, "0.25": 0, "0.5": 200, "1.0": 147}),
+        ),
+        write_with_rows(
+            folder / "vpa.json",
+            VpaScores("RL", "shared", "105", "oracle", horizons, remap={"mean_margin": 0.2}),
+            [vpa_row],
+        ),
+        write_with_rows(
+            folder / "validity.json",
+            ValidityScores(
+                "RL", "world", {"score": share, "order": share, "alien": share}, Counts(12), by_goal={"brew tea": 0.5},
+                agreement=agreement,
+            ),
+            [valid_row],
+        ),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium is installed")
+    return found
+
+
+@pytest.fixture
+def played(chromium: str, tmp_path: Path) -> Callable[..., object]:
+    """Opens a page at an address, goes on with a script of the test's, and returns what it resolves to."""
+
+    def play(page: str, address: str, script: str) -> object:
+        start = page.rindex("<script>") + len("<script>")
+        own = page[start : page.rindex("</script>")]
+        ending = (
+            "const tell = (told) => { document.title = JSON.stringify(told); };"
+            f"(async () => {{ {script} }})().then(tell, (error) => tell(String(error)));"
+        )
+        longer = f"{own}\n{ending}"
+        pins = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (own, longer)]
+        file = tmp_path / "played.html"
+        file.write_text(page.replace(own, longer).replace(*pins), encoding="utf-8")
+        found = subprocess.run(
+            [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom",
+             "--window-size=400,800", f"{file.as_uri()}{address}"],
+            capture_output=True, timeout=120, check=True,
+        )  # fmt: skip
+        told = re.search(r"<title>(.*?)</title>", found.stdout.decode("utf-8"), re.DOTALL)
+        assert told
+        return json.loads(told.group(1).replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">"))
+
+    return play

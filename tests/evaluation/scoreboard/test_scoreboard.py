@@ -1,0 +1,234 @@
+"""What the evaluation report says: its numbers are those of the files, and none stands where it is not comparable."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from recipe.data.examples import write_examples
+from recipe.errors import InputError
+from recipe.evaluation.published import JUDGE, published
+from recipe.evaluation.scoreboard.accuracy import benches, overall
+from recipe.evaluation.scoreboard.differences import compared, plan_accuracy
+from recipe.evaluation.scoreboard.elements import Row, Section, Table
+from recipe.evaluation.scoreboard.judges import comparability, is_papers
+from recipe.evaluation.scoreboard.page import Report, make_report
+from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
+from recipe.evaluation.verdicts import Judged, read_verdicts, write_verdicts
+from recipe.types import Unscored
+
+from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged
+
+
+def tables(section: Section) -> list[Table]:
+    return [block for block in section.blocks if isinstance(block, Table)]
+
+
+def section(report: Report, name: str) -> Section:
+    return next(one for one in report.sections if one.name == name)
+
+
+def row(table: Table, name: str) -> Row:
+    return next(one for one in table.rows if one.name == name)
+
+
+def test_headline_gives_the_macro_accuracy_of_the_files(judged_files: list[Path], examples_file: Path) -> None:
+    report = make_report(gather(judged_files, [examples_file]), "t")
+    table = tables(section(report, "accuracy-1"))[0]
+    scores = read_scores(judged_files[1])
+    assert isinstance(scores, JudgeScores)
+    macro = {one.split: f"{one.accuracy.mean:.1f}" for one in scores.macro}
+    shown = [cell.text for cell in row(table, "RL").cells]
+    assert shown[:2] == [macro["in-domain"], macro["zero-shot"]]
+    # By hand: RL on crosstask 4, 4, 3, 4, 5, 4 of 5; on niv 3, 4, 4, 3, 4 and one unscored.
+    assert shown[:2] == ["80.0", "72.0"]
+    assert [cell.text for cell in row(table, "RL").cells[-6:]][2] == "1"
+    assert any(one.kind == "control" for one in table.rows)
+
+
+def test_every_table_of_a_judge_names_it_and_has_its_controls(judged_files: list[Path], examples_file: Path) -> None:
+    report = make_report(gather(judged_files, [examples_file]), "t")
+    for table in tables(section(report, "accuracy-1")):
+        assert f"judge: {PROXY.name}" in table.caption or f"judge: {JUDGE}" in table.caption
+        if table.caption.startswith(("Accuracy", "Criteria ·")):
+            assert any(one.kind == "control" for one in table.rows), table.caption
+
+
+def test_a_proxy_is_in_no_table_with_published_figures(judged_files: list[Path], examples_file: Path) -> None:
+    report = make_report(gather(judged_files, [examples_file]), "t")
+    found = section(report, "accuracy-1")
+    assert any("not comparable" in warning for warning in found.warnings)
+    for table in tables(found):
+        kinds = {one.kind for one in table.rows}
+        assert not {"published", "system"} <= kinds
+        if "published" in kinds:
+            assert JUDGE in table.caption
+            assert PROXY.name not in table.caption
+            assert any("not comparable" in note for note in table.notes)
+
+
+def test_published_rows_stand_beside_the_papers_own_judge(tmp_path: Path, examples_file: Path) -> None:
+    path = write_judged(tmp_path, "mine", [3] * len(EXAMPLES), LLAMA)
+    report = make_report(gather([path], [examples_file]), "t")
+    headline, per_dataset = [one for one in tables(section(report, "accuracy-1")) if one.caption.startswith("Accuracy")]
+    paper = row(headline, "Qwen2.5-7B RECIPE-RL")
+    assert (paper.kind, [cell.text for cell in paper.cells[:2]]) == ("published", ["46.6", "46.1"])
+    table = published("per_dataset")
+    for heading, cell in zip(per_dataset.headings, row(per_dataset, "Qwen2.5-3B Base").cells, strict=True):
+        if heading.text in ("CrossTask", "NIV"):
+            key = heading.text.lower()
+            assert cell.text == str(table.value("Qwen2.5-3B", "Base", key))
+
+
+@pytest.mark.parametrize(
+    ("judge", "papers"),
+    [
+        (LLAMA, True),
+        (replace(LLAMA, model="", settings={"temperature": "0"}), True),
+        (replace(LLAMA, kind="proxy"), False),
+        (replace(LLAMA, model="meta-llama/Llama-3.3-70B-Instruct-Turbo"), False),
+        (JudgeIdentity("Llama-3.3-70B-Instruct", "human"), False),
+    ],
+)
+def test_only_the_papers_model_is_the_papers_judge(judge: JudgeIdentity, papers: bool) -> None:
+    assert is_papers(judge) is papers
+    assert ("not comparable" in comparability(judge)) is not papers
+
+
+def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examples_file: Path) -> None:
+    other = replace(PROXY, prompt="0" * 64, name="proxy (hash)")
+    (tmp_path / "a").mkdir()
+    paths = [write_judged(tmp_path, "base", [1] * 12), write_judged(tmp_path / "a", "base", [4] * 12, other)]
+    board = gather(paths, [examples_file])
+    assert [bench.name for bench in benches(board)] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
+    assert compared(board) == []
+    report = make_report(board, "t")
+    assert {"accuracy-1", "accuracy-2"} <= {one.name for one in report.sections}
+
+
+def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
+    judged_files: list[Path], examples_file: Path
+) -> None:
+    found = {one.split: one for one in compared(gather(judged_files, [examples_file]))}
+    assert set(found) == {"in-domain", "zero-shot"}
+    one = found["in-domain"]
+    # The sixth example has no verdict for base: 1 2 1 2 1 against 4 4 3 4 5, in fifths.
+    assert (one.examples, one.left_out) == (5, 1)
+    assert one.result.difference.mean == pytest.approx(20 * (7 - 20) / 5)
+
+
+def test_differences_need_no_examples(judged_files: list[Path]) -> None:
+    [one] = compared(gather(judged_files))
+    assert (one.split, one.examples, one.left_out) == ("", 10, 2)
+    report = make_report(gather(judged_files), "t")
+    assert "by example" in section(report, "differences").paragraphs[0]
+
+
+def test_accuracy_averages_repeats_then_samples() -> None:
+    rows = [
+        Judged("a", flat(5)),
+        Judged("a", flat(3), repeat=1),
+        Judged("a", flat(1), sample=1),
+        Judged("a", flat(0), control="empty"),
+        Judged("b", Unscored("timeout")),
+    ]
+    assert plan_accuracy(rows) == {"a": pytest.approx((80 + 20) / 2)}
+
+
+def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
+    scores = read_scores(judged_files[0])
+    assert isinstance(scores, JudgeScores)
+    values = [20, 40, 20, 40, 20, 20, 20, 40, 20, 40, 20]
+    assert overall(scores.datasets) == pytest.approx(sum(values) / len(values))
+    assert overall([]) is None
+
+
+def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[Path], examples_file: Path) -> None:
+    report = make_report(gather([*judged_files, *other_files], [examples_file]), "t")
+    names = [one.name for one in report.sections]
+    assert names == ["accuracy-1", "differences", "diversity", "vpa", "validity", "files"]
+    vpa = section(report, "vpa")
+    assert "per sample" in vpa.paragraphs[0]
+    assert any("true history" in warning for warning in vpa.warnings)
+    assert [cell.text for cell in row(tables(vpa)[0], "RL").cells[-4:]] == ["50.0", "50.0", "50.0", "12"]
+    diversity = section(report, "diversity")
+    assert [cell.text for cell in row(tables(diversity)[1], "RL").cells[1:]] == ["22 %", "0 %", "45 %", "0 %", "33 %"]
+    validity = section(report, "validity")
+    assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
+    assert "50" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
+
+
+def test_cases_hold_every_plan_and_what_was_measured(
+    judged_files: list[Path], other_files: list[Path], examples_file: Path
+) -> None:
+    cases = make_report(gather([*judged_files, *other_files], [examples_file]), "t").cases
+    assert cases.measures == (PROXY.name, "validity", "VPA")
+    assert [case.example_id for case in cases.cases] == [*(one.example_id for one in EXAMPLES), "v:2"]
+    first = cases.cases[0]
+    assert (first.goal, first.history) == (EXAMPLES[0].goal, EXAMPLES[0].history)
+    # RL's plan in the validity file is another one than the judge saw, so it stands apart.
+    assert [(plan.system, plan.steps[-1]) for plan in first.plans.values()] == [
+        (0, "pour the tea"), (1, "pour the tea"), (1, "dig a hole"),
+    ]  # fmt: skip
+    [plan] = cases.cases[-1].plans.values()
+    assert plan.actions == [["stir mixture", "stir mixture", 0.25], ["add sugar", "pour water", 0.01]]
+    assert plan.scores == {2: [50.0]}
+
+
+def test_rows_missing_beside_scores_leave_tables_and_are_told(judged_files: list[Path], examples_file: Path) -> None:
+    rows_path(judged_files[0]).unlink()
+    report = make_report(gather(judged_files, [examples_file]), "t")
+    assert "differences" not in [one.name for one in report.sections]
+    assert [cell.text for cell in row(tables(section(report, "files"))[-1], "judge-base-proxy.json").cells][
+        2
+    ] == "missing"
+
+
+def test_two_files_of_one_system_and_judge_are_an_error(tmp_path: Path, judged_files: list[Path]) -> None:
+    (tmp_path / "again").mkdir()
+    again = write_judged(tmp_path / "again", "RL", [1] * 12)
+    with pytest.raises(InputError, match=r"again.*already holds judge scores of 'RL'"):
+        gather([*judged_files, again])
+
+
+def test_rows_of_another_judge_are_an_error(judged_files: list[Path]) -> None:
+    rows = read_verdicts(rows_path(judged_files[0]))
+    write_verdicts(rows_path(judged_files[0]), [replace(one, judge="somebody") for one in rows])
+    with pytest.raises(InputError, match=r"rows are of somebody, and the scores beside them of proxy \(hash\)"):
+        gather(judged_files)
+
+
+def test_rows_for_unknown_examples_are_an_error(tmp_path: Path, judged_files: list[Path]) -> None:
+    write_examples(tmp_path / "few.jsonl", EXAMPLES[1:])
+    with pytest.raises(InputError, match=r"1 of its examples are not in --examples: 'crosstask-0'"):
+        gather(judged_files, [tmp_path / "few.jsonl"])
+
+
+def test_one_id_for_two_examples_is_an_error(tmp_path: Path, judged_files: list[Path], examples_file: Path) -> None:
+    write_examples(tmp_path / "more.jsonl", [example(0, goal="something else")])
+    with pytest.raises(InputError, match="another example"):
+        gather(judged_files, [examples_file, tmp_path / "more.jsonl"])
+
+
+def test_files_of_another_kind_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text(json.dumps({"title": "a run"}))
+    with pytest.raises(InputError, match="no kind of scores"):
+        gather([tmp_path / "report.json"])
+
+
+def test_scores_without_a_scored_plan_are_shown_as_missing(tmp_path: Path, examples_file: Path) -> None:
+    path = write_judged(tmp_path, "mute", [None] * 12)
+    report = make_report(gather([path], [examples_file]), "t")
+    assert row(tables(section(report, "accuracy-1"))[0], "mute").cells[0].text in ("–", "0")
+    assert "differences" not in [one.name for one in report.sections]
+
+
+def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Path]) -> None:
+    scores = read_scores(judged_files[0])
+    assert isinstance(scores, JudgeScores)
+    write_scores(judged_files[0], replace(scores, findings=("The judge can be steered.",), how={"json": 3, "regex": 2}))
+    found = section(make_report(gather(judged_files), "t"), "accuracy-1")
+    assert "The judge can be steered." in found.paragraphs
+    assert any("2 by regex" in note for note in tables(found)[0].notes)
