@@ -53,15 +53,6 @@ def visible(text: str) -> str:
     return _HIDING.sub(" ", text)
 
 
-def visible(text: str) -> str:
-    """A text with blanks for characters that could hide some of it, from a model or on a terminal.
-
-    >>> visible("a\\x1b[2Kb")
-    'a [2Kb'
-    """
-    return _HIDING.sub(" ", text)
-
-
 def fence(text: str) -> str:
     """Data between two lines of backticks that it cannot write itself, `visible`.
 
