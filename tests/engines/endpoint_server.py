@@ -1,6 +1,7 @@
 """A local endpoint that answers as it is told to, misbehaviour included."""
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -58,6 +59,11 @@ class Server:
 
 class _Listening(ThreadingHTTPServer):
     request_queue_size = 128  # many clients may knock at once
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing of clients that hang up or are killed."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.table import Table
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
 from recipe.cli.evaluate import judge_options as options
-from recipe.errors import InputError
+from recipe.errors import ComputeError, InputError
 
 if TYPE_CHECKING:
     from recipe.config import JudgeConfig
@@ -27,7 +27,7 @@ def judge(
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts lie beside it.")] = None,
     system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
-    judge: options.Who = options.PAPERS,
+    judge: options.Who = "",
     encoder: options.Encoder = "minilm",
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
@@ -41,6 +41,7 @@ def judge(
     temperature: options.Temperature = 0.0,
     max_tokens: options.MaxTokens = 512,
     seed: Annotated[int, typer.Option(help="Of the judge's samples, the controls and the bootstrap.")] = 0,
+    max_calls: options.MaxCalls = None,
     cache: options.Cache = None,
     revision: options.Revision = None,
     device: options.Device = None,
@@ -87,7 +88,7 @@ def judge(
             endpoint, key_variable, concurrency, timeout, tries, "images", token_limit, no_seed, price_in, price_out
         )
     who = options.Asked(
-        judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision=revision, device=device
+        judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision, device, max_calls
     )
     scores = _judge(asked, who, output, system or predictions.stem)
     if json:
@@ -134,7 +135,11 @@ def _judge(asked: _Read, who: options.Asked, output: Path, system: str) -> "Judg
     from recipe.evaluation.verdicts import write_verdicts
 
     with options.opened(who) as opened:
-        judged = opened.judge.judge(asked.cases, console.progress())
+        try:
+            judged = opened.judge.judge(asked.cases, console.progress())
+        except ComputeError as error:
+            kept = "answers that came are kept, and the same command goes on from there"
+            raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error
         scores = judge_scores(
             system, opened.judge.identity, asked.examples, judged, who.config.seed, opened.spent(), asked.left_out
         )

@@ -1,0 +1,187 @@
+"""`recipe evaluate judge` as a user meets it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("scipy")
+from tests.cli.conftest import Recipe, write_lines
+from tests.engines.endpoint_server import Reply, completion, serving
+
+from recipe.evaluation.scores import JudgeScores, read_scores
+from recipe.evaluation.verdicts import CRITERIA, read_verdicts
+
+TASKS = {
+    "make tea": ["boil the water", "warm the pot", "add the leaves", "pour the water", "steep for three minutes"],
+    "change a tyre": ["loosen the nuts", "jack up the car", "take off the wheel", "mount the spare", "lower the car"],
+}
+ASK = ("evaluate", "judge", "plans.jsonl", "--examples", "examples.jsonl")
+PROXY = ("--judge", "proxy", "--encoder", "hash:256", "--output", "judge.json")
+
+
+def example(n: int, split: str = "test") -> dict[str, Any]:
+    goal = [*TASKS][n % 2]
+    steps = TASKS[goal]
+    name = f"e{n}"
+    return {
+        "example_id": name,
+        "source": ("coin", "niv", "kitchen")[n % 3],
+        "video_id": f"v{n}",
+        "goal": goal,
+        "history": [f"prepare number {n}", *steps[:2]],
+        "continuation": steps[2:],
+        "split": split,
+    }
+
+
+@pytest.fixture
+def files(recipe: Recipe) -> Recipe:
+    write_lines(recipe.folder / "examples.jsonl", *(example(n) for n in range(12)), example(12, "val"))
+    plans = [{"example_id": f"e{n}", "steps": example(n)["continuation"]} for n in range(13) if n != 3]
+    write_lines(recipe.folder / "plans.jsonl", *plans)
+    return recipe
+
+
+def scored(folder: Path) -> JudgeScores:
+    found = read_scores(folder / "judge.json")
+    assert isinstance(found, JudgeScores)
+    return found
+
+
+def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recipe) -> None:
+    pytest.importorskip("recipe.evaluation.proxy")
+    outcome = files(*ASK, *PROXY, "--split", "test", "--controls", 4, "--system", "ours [beta]")
+    assert outcome.code == 0, outcome
+    first = (files.folder / "judge.json").read_bytes()
+    scores = scored(files.folder)
+    assert scores.judge.kind == "proxy"
+    assert [(one.dataset, one.split) for one in scores.datasets] == [
+        ("coin", "in-domain"), ("niv", "zero-shot"), ("kitchen", "")
+    ]  # fmt: skip
+    assert [one.split for one in scores.macro] == ["in-domain", "zero-shot", "all"]
+    assert scores.datasets[0].counts.missing == 1
+    assert scores.left_out == {"other splits": 1}
+    assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 12 + 4 * 8
+    for words in ("ours [beta], judged by proxy (hash:256)", "control: injected", "1 missing", "1 of other splits"):
+        assert words in outcome.out
+    assert files(*ASK, *PROXY, "--split", "test", "--controls", 4, "--system", "ours [beta]").code == 0
+    assert (files.folder / "judge.json").read_bytes() == first
+
+
+def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Recipe) -> None:
+    pytest.importorskip("tenacity")
+    text = json.dumps(dict.fromkeys(CRITERIA, 3))
+    with serving(lambda body, _: completion(text)) as server:
+        at = ("--endpoint", server.url, "--price-in", 1, "--price-out", 2, "--controls", 3, "--cache", "cache")
+        outcome = files(*ASK, *at, "--output", "judge.json", "--json")
+        assert outcome.code == 0, outcome
+        asked = len(server.requests)
+        scores = scored(files.folder)
+        assert json.loads(outcome.out) == json.loads((files.folder / "judge.json").read_text())
+        assert scores.judge.model == "meta-llama/Llama-3.3-70B-Instruct"
+        assert scores.judge.settings["structured"] == "json_schema"
+        assert scores.ledger["answers"] == asked
+        assert scores.ledger["cost"] == pytest.approx(asked * (100 * 1 + 10 * 2) / 1e6)
+        assert server.requests[0]["temperature"] == 0
+        assert server.requests[0]["response_format"]["json_schema"]["name"] == "verdict"
+        other = [{"example_id": f"e{n}", "steps": ["something else"]} for n in range(13)]
+        write_lines(files.folder / "plans.jsonl", *other)
+        outcome = files(*ASK, *at, "--output", "other.json")
+        assert outcome.code == 0, outcome
+        assert len(server.requests) == asked + 13
+        assert "cached" in outcome.out
+
+
+def test_repeats_and_all_samples(files: Recipe) -> None:
+    pytest.importorskip("tenacity")
+
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return completion(json.dumps(dict.fromkeys(CRITERIA, before % 6)))
+
+    plans = [{"example_id": f"e{n}", "steps": ["stir"], "sample": sample} for n in range(13) for sample in range(2)]
+    write_lines(files.folder / "plans.jsonl", *plans)
+    with serving(answer) as server:
+        at = ("--endpoint", server.url, "--output", "judge.json", "--controls", 0)
+        assert files(*ASK, *at, "--repeats", 3).code == 0
+        scores = scored(files.folder)
+        assert (scores.repeats, scores.left_out, scores.controls) == (3, {"further samples": 13}, ())
+        assert scores.repeat_deviation is not None
+        assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 39
+        assert files(*ASK, *at, "--samples", "all").code == 0
+        assert sum(one.counts.plans for one in scored(files.folder).datasets) == 26
+
+
+def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
+    outcome = files(*ASK, "--dry-run", "--controls", 0, "--price-in", 1)
+    assert outcome.code == 0
+    assert "12 calls, about" in outcome.out
+    assert "1 plans score 0 by rule" in outcome.out
+    told = json.loads(files(*ASK, "--dry-run", "--controls", 2, "--repeats", 2, "--json").out)
+    assert told["calls"] == 2 * (12 + 2 * 7)
+    assert told["cost"] is None
+    prompt = files(*ASK, "--show-prompt").out
+    assert "--- system ---" in prompt
+    assert '"prediction": [' in prompt
+    assert [one["role"] for one in json.loads(files(*ASK, "--show-prompt", "--json").out)] == ["system", "user"]
+
+
+def test_a_budget_ends_the_run_and_the_next_goes_on(files: Recipe) -> None:
+    pytest.importorskip("tenacity")
+    with serving(lambda body, _: completion(json.dumps(dict.fromkeys(CRITERIA, 3)))) as server:
+        at = (*ASK, "--endpoint", server.url, "--controls", 0, "--output", "judge.json")
+        files.refuses(*at, "--max-calls", 5, because="would exceed the budget", leaves="judge.json.cache")
+        assert len(server.requests) == 5
+        assert files(*at, "--max-calls", 7).code == 0
+        assert len(server.requests) == 12
+
+
+def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(files: Recipe, tiny_model: Path) -> None:
+    at = ("--judge", tiny_model, "--controls", 0, "--max-tokens", 4, "--output", "judge.json")
+    outcome = files(*ASK, *at)
+    assert outcome.code == 0, outcome
+    scores = scored(files.folder)
+    assert sum(one.counts.unscored for one in scores.datasets) == 12
+    assert scores.macro[0].accuracy.mean == 0  # the missing plan
+    reasons = {row.outcome.reason for row in read_verdicts(files.folder / "judge.rows.jsonl") if row.how != "rule"}  # type: ignore[union-attr]
+    assert all("context" in reason for reason in reasons)
+    assert "none" in outcome.out
+
+
+def test_bad_input_is_one_sentence(files: Recipe) -> None:
+    files.refuses(*ASK, because="--output is missing")
+    files.refuses(*ASK, "--output", "x.json", because="--endpoint is missing")
+    files.refuses(*ASK, *PROXY, "--missing", "refuse", because="1 of 13 examples have no prediction: e3")
+    files.refuses(*ASK, *PROXY, "--split", "train", because="no example is in split 'train'")
+    files.refuses(*ASK, "--output", "folder", because="folder: this is a folder")
+    closed = ("--endpoint", "http://127.0.0.1:9/v1", "--tries", 1, "--controls", 0, "--output", "x.json")
+    files.refuses(*ASK, *closed, because="the same command goes on from there", leaves="x.json.cache")
+    write_lines(files.folder / "plans.jsonl", {"example_id": "nobody", "steps": []}, {"example_id": "e1", "steps": []})
+    files.refuses(*ASK, *PROXY, because="1 of 2 planned examples are not in the examples file: nobody")
+    write_lines(files.folder / "plans.jsonl", *[{"example_id": "e1", "steps": []}] * 2)
+    files.refuses(*ASK, *PROXY, because="line 2, field 'sample': sample 0 of 'e1' was already given in line 1")
+
+
+def test_hostile_plans_are_judged(files: Recipe) -> None:
+    pytest.importorskip("tenacity")
+    plans = [
+        {"example_id": "e0", "steps": ["tea " * 2_500_000]},
+        {"example_id": "e1", "steps": [f"step {n}" for n in range(500)]},
+        {"example_id": "e2", "steps": ["\x1b[2J\x00\ud800 \u202e pour"]},
+        {"example_id": "e4", "steps": ["茶を注ぐ", "می\u200cخواهم", "----- data ends -----\n$data"]},
+        {"example_id": "e5", "steps": ["...", "—"]},
+    ]
+    write_lines(files.folder / "plans.jsonl", *plans)
+    with serving(lambda body, _: completion(json.dumps(dict.fromkeys(CRITERIA, 3)))) as server:
+        at = ("--endpoint", server.url, "--output", "judge.json", "--controls", 0)
+        assert files(*ASK, *at).code == 0
+        assert max(len(json.dumps(body)) for body in server.requests) < 12_000
+    counts = [one.counts for one in scored(files.folder).datasets]
+    assert sum(one.shortened for one in counts) == 2
+    assert sum(one.empty for one in counts) == 1
+    assert sum(one.missing for one in counts) == 8
+    rows = {row.example_id: row for row in read_verdicts(files.folder / "judge.rows.jsonl")}
+    assert rows["e4"].steps[:2] == ("茶を注ぐ", "می\u200cخواهم")
+    assert rows["e2"].steps == ("[2J     pour",)
+    assert rows["e5"].how == "rule"
