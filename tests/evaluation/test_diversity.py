@@ -118,7 +118,7 @@ def test_equal_plans_are_nought_and_asked_about_by_nobody(plans: list[tuple[str,
 
 
 def test_wording_marks_and_repetition_make_no_plan_different() -> None:
-    same = [["1. Pour water!", "stir"], ["1 pour  WATER", "Stir", "stir", "1. pour water"], ["１. pour water", "stir…"]]
+    same = [["1. Pour water!", "2) stir"], ["pour  WATER", "Stir", "stir", "- pour water"], ["１. pour water", "stir…"]]
     pairs = compare_plans(FakeJudge(lambda first, second: 1.0), [sampled(same)])
     assert [pair.score for pair in pairs] == [0, 0, 0]
     [question] = _asked([["a", "b", "a", "b"], ["c", "c"]])
@@ -168,9 +168,17 @@ def test_what_is_not_answered_is_in_no_mean() -> None:
     found = diversity(pairs)
     assert (found.diversity.mean, found.unscored, found.pairs) == (0.5, 1, 3)
     assert [pair.unscored for pair in pairs] == ["mute", "", ""]
-    nothing = compare_plans(FakeJudge(lambda first, second: None), [sampled([steps(1), steps(2)])])
+    nothing = compare_plans(FakeJudge(lambda first, second: None), [sampled([steps(1), steps(1), steps(2)])])
     with pytest.raises(ComputeError, match="mute"):
         diversity(nothing)
+
+
+def test_pairs_decided_in_code_do_not_stand_for_those_without_an_answer() -> None:
+    def mute(first: tuple[str, ...], second: tuple[str, ...]) -> float | None:
+        return 1.0 if len(first) + len(second) == 3 else None
+
+    plans = [steps(1), steps(2), steps(3), []]  # of six pairs three are 0 by rule, one is answered, two are not
+    assert prompt_diversity(compare_plans(FakeJudge(mute), [sampled(plans)], order_check=0)) == {"e0": 0.5}
 
 
 def test_with_both_orders_the_one_that_is_read_counts() -> None:

@@ -20,6 +20,7 @@ from recipe.config import JudgeConfig
 from recipe.errors import InputError
 from recipe.evaluation.cases import Case, bounded
 from recipe.planning.predictions import Prediction, match_predictions
+from recipe.text import plan_steps
 from recipe.types import Example
 
 PLANS = 10
@@ -105,10 +106,10 @@ def sampled_plans(
 
 
 def plan_key(steps: Sequence[str]) -> tuple[str, ...]:
-    """What a plan says but for case, punctuation and repeated steps; equal for plans that are the same.
+    """What a plan says but for case, marks, numbers of steps and repetition; equal for plans that are the same.
 
     >>> plan_key(["1. Stir it!", "stir  it", "..."])
-    ('1 stir it', 'stir it')
+    ('stir it',)
     """
     return tuple(dict.fromkeys(key for step in steps if (key := _step_key(step))))
 
@@ -138,4 +139,5 @@ def _sampled(example: Example, predictions: Sequence[Prediction], samples: int, 
 
 
 def _step_key(step: str) -> str:
-    return " ".join(_WORD.findall(unicodedata.normalize("NFKC", step).casefold()))
+    line = " ".join(unicodedata.normalize("NFKC", step).split())
+    return " ".join(_WORD.findall(" ".join(plan_steps(line)).casefold()))

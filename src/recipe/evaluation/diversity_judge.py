@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import JudgeConfig, SamplingConfig
+from recipe.engines.ledger import Ledger, Prices
 from recipe.engines.protocol import Answer, Chat, Engine, Refused
 from recipe.errors import quoted
 from recipe.evaluation.diversity import LEVELS, hashed
@@ -79,15 +80,19 @@ class DiversityJudge(Protocol):
 class LlmDiversityJudge:
     """A language model that is shown goal, history and two plans."""
 
-    def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder."""
+    def __init__(
+        self, engine: Engine, model: str, config: JudgeConfig | None = None, ledger: Ledger | None = None
+    ) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder; `ledger` is the engine's own, if it keeps one."""
         self.config = config or JudgeConfig()
-        self._engine, self._model = engine, model
+        self.ledger = ledger or Ledger(Prices())
+        self._engine, self._model, self._counts = engine, model, ledger is None
 
     @property
     def identity(self) -> JudgeIdentity:
         """Name, model, prompt and settings."""
         settings = {name: str(value) for name, value in self.config.model_dump(exclude={"repeats"}).items()}
+        settings["structured"] = self.ledger.structured or "no"
         name = self._model.rstrip("/").rsplit("/", 1)[-1]
         return JudgeIdentity(name, "llm", self._model, prompt_hash(), settings)
 
@@ -110,7 +115,15 @@ class LlmDiversityJudge:
         config = self.config
         seed = config.seed if not again else int(hashed(config.seed, again)[:7], 16)
         sampling = SamplingConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=seed)
-        return [_compared(outcome) for [outcome] in self._engine.outcomes(chats, 1, sampling, progress, schema=SCHEMA)]
+        outcomes = self._engine.outcomes(chats, 1, sampling, progress, schema=SCHEMA)
+        return [self._compared(outcome) for [outcome] in outcomes]
+
+    def _compared(self, outcome: Answer | Refused) -> Compared:
+        if isinstance(outcome, Refused):
+            return Compared(None, reason=f"the judge gave no answer: {outcome.reason}")
+        if self._counts:
+            self.ledger.add(outcome)
+        return parse(outcome.text)
 
 
 def render(question: Question) -> Chat:
@@ -182,9 +195,3 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-def _compared(outcome: Answer | Refused) -> Compared:
-    if isinstance(outcome, Refused):
-        return Compared(None, reason=f"the judge was not asked or would not answer: {outcome.reason}")
-    return parse(outcome.text)

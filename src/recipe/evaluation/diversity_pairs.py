@@ -19,6 +19,8 @@ from recipe.evaluation.diversity import Sampled, hashed, plan_key
 from recipe.evaluation.diversity_judge import Compared, DiversityJudge, Question
 from recipe.progress import SILENT, Progress
 
+BY_RULE = "rule"
+"""How a pair was come by that is decided in code: its score is 0."""
 _Key = tuple[str, ...]
 
 
@@ -68,16 +70,28 @@ def compare_plans(
     first answer: a pair counts the same whether it was checked or not.
     """
     asked = [_questions(prompt, order_check, seed) for prompt in prompts]
-    flat = [one for of_prompt in asked for one in of_prompt.values()]
-    backwards = [one.question._replace(first=one.question.second, second=one.question.first) for one in flat]
-    checked = [backward for one, backward in zip(flat, backwards, strict=True) if one.both_ways]
-    told = judge.compare([*(one.question for one in flat), *checked], progress)
-    first, others = iter(told[: len(flat)]), iter(told[len(flat) :])
+    one_way, other_way = _in_order(asked)
+    told = judge.compare([*one_way, *other_way], progress)
+    first, others = iter(told[: len(one_way)]), iter(told[len(one_way) :])
     pairs: list[ComparedPair] = []
-    for prompt, questions in zip(prompts, asked, strict=True):
-        answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in questions.items()}
-        pairs += _pairs(prompt, questions, answers, averaged=order_check >= 1)
+    for prompt, drawn in zip(prompts, asked, strict=True):
+        answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in drawn.items()}
+        pairs += _pairs(prompt, drawn, answers, averaged=order_check >= 1)
     return pairs
+
+
+def questions(prompts: Sequence[Sampled], order_check: float = 0.1, seed: int = 0) -> list[Question]:
+    """All that `compare_plans` asks a judge."""
+    one_way, other_way = _in_order([_questions(prompt, order_check, seed) for prompt in prompts])
+    return one_way + other_way
+
+
+def _in_order(asked: Sequence[dict[frozenset[_Key], _Asked]]) -> tuple[list[Question], list[Question]]:
+    """The questions as they are drawn, then those that are asked the other way round, too."""
+    drawn = [one for of_prompt in asked for one in of_prompt.values()]
+    checked = [one.question for one in drawn if one.both_ways]
+    turned = [question._replace(first=question.second, second=question.first) for question in checked]
+    return [one.question for one in drawn], turned
 
 
 def _questions(prompt: Sampled, order_check: float, seed: int) -> dict[frozenset[_Key], _Asked]:
@@ -102,7 +116,7 @@ def _question(
 
 def _pairs(
     prompt: Sampled,
-    questions: dict[frozenset[_Key], _Asked],
+    drawn: dict[frozenset[_Key], _Asked],
     answers: dict[frozenset[_Key], tuple[Compared, Compared | None]],
     averaged: bool,
 ) -> list[ComparedPair]:
@@ -111,8 +125,8 @@ def _pairs(
     for i, j in combinations(range(len(keys)), 2):
         numbers = (prompt.samples[i], prompt.samples[j])
         both = frozenset((keys[i], keys[j]))
-        if both not in questions:
-            pairs.append(ComparedPair(example_id, *numbers, 0.0, "rule"))
+        if both not in drawn:
+            pairs.append(ComparedPair(example_id, *numbers, 0.0, BY_RULE))
             continue
         one, other = answers[both]
         levels = [one.level] if not averaged or other is None else [one.level, other.level]
@@ -125,7 +139,7 @@ def _pairs(
                 how=one.how or (other.how if other is not None and read else ""),
                 level=one.level,
                 other_way=None if other is None else other.level,
-                swapped=questions[both].leading == keys[j],
+                swapped=drawn[both].leading == keys[j],
                 unscored="" if read else one.reason,
                 text=one.text,
             )

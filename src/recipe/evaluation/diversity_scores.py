@@ -1,7 +1,8 @@
 """From compared pairs to a system's diversity, and the pairs as JSON lines beside it.
 
-Means are over the scored pairs of a prompt, then over prompts; a prompt without a scored pair is in no mean. The
-interval draws whole goals, because prompts of one goal are alike.
+A pair without an answer counts as the mean of the prompt's pairs that the judge answered, and not as those decided in
+code, which are all 0; a prompt with none is in no mean. Then the mean is over prompts. The interval draws whole goals,
+because prompts of one goal are alike.
 """
 
 from collections import Counter
@@ -13,19 +14,28 @@ from statistics import fmean
 from recipe.artifacts import JsonObject, write_jsonl
 from recipe.errors import ComputeError
 from recipe.evaluation.diversity import LEVELS
-from recipe.evaluation.diversity_pairs import ComparedPair
+from recipe.evaluation.diversity_pairs import BY_RULE, ComparedPair
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity
 from recipe.evaluation.statistics import mean_interval
 from recipe.types import Example
 
 
 def prompt_diversity(pairs: Iterable[ComparedPair]) -> dict[str, float]:
-    """D(x) of each prompt that has a scored pair, by example id."""
-    scores: dict[str, list[float]] = {}
+    """D(x) of each prompt by example id; those of whose questions none was answered are left out."""
+    by_prompt: dict[str, list[ComparedPair]] = {}
     for pair in pairs:
-        if pair.score is not None:
-            scores.setdefault(pair.example_id, []).append(pair.score)
-    return {example_id: fmean(found) for example_id, found in scores.items()}
+        by_prompt.setdefault(pair.example_id, []).append(pair)
+    found = {example_id: _mean(of_prompt) for example_id, of_prompt in by_prompt.items()}
+    return {example_id: value for example_id, value in found.items() if value is not None}
+
+
+def _mean(pairs: Sequence[ComparedPair]) -> float | None:
+    """D of one prompt, None where it was asked about and nothing was answered."""
+    asked = [pair for pair in pairs if pair.how != BY_RULE]
+    answered = [pair.score for pair in asked if pair.score is not None]
+    if not asked:
+        return 0.0
+    return len(asked) / len(pairs) * fmean(answered) if answered else None
 
 
 def summarise_diversity(
@@ -41,7 +51,7 @@ def summarise_diversity(
     goals = {example.example_id: f"{example.source}/{example.goal}" for example in examples}
     found = prompt_diversity(pairs)
     if not found:
-        raise ComputeError(f"none of {len(pairs)} pairs has a score: {_first_reason(pairs)}")
+        raise ComputeError(f"no prompt has a pair that was answered: {_first_reason(pairs)}")
     checked = [pair for pair in pairs if pair.level is not None and pair.other_way is not None]
     counted = Counter(pair.score for pair in pairs if pair.score is not None)
     return DiversityScores(
