@@ -72,8 +72,10 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
     assert json.loads(out)["metrics"]["score"]["observations"] == 2
     code, out, _ = recipe(*measured)
     assert (code, "2 prompts, 3 samples each" in out) == (0, True)
-    code, _, err = recipe("evaluate", "validity", output, "--examples", examples)
-    assert (code, "1 of 3 examples have no prediction, first 'e0'" in err) == (1, True)
+    code, out, _ = recipe("evaluate", "validity", output, "--examples", examples, "--json")
+    assert (code, json.loads(out)["counts"]["missing"]) == (0, 1)
+    code, _, err = recipe("evaluate", "validity", output, "--examples", examples, "--missing", "refuse")
+    assert (code, "1 of 3 examples have no prediction: e0; plan for them" in err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,40 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from recipe.evaluation.results import Line, Status
+from recipe.prompting import visible
 from recipe.world.graph import TaskGraph, World
 from recipe.world.validity import PlanKey, Validity, plan_key, score_key
 
 MOST_LINES = 1_000
 """Lines of a plan that are read, or twice the goal's steps where those are more; the others name no step."""
+MOST_CHARACTERS = 500
+"""Characters of a line that are read."""
+_CUT = "…"
+
+
+class Lines(NamedTuple):
+    """A plan's lines as they are read."""
+
+    read: list[str]
+    unread: list[str]
+    """Those after the last one that is read."""
+
+
+def lines_of(steps: Sequence[str], graph: TaskGraph) -> Lines:
+    """A plan cut to what is read of it, so that a plan without end takes bounded time."""
+    lines, most = [shown(text) for text in steps], max(MOST_LINES, 2 * len(graph.after))
+    return Lines(lines[:most], lines[most:])
+
+
+def shown(text: str) -> str:
+    """A line as it is read: without characters that could hide, and no longer than a limit; as judges are shown it."""
+    seen = visible(text[:MOST_CHARACTERS]).strip()
+    return seen[: MOST_CHARACTERS - 1] + _CUT if len(text) > MOST_CHARACTERS else seen
+
+
+def shortened(line: str) -> bool:
+    """Whether a line as it is read lacks its end."""
+    return len(line) == MOST_CHARACTERS and line.endswith(_CUT)
 
 
 class Reading(NamedTuple):
@@ -89,5 +118,14 @@ class WorldReader:
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
         """A plan as steps of the world. Raises InputError for an unknown goal."""
-        done, plan = plan_key(self._world, goal, history), plan_key(self._world, goal, steps)
-        return Reading(self._world.graph(goal), done, plan, tuple(steps), (None,) * len(plan))
+        graph = self._world.graph(goal)
+        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
+        plan = plan_key(self._world, goal, lines) + (None,) * len(unread)
+        return Reading(
+            graph,
+            plan_key(self._world, goal, done),
+            plan,
+            (*lines, *unread),
+            (None,) * len(plan),
+            len(unread),
+        )

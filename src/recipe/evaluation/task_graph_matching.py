@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from recipe.data.task_graphs import GoalGraph, TaskGraphs
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.agreement import Embed
+from recipe.evaluation.readings import shown
 from recipe.evaluation.task_graph_choice import Candidates, Meant
-from recipe.prompting import visible
 
 MARGIN = 0.02
 """How much less similar than the nearest one a step may be and still be meant."""
@@ -26,9 +26,6 @@ FOREIGN = 0.85
 """Share of the steps of other goals that a threshold keeps out."""
 THRESHOLDS = {"minilm": 0.6}
 """Least similarity of a line that means a step, by encoder: by the rule of `FOREIGN` on the graphs of CaptainCook4D."""
-MOST_CHARACTERS = 500
-"""Characters of a line that are read."""
-_CUT = "…"
 _DIGITS = 4
 """Decimals of a similarity; those after them depend on what else was encoded in the same batch."""
 
@@ -81,12 +78,6 @@ class Matcher:
             meant.step: meant for step in reversed(steps) for meant in self._twins[step] if meant.step not in steps
         }
         return tuple(sorted(found.values(), key=lambda meant: -meant.similarity))
-
-
-def shown(text: str) -> str:
-    """A line as it is read: without characters that could hide, and no longer than a limit; as judges are shown it."""
-    seen = visible(text[:MOST_CHARACTERS]).strip()
-    return seen[: MOST_CHARACTERS - 1] + _CUT if len(text) > MOST_CHARACTERS else seen
 
 
 def same_words(text: str) -> str:

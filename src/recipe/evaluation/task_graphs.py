@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from recipe.data.task_graphs import TaskGraphs, goal_key
 from recipe.evaluation.agreement import Embed
-from recipe.evaluation.readings import MOST_LINES, Reading
+from recipe.evaluation.readings import Reading, lines_of, shown
 from recipe.evaluation.task_graph_choice import Candidates, Chooser
-from recipe.evaluation.task_graph_matching import MARGIN, Matcher, embedded, shown, wording_vectors
+from recipe.evaluation.task_graph_matching import MARGIN, Matcher, embedded, wording_vectors
 
 _AT_ONCE = 4096
 """Texts embedded in one call."""
@@ -44,9 +44,7 @@ class GraphReader:
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
         """A plan as steps of its goal. Raises InputError for a goal without a graph."""
         key, graph = self._key(goal), self.graphs.of(goal).graph
-        most = max(MOST_LINES, 2 * len(graph.after))
-        done, lines = [shown(text) for text in history[:most]], [shown(text) for text in steps]
-        lines, unread = lines[:most], lines[most:]
+        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
         self._learn((key, text) for text in (*done, *lines))
         if self._split_lines:
             done, lines = self._split(key, done), self._split(key, lines)

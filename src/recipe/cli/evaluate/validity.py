@@ -1,65 +1,158 @@
 """`recipe evaluate validity`: plans against task graphs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.reward_options import Config, Method, open_verifier
 
 if TYPE_CHECKING:
-    from recipe.evaluation.results import Scores
+    from recipe.evaluation.readings import Reader
+    from recipe.evaluation.scores import ValidityScores
+
+WORLD = "world"
+"""What the graphs of the embedded world are called in scores."""
 
 
 def validity(
     predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
     examples: Annotated[Path, typer.Option(help="The examples that were planned for.")],
+    graphs: Annotated[
+        Path | None,
+        typer.Option(help="Task graphs: a JSON file, a folder of them, or CaptainCook4D. Default: the embedded world."),
+    ] = None,
+    encoder: Annotated[
+        str, typer.Option(help="With --graphs: encoder that matches lines: minilm, hash:256, hub id or folder.")
+    ] = "minilm",
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="With --graphs: least similarity of a line to its step. Default: measured."),
+    ] = None,
+    split_lines: Annotated[
+        bool, typer.Option("--split-lines", help="With --graphs: a line may name steps joined by 'and' or 'then'.")
+    ] = False,
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
+    missing: Annotated[
+        Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
+    ] = "zero",
+    skip_goals: Annotated[
+        bool, typer.Option("--skip-goals", help="Leave out examples whose goal has no task graph.")
+    ] = False,
+    verdicts: Annotated[
+        list[Path] | None, typer.Option(help="A judge's scores or verdicts on the same plans, to compare with.")
+    ] = None,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded, too.")] = None,
     method: Method = None,
     config: Config = None,
-    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; one row a plan lies beside.")] = None,
+    system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score plans for the embedded world exactly, against its task graphs.
+    """Score plans against their goals' task graphs, where every valid order is right: no judge, no network.
 
     Example: recipe evaluate validity predictions.jsonl --examples runs/demo/data/test.jsonl
+
+    Example: recipe evaluate validity plans.jsonl --examples test.jsonl --graphs data/captaincook4d --output v.json
     """
-    from recipe.artifacts import require_writable, write_json
+    from recipe.artifacts import require_writable, write_jsonl
     from recipe.data.examples import read_examples
+    from recipe.evaluation.judge_agreement import read_judged
     from recipe.evaluation.results import to_json
-    from recipe.evaluation.validity import prompt_means, score_predictions, summarise
-    from recipe.planning.predictions import predictions_for, read_predictions
+    from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.evaluation.validity import score_plans
+    from recipe.evaluation.validity_scores import asked_plans, plan_rows, validity_scores
+    from recipe.planning.predictions import read_predictions
     from recipe.planning.rerank import reward_predictions
-    from recipe.world.load import load_world
 
     if output is not None:
         require_writable(output)
-    asked = read_examples(examples, split)
-    planned = predictions_for(asked, read_predictions(predictions), read_examples(examples) if split else None)
+        require_writable(rows_path(output))
+    wanted = read_examples(examples, split)
+    known = read_examples(examples) if split else wanted
+    judges = [judge for path in verdicts or () for judge in read_judged(path)]
+    opened = _open(graphs, encoder, threshold, split_lines)
+    asked = asked_plans(wanted, read_predictions(predictions), opened.reader, known, missing, skip_goals)
+    planned = asked.predictions
     if corpus is not None:
-        planned = reward_predictions(open_verifier(corpus, config, method), asked, planned, console.progress())
-    scored = score_predictions(load_world(), asked, planned, console.progress())
-    scores = summarise(split, predictions.stem, prompt_means(scored), seed)
+        planned = reward_predictions(open_verifier(corpus, config, method), asked.examples, planned, console.progress())
+    scored = score_plans(opened.reader, asked.examples, planned, console.progress())
+    scores = validity_scores(system or predictions.stem, opened.graphs, asked, scored, opened.settings, judges, seed)
     if output is not None:
-        write_json(output, to_json(scores))
+        write_jsonl(rows_path(output), plan_rows(scored, asked.missing))
+        write_scores(output, scores)
     if json:
         console.print_json(to_json(scores))
     else:
         _show(scores)
 
 
-def _show(scores: "Scores") -> None:
+class _Opened(NamedTuple):
+    """What plans are checked against."""
+
+    reader: "Reader"
+    graphs: str
+    settings: dict[str, str]
+
+
+def _open(graphs: Path | None, encoder: str, threshold: float | None, split_lines: bool) -> _Opened:
+    if graphs is None:
+        from recipe.evaluation.readings import WorldReader
+        from recipe.world.load import load_world
+
+        return _Opened(WorldReader(load_world()), WORLD, {})
+    from recipe.config import EncoderConfig
+    from recipe.corpus.encoders import open_encoder
+    from recipe.data.task_graphs import read_task_graphs
+    from recipe.evaluation.task_graph_matching import MARGIN, THRESHOLDS, threshold_of
+    from recipe.evaluation.task_graphs import GraphReader
+
+    found = read_task_graphs(graphs)
+    embed = open_encoder(EncoderConfig(name=encoder)).encode
+    least = threshold if threshold is not None else THRESHOLDS.get(encoder)
+    if least is None:
+        least = threshold_of(found, embed)
+    settings = {
+        "encoder": encoder,
+        "threshold": f"{least:g}",
+        "margin": f"{MARGIN:g}",
+        "lines": "split" if split_lines else "whole",
+        "graphs": str(len(found)),
+    }
+    return _Opened(GraphReader(found, embed, least, split_lines=split_lines), graphs.stem, settings)
+
+
+def _show(scores: "ValidityScores") -> None:
     from recipe.evaluation.formats import format_bounds, format_cell
     from recipe.evaluation.results import METRICS
 
-    table = Table(title=f"{scores.regime}: {scores.prompts} prompts, {scores.samples} samples each")
+    prompts = next(iter(scores.metrics.values())).observations
+    table = Table(title=escape(f"{scores.system}: {prompts} prompts, {scores.samples} samples each"))
     table.add_column("metric")
     for heading in ("mean", "95% interval"):
         table.add_column(heading, justify="right")
     for name, value in scores.metrics.items():
         table.add_row(METRICS.get(name, name), format_cell(value.mean, name), format_bounds(value, name))
     console.out.print(table)
+    for line in _lines(scores):
+        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _lines(scores: "ValidityScores") -> list[str]:
+    counts = scores.counts
+    told = [f"{counts.missing:,} examples without a prediction count as empty plans."] if counts.missing else []
+    if counts.shortened:
+        told.append(f"{counts.shortened:,} plans are too long to be read whole.")
+    told += [f"{name}: {value}" for name, value in scores.settings.items()]
+    for one in scores.agreement:
+        rho, tau = one.spearman, one.kendall
+        if rho is None or tau is None:
+            told.append(f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two")
+            continue
+        bounds = "" if rho.low is None or rho.high is None else f" [{rho.low:.2f}, {rho.high:.2f}]"
+        told.append(f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans")
+    return told

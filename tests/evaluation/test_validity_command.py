@@ -1,0 +1,228 @@
+"""`recipe evaluate validity` with task graphs from the command line: scores, rows, what is missing, what is wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.cli import main
+from recipe.evaluation.scores import ValidityScores, read_scores, rows_path
+from recipe.evaluation.verdicts import Judged, write_verdicts
+from recipe.types import Verdict
+
+Command = Callable[..., tuple[int, str, str]]
+TEA = {
+    "goal": "Make tea",
+    "steps": {"boil": "Boil the water", "warm": "Warm the pot", "steep": "Steep the tea", "pour": "Pour a cup"},
+    "edges": [["boil", "steep"], ["warm", "steep"], ["steep", "pour"]],
+}
+TOAST = {
+    "goal": "make toast",
+    "steps": {"cut": "Cut a slice", "toast": "Toast the slice", "butter": "Spread butter"},
+    "edges": [["cut", "toast"], ["toast", "butter"]],
+}
+
+
+class Files:
+    """A folder with graphs, examples and predictions."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.graphs = folder / "graphs.json"
+        self.graphs.write_text(json.dumps([TEA, TOAST]))
+        self.examples = folder / "test.jsonl"
+        self.write(self.examples, [
+            example("t1", "make  TEA", ["Boil the water"], ["Warm the pot", "Steep the tea", "Pour a cup"]),
+            example("t2", "Make tea", ["Warm the pot"], ["Boil the water", "Steep the tea", "Pour a cup"]),
+            example("b1", "Make toast", ["Cut a slice"], ["Toast the slice", "Spread butter"], split="other"),
+        ])  # fmt: skip
+        self.plans = folder / "plans.jsonl"
+
+    def write(self, path: Path, rows: list[dict[str, Any]]) -> Path:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def planned(self, **steps: list[str]) -> Path:
+        return self.write(self.plans, [{"example_id": name, "steps": said} for name, said in steps.items()])
+
+    def arguments(self, *more: object) -> tuple[object, ...]:
+        asked = ("--examples", self.examples, "--graphs", self.graphs, "--encoder", "hash:256", "--threshold", 0.5)
+        return ("evaluate", "validity", self.plans, *asked, *more)
+
+
+def example(name: str, goal: str, history: list[str], continuation: list[str], split: str = "") -> dict[str, Any]:
+    return {
+        "example_id": name, "video_id": name, "goal": goal, "history": history, "continuation": continuation,
+        "split": split,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `recipe` with arguments; returns exit code, standard output, and standard error without progress."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        told = capsys.readouterr()
+        errors = "".join(line for line in told.err.splitlines(keepends=True) if not line.startswith("checking plans"))
+        return int(stop.value.code or 0), told.out, errors
+
+    return call
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+FULL = ["Warm the pot", "Steep the tea", "Pour a cup"]
+
+
+def test_scores_and_rows_are_written(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL, t2=["steep the tea", "boil the water", "paint a fence", "Steep the tea"], b1=[])
+    output = files.folder / "validity.json"
+    code, out, err = recipe(*files.arguments("--output", output, "--system", "mine", "--json"))
+    assert (code, err) == (0, "")
+    scores = read_scores(output)
+    assert isinstance(scores, ValidityScores)
+    assert json.loads(out) == json.loads(output.read_text())
+    assert (scores.system, scores.graphs, scores.counts.plans, scores.counts.empty) == ("mine", "graphs", 3, 1)
+    assert scores.settings["threshold"] == "0.5"
+    assert scores.by_goal["Make toast"] == 0
+    assert scores.metrics["perfect"].mean == pytest.approx(1 / 3)
+    rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
+    assert [row["example_id"] for row in rows] == ["t1", "t2", "b1"]
+    assert rows[0]["statuses"] == ["valid"] * 3
+    assert rows[0]["nodes"] == ["warm", "steep", "pour"]
+    assert rows[1]["statuses"] == ["out-of-order", "valid", "alien", "repeat"]
+    assert rows[1]["nodes"] == ["steep", "boil", None, "steep"]
+    assert rows[1]["missing_steps"] == ["pour"]
+    assert rows[1]["metrics"]["score"] < 1
+    code, out, _ = recipe(*files.arguments())
+    assert code == 0
+    assert "threshold: 0.5" in out
+
+
+def test_missing_plans_score_zero_or_are_refused(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL)
+    output = files.folder / "validity.json"
+    code, out, _ = recipe(*files.arguments("--output", output, "--json"))
+    assert (code, json.loads(out)["counts"]["missing"]) == (0, 2)
+    assert json.loads(out)["metrics"]["score"]["mean"] == pytest.approx(1 / 3)
+    rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
+    assert [row["flags"] for row in rows] == [[], ["missing"], ["missing"]]
+    code, out, _ = recipe(*files.arguments())
+    assert "2 examples without a prediction count as empty plans" in out
+    code, _, err = recipe(*files.arguments("--missing", "refuse"))
+    assert (code, "2 of 3 examples have no prediction: t2, b1" in err) == (1, True)
+
+
+def test_goals_without_a_graph_are_an_error_or_counted(recipe: Command, files: Files) -> None:
+    files.graphs.write_text(json.dumps(TEA))
+    files.planned(t1=FULL, b1=["Toast the slice"], t2=[])
+    code, out, err = recipe(*files.arguments())
+    assert (code, out) == (1, "")
+    assert "1 goals have no task graph: 'Make toast'; give their graphs" in err
+    code, out, _ = recipe(*files.arguments("--skip-goals", "--json"))
+    found = json.loads(out)
+    assert (code, found["counts"]["plans"]) == (0, 2)
+    assert found["settings"]["examples left out with them"] == "1"
+    code, _, err = recipe(*files.arguments("--skip-goals", "--split", "other"))
+    assert (code, "no task graph" in err) == (1, True)
+
+
+def test_only_a_split_is_checked_and_the_rest_is_counted(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL, t2=FULL, b1=["Toast the slice", "Spread butter"])
+    code, out, _ = recipe(*files.arguments("--split", "other", "--json"))
+    found = json.loads(out)
+    assert (code, found["metrics"]["score"]["mean"]) == (0, 1)
+    assert found["settings"]["predictions for other splits"] == "2"
+    assert found["metrics"]["score"].get("low") is None
+
+
+def test_predictions_for_unknown_examples_and_duplicates_are_named(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL, nobody=["x"])
+    code, _, err = recipe(*files.arguments())
+    assert (code, "nobody" in err) == (1, True)
+    files.write(files.plans, [{"example_id": "t1", "steps": FULL}] * 2)
+    code, _, err = recipe(*files.arguments())
+    assert (code, "line 2" in err) == (1, True)
+
+
+def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
+    """Ten megabytes in a line, five hundred steps, other scripts, characters that cannot be printed."""
+    files.planned(
+        t1=["x" * 10_000_000],
+        t2=[f"step {n}" for n in range(500)],
+        b1=["\x00\x1b[31mToast the slice\ud800", "泡茶", "سخن الماء", "🫖"],
+    )
+    output = files.folder / "validity.json"
+    code, out, err = recipe(*files.arguments("--output", output, "--json"))
+    assert (code, err) == (0, "")
+    assert json.loads(out)["counts"]["shortened"] == 1
+    assert rows_path(output).stat().st_size < 100_000
+    files.write(files.examples, [example("w", "brew a pot of tea", ["boil the water"], ["pour the tea"])])
+    files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\ud800", *(["y"] * 5000)]}])
+    asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--output", output)
+    assert recipe(*asked)[::2] == (0, "")
+
+
+def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL, t2=["Pour a cup"], b1=["Toast the slice", "Spread butter"])
+    high, low = Verdict(5, 5, 5, 5, 5, 5), Verdict(1, 1, 1, 1, 1, 1)
+    path = files.folder / "ann.jsonl"
+    write_verdicts(path, [Judged("t1", high, judge="Ann", how="human"), Judged("t2", low, judge="Ann", how="human"),
+                          Judged("b1", high, judge="Ann", how="human")])  # fmt: skip
+    code, out, _ = recipe(*files.arguments("--verdicts", path, "--json"))
+    [found] = json.loads(out)["agreement"]
+    assert (code, found["judge"]["name"], found["judge"]["kind"], found["plans"]) == (0, "Ann", "human", 3)
+    assert found["spearman"]["mean"] == pytest.approx(1)
+    assert found["kendall"] == pytest.approx(1)
+    code, out, _ = recipe(*files.arguments("--verdicts", path))
+    assert "Ann: Spearman 1.00" in out
+    write_verdicts(path, [Judged("elsewhere", high)])
+    code, _, err = recipe(*files.arguments("--verdicts", path))
+    assert (code, "gave no verdict on any of these plans" in err) == (1, True)
+
+
+def test_lines_are_split_on_request(recipe: Command, files: Files) -> None:
+    files.planned(t1=["Warm the pot and then steep the tea", "Pour a cup"], t2=[], b1=[])
+    rows = []
+    for more in ((), ("--split-lines",)):
+        code, out, _ = recipe(*files.arguments("--json", *more))
+        assert code == 0
+        rows.append(json.loads(out)["metrics"]["perfect"]["mean"])
+    assert rows == [0, pytest.approx(1 / 3)]
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        ({"goal": "Make tea", "steps": {}}, "the graph has no step"),
+        (TEA | {"edges": [["pour", "boil"], ["boil", "pour"]]}, "steps wait for each other"),
+        ([], "the list is empty"),
+    ],
+)
+def test_bad_graphs_are_one_sentence(recipe: Command, files: Files, graph: object, message: str) -> None:
+    files.planned(t1=FULL)
+    files.graphs.write_text(json.dumps(graph))
+    code, out, err = recipe(*files.arguments())
+    assert (code, out) == (1, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_threshold_of_another_encoder_comes_from_the_graphs(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL)
+    asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--encoder", "hash:256", "--graphs")
+    code, out, _ = recipe(*asked, files.graphs, "--json")
+    assert code == 0
+    assert 0 < float(json.loads(out)["settings"]["threshold"]) < 1
+    files.graphs.write_text(json.dumps(TEA))
+    code, _, err = recipe(*asked, files.graphs, "--skip-goals")
+    assert (code, "give --threshold" in err) == (1, True)
