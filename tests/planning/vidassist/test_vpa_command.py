@@ -275,3 +275,41 @@ def test_what_does_not_go_together_is_said(
     got, _, err = recipe("vpa", "plan", *unused, "--output", tmp_path / "p.jsonl", *given)
     assert got == code
     assert said in err
+
+
+def test_ablations_are_scored_in_one_table(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.jsonl"
+    with serving(answering) as server:
+        arguments = options(
+            server.url, crosstask, output, "--ablations", "--few-shot", 1, "--agent-samples", 2, "--limit", 2
+        )
+        code, out, err = recipe(*arguments, "--json")
+        assert code == 0, err
+        asked = [json.dumps(body, sort_keys=True) for body in server.requests]
+        rows = json.loads(out)
+        assert recipe(*arguments)[1].count("without ") == 4
+        assert len(server.requests) == len(asked)
+    assert len(asked) == len(set(asked))
+    assert [row["name"] for row in rows] == [
+        "random-goal, expected", "as given", "original alone", "recipe alone", "without generation", "without mapping",
+        "without evaluation", "without task_graph", "beam 2", "beam 4", "agent baseline", "llm baseline",
+    ]  # fmt: skip
+    assert all(0 <= value <= 100 for row in rows for value in row["figures"].values())
+    assert (tmp_path / "p.beam-2.trace.jsonl").exists()
+    assert len({(tmp_path / f"p{part}.jsonl").read_text() for part in ("", ".original-alone", ".llm-baseline")}) == 3
+    alone = tmp_path / "alone.jsonl"
+    run_whole(recipe, crosstask, alone, "--few-shot", 1, "--limit", 2)
+    assert alone.read_bytes() == output.read_bytes()
+
+
+def test_ablations_are_scored_as_predictions_are(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
+    output = tmp_path / "p.jsonl"
+    with serving(answering) as server:
+        code, out, err = recipe(*options(server.url, crosstask, output, "--ablations", "--method", "llm", "--json"))
+    assert code == 0, err
+    [_, given] = json.loads(out)
+    code, out, _ = recipe("evaluate", "vpa", "--root", crosstask, "--predictions", output, "--json")
+    assert code == 0
+    scores = json.loads(out)
+    for measured, key in ((scores["horizons"][-1]["accuracy"], "4.accuracy"), (scores["horizons"][1]["iou"], "3.iou")):
+        assert given["figures"][key] == pytest.approx(measured["mean"])

@@ -1,21 +1,19 @@
 """`recipe vpa plan`: the next actions of CrossTask's samples, by VidAssist or a baseline beside it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from recipe.cli import console
 from recipe.cli import endpoint_options as endpoints
+from recipe.cli.vpa.ablations import run_ablations, show_ablations
 from recipe.cli.vpa.models import Asked, Named
+from recipe.cli.vpa.planned import planned
 from recipe.cli.vpa.protocol_options import Order, ProtocolName, RuleName
-from recipe.cli.vpa.samples import Samples, Source, read_samples
+from recipe.cli.vpa.samples import Source, read_samples
 from recipe.cli.vpa.written import Files, write_plans
-from recipe.errors import ComputeError, InputError
-
-if TYPE_CHECKING:
-    from recipe.planning.vidassist.search import PartialPlan
-    from recipe.planning.vidassist.settings import VidAssistConfig
+from recipe.errors import InputError
 
 _SEARCH, _SAMPLES, _COST = "How actions are chosen", "What is planned for", "Bounds and kept answers"
 
@@ -88,6 +86,9 @@ def plan(
     max_tokens: Annotated[int, _search(min=1, help="Longest proposal or assessment.")] = 48,
     agent_samples: Annotated[int, _search(min=1, help="With --method agent: samples of each step.")] = 10,
     seed: Annotated[int, _search(help="Another seed gives other proposals and other few shots.")] = 0,
+    ablations: Annotated[
+        bool, _search("--ablations", help="Also each value function left out, other proposers and beams, baselines.")
+    ] = False,
     max_calls: Annotated[int | None, _cost(min=0, help="Answers that may be paid for in this run.")] = None,
     max_tokens_total: Annotated[
         int | None, _cost(min=0, help="Tokens, read and written, that may be paid for.")
@@ -155,26 +156,21 @@ def plan(
         endpoints.cache_folder(cache, output),
         Budget(max_calls, max_tokens_total),
     )
+    if ablations:
+        rows = run_ablations(source, config, asked, output)
+        if json:
+            console.print_json(rows)
+        else:
+            show_ablations(rows)
+        return
     samples = read_samples(source, config)
-    plans = _planned(samples, config, asked)
+    with asked.opened() as models:
+        plans = planned(samples, config, models)
     result = write_plans(plans, samples, config, source, asked, Files(output, target))
     if json:
         console.print_json(result)
     else:
         _show(result)
-
-
-def _planned(samples: Samples, config: "VidAssistConfig", asked: Asked) -> "list[PartialPlan]":
-    from recipe.planning.vidassist.methods import plan_actions
-    from recipe.planning.vidassist.state import State
-
-    starts = [State(example.goal, example.history) for example in samples.examples]
-    with asked.opened() as models:
-        try:
-            return plan_actions(starts, config, models, samples.actions, samples.shown, console.progress())
-        except ComputeError as error:
-            kept = "answers that came are kept, and the same command goes on from there"
-            raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error
 
 
 def _show(result: dict[str, Any]) -> None:
