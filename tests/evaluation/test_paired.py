@@ -1,0 +1,232 @@
+"""Two systems' rows paired plan by plan: values by hand for every kind, what is left out, what is refused."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("scipy")
+from recipe.artifacts import write_jsonl
+from recipe.cli import main
+from recipe.data.examples import write_examples
+from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.paired import DEFAULT, compare_systems
+from recipe.evaluation.results import Interval
+from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scores import (
+    Counts,
+    DiversityScores,
+    JudgeIdentity,
+    ValidityScores,
+    VpaScores,
+    rows_path,
+    write_scores,
+)
+from recipe.evaluation.verdicts import Judged, write_verdicts
+from recipe.types import Example, Unscored, Verdict
+
+JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
+EXAMPLES = [
+    Example(f"{source}{n}", source, f"v{n // 2}", "make tea", ("boil the water",), ("pour it",), 1)
+    for source, count in (("coin", 8), ("niv", 4), ("kitchen", 4))
+    for n in range(count)
+]
+
+
+def verdict(total: int) -> Verdict:
+    return Verdict(*(total // 6 + (n < total % 6) for n in range(6)))
+
+
+def judge_file(path: Path, totals: dict[str, int], judge: JudgeIdentity = JUDGE, more: Sequence[Judged] = ()) -> Path:
+    rows = [Judged(name, verdict(total), judge=judge.name, steps=("pour it",)) for name, total in totals.items()]
+    rows += more
+    write_scores(path, judge_scores(path.stem, judge, EXAMPLES, rows))
+    write_verdicts(rows_path(path), rows)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two systems of one judge; the first is 3 points of 30 better on all of coin but the last, and equal elsewhere."""
+    write_examples(tmp_path / "examples.jsonl", EXAMPLES)
+    base = {one.example_id: 12 + n % 5 for n, one in enumerate(EXAMPLES)}
+    better = {name: total + 3 * name.startswith("coin") for name, total in base.items() if name != "coin7"}
+    control = Judged("coin0", verdict(30), control="reference", judge="J", steps=("pour it",))
+    judge_file(tmp_path / "rl.json", better, more=[Judged("coin7", Unscored("refused"), judge="J"), control])
+    judge_file(tmp_path / "base.json", base, more=[Judged("coin0", verdict(0), sample=1, judge="J"), control])
+    return tmp_path
+
+
+def test_judged_plans_by_dataset_and_macro(folder: Path) -> None:
+    found = compare_systems(gather([folder / "rl.json", folder / "base.json"], [folder / "examples.jsonl"]))
+    assert (found.kind, found.first, found.second, found.clusters) == ("judge", "rl", "base", "video")
+    assert (found.examples, found.left_out) == (15, {"only first": 0, "only second": 1, "unscored": 1})
+    assert [row.over for row in found.rows] == ["coin", "niv", "kitchen", "all datasets"]
+    coin, niv, _, everything = found.rows
+    assert coin.result.difference.mean == pytest.approx(10)
+    assert (coin.result.difference.observations, coin.result.difference.clusters) == (7, 4)
+    assert (coin.result.better, niv.result.equal) == (1.0, 1.0)
+    assert coin.result.p_value == 2 / 2**4
+    assert coin.adjusted == 4 * coin.result.p_value
+    assert everything.datasets == ("coin", "kitchen", "niv")
+    assert everything.result.difference.mean == pytest.approx(10 / 3)
+
+
+def test_without_examples_each_stands_for_itself(folder: Path) -> None:
+    found = compare_systems(gather([folder / "rl.json", folder / "base.json"]), ["accuracy", "clarity"])
+    assert [(row.metric, row.over) for row in found.rows] == [("accuracy", ""), ("clarity", "")]
+    assert found.clusters == "example"
+    assert found.rows[0].result.difference.clusters == 15
+    assert found.rows[1].adjusted is not None
+
+
+def test_samples_of_an_example_are_averaged_first(tmp_path: Path) -> None:
+    for name, totals in (("a", (30, 0, 15)), ("b", (15, 15, 0))):
+        rows = [Judged("coin0", verdict(total), sample=n, judge="J") for n, total in enumerate(totals[:2])]
+        judge_file(tmp_path / f"{name}.json", {"coin1": totals[2]}, more=rows)
+    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows[0].result
+    assert (found.first, found.second, found.difference.observations) == (50, 25, 2)
+    assert (found.better, found.equal) == (0.5, 0.5)
+
+
+def plain_file(path: Path, scores: Any, rows: Sequence[dict[str, Any]]) -> Path:
+    write_scores(path, scores)
+    write_jsonl(rows_path(path), rows)
+    return path
+
+
+def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
+    for name, level in (("a", 0.8), ("b", 0.5)):
+        scores = ValidityScores(name, "graphs", {"score": Interval(level)}, Counts(3))
+        rows = [
+            {"example_id": f"e{n}", "goal": f"g{n % 2}", "metrics": {"score": level, "perfect": n / 4}}
+            for n in range(4)
+        ]
+        plain_file(tmp_path / f"{name}.json", scores, rows)
+    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
+    [row] = found.rows
+    assert (row.metric, found.clusters, row.result.difference.clusters) == ("score", "goal", 2)
+    assert row.result.difference.mean == pytest.approx(0.3)
+    assert compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]), ["perfect"]).rows[0].result.equal == 1
+
+
+def test_visual_planning_by_horizon(tmp_path: Path) -> None:
+    gold = ["a", "b", "c", "d"]
+    rows = [(["a", "b", "c", "x"], [1, 3, 4]), (["b", "a", "c"], [1, 3]), (["b"], [1])]
+    for name, plans in (("ours", rows), ("floor", [(["x"] * 4, horizons) for _, horizons in rows])):
+        told = [
+            {
+                "sample_id": f"s{n}",
+                "video_id": f"v{n}",
+                "goal": "g",
+                "gold": gold,
+                "predicted": plan,
+                "correct": [place < len(plan) and plan[place] == one for place, one in enumerate(gold)],
+                "horizons": horizons,
+            }
+            for n, (plan, horizons) in enumerate(plans)
+        ]
+        plain_file(tmp_path / f"{name}.json", VpaScores(name, "shared", "crosstask", "oracle", ()), told)
+    found = compare_systems(gather([tmp_path / "ours.json", tmp_path / "floor.json"]))
+    first = {row.metric: row.result.first for row in found.rows}
+    assert tuple(first) == DEFAULT["vpa"]
+    assert first["1.accuracy"] == pytest.approx(100 / 3)
+    assert first["3.success_rate"] == 50
+    assert first["3.accuracy"] == pytest.approx(100 * (1 + 1 / 3) / 2)
+    assert first["3.iou"] == 100
+    assert first["4.iou"] == pytest.approx(100 * 3 / 5)
+    assert found.clusters == "video"
+
+
+def test_diversity_by_prompt(tmp_path: Path) -> None:
+    for name, scores in (("a", (1.0, 0.5, None)), ("b", (0.0, 0.0, 0.5))):
+        rows = [{"example_id": "e", "first": 0, "second": 1 + n, "score": score} for n, score in enumerate(scores)]
+        rows.append({"example_id": "f", "first": 0, "second": 1, "score": 0.25})
+        told = DiversityScores(name, JUDGE, Interval(0.5), 2, 10, 4, 0, {})
+        plain_file(tmp_path / f"{name}.json", told, rows)
+    [row] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
+    assert row.result.first == pytest.approx((0.75 + 0.25) / 2)
+    assert row.result.second == pytest.approx((0.5 / 3 + 0.25) / 2)
+
+
+def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["recipe", "evaluate", "compare", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    shown = capsys.readouterr()
+    return int(stop.value.code or 0), shown.out, shown.err
+
+
+def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("rl.json", "base.json", "--examples", "examples.jsonl")
+    code, out, _ = run(folder, capsys, monkeypatch, *words, "--json", "--output", "c.json")
+    assert code == 0
+    assert json.loads(out) == json.loads((folder / "c.json").read_text())
+    assert json.loads(out)["rows"][3]["result"]["difference"]["mean"] == pytest.approx(10 / 3)
+    code, out, _ = run(folder, capsys, monkeypatch, *words)
+    assert (code, "first: rl, second: base" in out) == (0, True)
+    assert "plans left out: 1 only second, 1 unscored" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("rl.json", "rl.json"), "already holds judge scores"),
+        (("rl.json", "other.json"), r"by another judge than rl.json \(J; they differ in settings\)"),
+        (("rl.json", "third.json"), r"\(J and K; they differ in name\)"),
+        (("rl.json", "valid.json"), "two kinds, judge and validity"),
+        (("valid.json", "world.json"), "field 'graphs': graphs is 'world', and 'mine' in valid.json"),
+        (("valid.json", "strict.json"), "the setting 'threshold' is '0.9', and '0.6'"),
+        (("rl.json", "base.json", "--metric", "beauty"), "no plan of both has a value of 'beauty'; known are accuracy"),
+        (("rl.json", "bare.json"), "bare.rows.jsonl: the file does not exist"),
+        (("rl.json", "alone.json"), "no plan of both"),
+        (("valid.json", "broken.json"), "broken.rows.jsonl, line 1: the row lacks"),
+        (("rl.json", "none.json"), "does not exist"),
+    ],
+)
+def test_what_the_command_refuses(
+    words: tuple[str, ...],
+    because: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judge_file(folder / "other.json", {"coin0": 3}, JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "1"}))
+    judge_file(folder / "third.json", {"coin0": 3}, JudgeIdentity("K", "llm", "owner/J", "hash", {"temperature": "0"}))
+    judge_file(folder / "alone.json", {"niv0": 3}, more=[Judged("kitchen1", Unscored("refused"), judge="J")])
+    write_verdicts(rows_path(folder / "alone.json"), [Judged("kitchen1", Unscored("refused"), judge="J")])
+    judge_file(folder / "bare.json", {"coin0": 3})
+    rows_path(folder / "bare.json").unlink()
+    good = {"example_id": "coin0", "goal": "g", "metrics": {"score": 1.0}}
+    for name, graphs, threshold, row in (
+        ("valid", "mine", "0.6", good),
+        ("world", "world", "0.6", good),
+        ("strict", "mine", "0.9", good),
+        ("broken", "mine", "0.6", {"example_id": "coin0"}),
+    ):
+        scores = ValidityScores(name, graphs, {}, Counts(1), {"threshold": threshold})
+        plain_file(folder / f"{name}.json", scores, [row])
+    code, out, err = run(folder, capsys, monkeypatch, *words, "--output", "c.json")
+    assert (code, out) == (1, "")
+    assert re.search(because, err), err
+    assert not (folder / "c.json").exists()
+
+
+def test_random_files_are_compared_alike_both_ways(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        judge_file(tmp_path / f"{name}.json", {one.example_id: int(rng.integers(0, 31)) for one in EXAMPLES})
+    write_examples(tmp_path / "e", EXAMPLES)
+    there, back = (
+        compare_systems(gather([tmp_path / f"{one}.json" for one in pair], [tmp_path / "e"])).rows
+        for pair in ("ab", "ba")
+    )
+    for one, other in zip(there, back, strict=True):
+        assert one.result.difference.mean == pytest.approx(-other.result.difference.mean)
+        assert (one.result.p_value, one.adjusted) == (other.result.p_value, other.adjusted)
