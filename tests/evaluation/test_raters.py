@@ -15,6 +15,7 @@ pytest.importorskip("scipy")
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
+from recipe.evaluation.human import human_verdicts
 from recipe.evaluation.judged import judge_scores
 from recipe.evaluation.raters import (
     MEASURES,
@@ -27,8 +28,8 @@ from recipe.evaluation.raters import (
 )
 from recipe.evaluation.rating_sheets import PlanKey, item_code
 from recipe.evaluation.ratings import Rating
-from recipe.evaluation.scores import JudgeIdentity, rows_path, write_scores
-from recipe.evaluation.verdicts import CRITERIA, Judged, write_verdicts
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
+from recipe.evaluation.verdicts import CRITERIA, Judged, read_verdicts, write_verdicts
 from recipe.types import Example, Unscored, Verdict
 
 EXAMPLES = [
@@ -201,3 +202,34 @@ def test_what_the_command_refuses(words: tuple[str, ...], because: str, recipe: 
     assert (found.code, found.out) == (1, "")
     assert re.search(because, found.err), found.err
     assert not (recipe.path / "s.csv").exists()
+
+
+def test_people_are_a_judge_of_their_own(recipe: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "\t".join(CRITERIA)
+    rows = ["\t".join([f"e{n}", *(str(n % 6) for _ in CRITERIA)]) for n in range(12)]
+    (recipe.path / "ann.csv").write_text(f"example_id\t{names}\n" + "\n".join(rows) + "\n")
+    (recipe.path / "bob.csv").write_text(f"example_id\t{names}\tcomment\n" + rows[1] + "\tfine\ne2\t3\t\t\t\t\t\t\n")
+    monkeypatch.chdir(recipe.path)
+    words = ("evaluate", "ratings", "ann.csv", "bob.csv", "--judge", "llama.json", "--examples", "examples.jsonl")
+    monkeypatch.setattr(sys, "argv", ["recipe", *words, "--output", "human.json"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    found = read_scores(recipe.path / "human.json")
+    assert isinstance(found, JudgeScores)
+    assert (found.judge.name, found.judge.kind, found.system) == ("human: ann, bob", "human", "ours")
+    assert (found.repeats, found.how, found.left_out) == (2, {"human": 13}, {"incomplete ratings": 1})
+    assert found.datasets[0].accuracy is not None
+    assert found.datasets[0].accuracy.mean == pytest.approx(50)
+    rows_read = read_verdicts(rows_path(recipe.path / "human.json"))
+    assert [row.text for row in rows_read if row.repeat] == ["bob: fine"]
+    assert json.loads(recipe("llama.json", "human.json", "--json").out)["between"]["plans"] == 12
+
+
+def test_ratings_that_make_no_verdict_are_refused() -> None:
+    full = dict.fromkeys(CRITERIA, 3)
+    twice = [Rating("Ann", full, example_id="e0"), Rating("Ann", full, item=item_code(row(0, 3)))]
+    with pytest.raises(InputError, match="rated sample 0 of 'e0' twice"):
+        human_verdicts(twice, [row(0, 3)])
+    with pytest.raises(InputError, match="none of 1 ratings has all six"):
+        human_verdicts([Rating("Ann", {"clarity": 3}, example_id="e0")], [row(0, 3)])

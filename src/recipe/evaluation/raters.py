@@ -66,28 +66,36 @@ def repeat_raters(name: str, judged: Sequence[Judged], controls: bool = False) -
 def human_raters(ratings: Iterable[Rating], judged: Sequence[Judged], controls: bool = False) -> list[Rater]:
     """Each person as a rater, `human: NAME`; `judged` are the verdicts on the plans that they rated.
 
-    Raises InputError for a rating of a plan that is not among them, since nothing could be compared with it.
+    Raises InputError as `rated_plans` does.
     """
-    items: dict[str, set[PlanKey]] = {}
-    for one in judged:
-        items.setdefault(item_code(one), set()).add(plan_key(one))
-    known = set().union(*items.values())
     found: dict[str, dict[PlanKey, dict[str, float]]] = {}
-    unknown = []
+    for rating, plans in rated_plans(ratings, judged):
+        grades = found.setdefault(f"human: {rating.rater}", {})
+        grades |= {key: _human(rating) for key in plans if controls or not key.control}
+    return [Rater(name, grades) for name, grades in found.items()]
+
+
+def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judged]) -> list[tuple[Rating, dict[PlanKey, Judged]]]:
+    """Each rating with the plans that it is of: several where samples of an example are equal, for a sheet's item.
+
+    Raises InputError for a rating of a plan that is not among `judged`, since nothing could be compared with it.
+    """
+    named = {plan_key(one): one for one in judged}
+    items: dict[str, dict[PlanKey, Judged]] = {}
+    for key, one in named.items():
+        items.setdefault(item_code(one), {})[key] = one
+    found, unknown = [], []
     for rating in ratings:
-        keys = items.get(rating.item, set()) if rating.item else {_named(rating)} & known
-        if not keys:
-            unknown.append(rating.item or rating.example_id)
-        plans = found.setdefault(f"human: {rating.rater}", {})
-        for key in keys:
-            if controls or not key.control:
-                plans[key] = _human(rating)
+        key = PlanKey(rating.example_id, rating.sample, rating.control)
+        plans = items.get(rating.item, {}) if rating.item else {one: named[one] for one in [key] if one in named}
+        found.append((rating, plans))
+        unknown += [] if plans else [rating.item or rating.example_id]
     if unknown:
         raise InputError(
             f"{len(unknown)} ratings are of plans that no judge's file holds: {listed(unknown)}; "
             "give the verdicts that the sheet was made from."
         )
-    return [Rater(name, plans) for name, plans in found.items()]
+    return found
 
 
 def require_same_plans(first: Sequence[Judged], second: Sequence[Judged], name: str) -> None:
@@ -146,10 +154,6 @@ def _table(raters: Sequence[Rater], plans: Sequence[PlanKey], measure: str) -> T
 
 def _means(verdicts: Sequence[Verdict]) -> dict[str, float]:
     return {measure: float(np.mean([getattr(one, measure) for one in verdicts])) for measure in MEASURES}
-
-
-def _named(rating: Rating) -> PlanKey:
-    return PlanKey(rating.example_id, rating.sample, rating.control)
 
 
 def _human(rating: Rating) -> dict[str, float]:

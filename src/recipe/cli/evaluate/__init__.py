@@ -2,7 +2,7 @@
 
 import typer
 
-from recipe.cli.evaluate import agreement, compare, diversity, histories, inspect, judge, validity, vpa
+from recipe.cli.evaluate import agreement, compare, diversity, histories, inspect, judge, ratings, validity, vpa
 
 app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
@@ -19,4 +19,5 @@ app.command("vpa")(vpa.vpa)
 app.command("histories")(histories.histories)
 app.command("compare")(compare.compare)
 app.command("agreement")(agreement.agreement)
+app.command("ratings")(ratings.ratings)
 app.command("inspect")(inspect.inspect)

@@ -71,7 +71,7 @@ def _write_sheet(template: Path, examples: list[Path], output: Path | None, cont
     if not examples:
         raise InputError("a sheet shows goals, histories and references; give --examples.")
     board = gather([template], examples)
-    judged = [one for one in _judged(board.sources[0]) if controls or not one.control]
+    judged = [one for one in judged_rows(board.sources[0]) if controls or not one.control]
     return write_sheet(output, judged, board.examples, seed)
 
 
@@ -94,13 +94,13 @@ def _compared(
         raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
     board = gather(files, examples)
     videos = {name: f"{one.source} {one.video_id}" for name, one in board.examples.items() if one.video_id}
-    judges = dict(zip(_names(board.sources), map(_judged, board.sources), strict=True))
+    judges = dict(zip(_names(board.sources), map(judged_rows, board.sources), strict=True))
     [first, *_] = judges.values()
     for source, judged in zip(board.sources, judges.values(), strict=True):
         require_same_plans(first, judged, str(source.path))
     raters = [judge_rater(name, judged, controls) for name, judged in judges.items()]
     everything = [one for judged in judges.values() for one in judged]
-    raters += human_raters(_ratings(ratings), everything, controls)
+    raters += human_raters(read_people(ratings), everything, controls)
     within = {}
     for name, judged in judges.items():
         repeats = repeat_raters(name, judged, controls)
@@ -111,7 +111,8 @@ def _compared(
     return (agreed(raters, videos, seed) if len(raters) > 1 else None), within
 
 
-def _judged(source: "Source") -> "tuple[Judged, ...]":
+def judged_rows(source: "Source") -> "tuple[Judged, ...]":
+    """The verdicts beside a judge's scores. Raises InputError for other scores, and without them."""
     from recipe.evaluation.scores import rows_path
 
     if source.scores.kind != "judge":
@@ -130,7 +131,8 @@ def _names(sources: "tuple[Source, ...]") -> list[str]:
     ]
 
 
-def _ratings(paths: list[Path]) -> "list[Rating]":
+def read_people(paths: list[Path]) -> "list[Rating]":
+    """The ratings of several files. Raises InputError where one name rates in two of them."""
     from recipe.evaluation.ratings import read_ratings
 
     found: list[Rating] = []

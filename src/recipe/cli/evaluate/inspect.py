@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recipe.cli import console
-from recipe.errors import InputError
+from recipe.cli.evaluate.agreement import judged_rows
 
 
 def inspect(
@@ -23,15 +23,12 @@ def inspect(
     from recipe.artifacts import require_writable
     from recipe.evaluation.inspect_log import file_name, inspect_log, write_log
     from recipe.evaluation.scoreboard.sources import gather
-    from recipe.evaluation.scores import JudgeScores, rows_path
+    from recipe.evaluation.scores import JudgeScores
 
     board = gather([scores], examples)
-    source = board.sources[0]
-    if not isinstance(source.scores, JudgeScores):
-        raise InputError.at(scores, f"these are {source.scores.kind} scores", "give scores of a judge")
-    if source.judged is None:
-        raise InputError.at(rows_path(scores), "the file does not exist", "keep the rows beside their scores")
-    log = inspect_log(source.scores, source.judged, board.examples, control)
+    judged = judged_rows(board.sources[0])
+    [(_, found)] = board.of(JudgeScores)
+    log = inspect_log(found, judged, board.examples, control)
     target = output if output.suffix == ".json" else output / file_name(log)
     require_writable(target)
     write_log(target, log)
