@@ -1,6 +1,7 @@
 """The three methods from prompts to plans, with models that answer as they are told to."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
@@ -10,7 +11,7 @@ from recipe.errors import InputError
 from recipe.planning.vidassist.methods import Models, plan_actions
 from recipe.planning.vidassist.prompts import agent_chat, assess_chat, plan_chat, propose_chat
 from recipe.planning.vidassist.search import PartialPlan
-from recipe.planning.vidassist.settings import VidAssistConfig
+from recipe.planning.vidassist.settings import VALUES, VidAssistConfig
 from recipe.planning.vidassist.state import State
 from recipe.text import planner_messages
 
@@ -156,3 +157,9 @@ def test_results_do_not_depend_on_order() -> None:
         some, VidAssistConfig(beam=2), Models(ScriptedEngine(assisted), ScriptedEngine(planned)), actions_of, {}
     )
     assert solve(starts) == solve(starts[::-1])[::-1] == [solve([start])[0] for start in starts]
+
+
+def test_every_setting_and_value_function_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "vidassist.md").read_text()
+    for name in (*VidAssistConfig.model_fields, *VALUES):
+        assert f"`{name}`" in text, name

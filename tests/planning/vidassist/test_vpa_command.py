@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from tests.engines.endpoint_server import Reply, completion, serving
 
+from recipe.data.examples import read_examples
+from recipe.data.histories import History, write_histories
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import read_trace
 
@@ -178,6 +180,21 @@ def test_examples_and_actions_of_ones_own(recipe: Recipe, tmp_path: Path) -> Non
         ("e0", 2),
         ("e2", 2),
     ]
+
+
+def test_histories_of_phi_take_the_place_of_annotated_ones(recipe: Recipe, crosstask: Path, tmp_path: Path) -> None:
+    assert recipe("vpa", "examples", "--root", crosstask, "--output", tmp_path / "e.jsonl")[0] == 0
+    told = [History(one.example_id, ("Seen by Phi",), one.until) for one in read_examples(tmp_path / "e.jsonl")]
+    write_histories(tmp_path / "h.jsonl", told)
+    more = ("--histories", tmp_path / "h.jsonl", "--ablations", "--proposers", "original", "--without", "evaluation")
+    with serving(answering) as server:
+        code, out, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", *more, "--json"))
+    assert code == 0, err
+    assert "oracle history" in [row["name"] for row in json.loads(out)]
+    [first, *_] = read_trace(tmp_path / "p.trace.jsonl", "crosstask/t1/1")
+    assert first.done == ("Seen by Phi",)
+    [first, *_] = read_trace(tmp_path / "p.oracle-history.trace.jsonl", "crosstask/t1/1")
+    assert first.done == ("boil water",)
 
 
 def test_a_model_on_this_machine_plans(recipe: Recipe, crosstask: Path, tmp_path: Path, reading_model: Path) -> None:

@@ -56,12 +56,14 @@ def run_ablations(source: Source, config: "VidAssistConfig", asked: Asked, outpu
     if source.root is None or config.horizon < _HORIZON:
         raise InputError("--ablations scores plans of 4 actions on CrossTask; give --root and --horizon 4.")
     rows = []
+    variants = _variants(source, config)
+    samples = {one: read_samples(one, config) for one in dict.fromkeys(variant.source for variant in variants)}
     with asked.opened() as models:
-        for variant in _variants(source, config):
-            samples = read_samples(variant.source, variant.config)
-            plans = planned(samples, variant.config, models)
+        for variant in variants:
+            read = samples[variant.source]
+            plans = planned(read, variant.config, models)
             files = _files(output, variant.name)
-            result = write_plans(plans, samples, variant.config, variant.source, asked, files)
+            result = write_plans(plans, read, variant.config, variant.source, asked, files)
             rows.append({"name": variant.name, "predictions": str(files.output), "counts": result["counts"]})
     return _scored(rows, source)
 

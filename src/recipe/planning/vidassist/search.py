@@ -95,10 +95,12 @@ class Search:
     def run(self, starts: Sequence[State], progress: Progress = SILENT) -> list[PartialPlan]:
         """The best plan from each start; shorter than the horizon where nothing more was proposed."""
         kept = [[PartialPlan(start)] for start in starts]
-        for _ in range(self.horizon):
-            states = dict.fromkeys(plan.state for plans in kept for plan in plans)
-            options = dict(zip(states, self._expanded(list(states), progress), strict=True))
-            kept = [self._best(plans, options) for plans in kept]
+        with progress.task("planning actions, level by level", total=self.horizon) as advance:
+            for _ in range(self.horizon):
+                states = dict.fromkeys(plan.state for plans in kept for plan in plans)
+                options = dict(zip(states, self._expanded(list(states), progress), strict=True))
+                kept = [self._best(plans, options) for plans in kept]
+                advance(1)
         return [plans[0] for plans in kept]
 
     def _best(self, plans: list[PartialPlan], options: Mapping[State, Options]) -> list[PartialPlan]:

@@ -43,6 +43,7 @@ class VidAssistConfig(Settings):
     batch_size: Positive = 64
     """Answers that a model on this machine writes at once."""
     seed: int = 0
+    """Of proposals and of the choice of shown videos."""
 
     @model_validator(mode="after")
     def _something_tells(self) -> Self:
