@@ -72,6 +72,9 @@ def test_another_goal_is_of_the_same_dataset_where_there_is_one() -> None:
     plans = made(EXAMPLES)
     assert all(plans["other-goal", f"t{n}"][0].startswith("w") for n in range(20))
     assert all(plans["other-goal", f"n{n}"][0].startswith("w") for n in range(3))
+    both = made([*EXAMPLES, example("x", "change a tyre", "niv")])
+    assert all(both["other-goal", f"n{n}"][0].startswith("x") for n in range(3))
+    assert both["other-goal", "x"][0].startswith("n")
 
 
 def test_controls_that_an_example_does_not_admit_are_left_out() -> None:

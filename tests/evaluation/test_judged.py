@@ -85,6 +85,10 @@ def test_repeats_are_averaged_in_a_plan_first_and_samples_in_an_example() -> Non
     assert uneven.accuracy is not None
     assert uneven.accuracy.mean == pytest.approx(30)
     assert uneven.counts.plans == 3
+    mixed = [row("a", 5), row("a", 1, repeat=1), row("a", 0, sample=1)]
+    [both] = scores([example("a")], mixed).datasets
+    assert both.accuracy is not None
+    assert both.accuracy.mean == pytest.approx(30)
     assert scores([example("a")], [row("a", 5)]).repeat_deviation is None
 
 

@@ -62,11 +62,20 @@ def test_every_line_of_the_data_is_one_of_json_and_holds_no_special_token(goal: 
     assert code_of(data) not in data
 
 
-def test_the_code_is_never_in_the_data() -> None:
-    data = "x"
-    for _ in range(3):
-        data += code_of(data)
-        assert code_of(data) not in data
+def test_the_code_is_never_in_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Weak:
+        """A hash that gives what the data holds, until it is asked about that."""
+
+        def __init__(self, data: bytes) -> None:
+            self._found = {b"0" * 16: "1" * 64, b"1" * 16: "2" * 64}.get(data, "0" * 64)
+
+        def hexdigest(self) -> str:
+            return self._found
+
+    monkeypatch.setattr("recipe.evaluation.rubric.sha256", Weak)
+    assert code_of("x") == "0" * 16
+    assert code_of(f"x {'0' * 16}") == "1" * 16
+    assert code_of(f"x {'0' * 16} {'1' * 16}") == "2" * 16
 
 
 def test_other_languages_are_shown_as_they_are() -> None:
