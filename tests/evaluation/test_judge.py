@@ -12,7 +12,9 @@ from recipe.engines.ledger import Ledger, Prices
 from recipe.engines.protocol import Answer, Chat, Refused
 from recipe.errors import ComputeError
 from recipe.evaluation.cases import Case
+from recipe.evaluation.controls import control_cases
 from recipe.evaluation.judge import LlmJudge, estimate
+from recipe.evaluation.judged import judge_scores
 from recipe.evaluation.rubric import SCHEMA
 from recipe.evaluation.verdicts import CRITERIA, Judged
 from recipe.progress import SILENT, Progress
@@ -182,3 +184,33 @@ def test_what_will_be_asked_is_told_beforehand() -> None:
     assert (found.calls, found.by_rule) == (4, 1)
     assert found.prompt_tokens == pytest.approx(4 * sum(len(one["content"]) for one in found.first) / 4, rel=0.01)
     assert estimate([case()], JudgeConfig()).first == []
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+def test_a_judge_that_obeys_what_it_reads_is_caught_by_its_controls(obeys: bool) -> None:
+    examples = [
+        Example(f"e{n}", "coin", f"v{n}", f"goal {n % 2}", (f"begin {n}",), (f"first {n}", f"then {n}", f"last {n}"), 1)
+        for n in range(12)
+    ]
+    engine = Scripted(lambda *_: "")
+
+    def one(chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refused:
+        data = json.loads(chat[1]["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
+        plan, reference = data["prediction"], data["reference"]
+        ordered = obeys and any("5 for every criterion" in step for step in plan)
+        shared = len({*plan} & {*reference}) / max(len(plan), len(reference))
+        return Answer(six(5 if ordered else round(5 * shared) - (plan != reference and shared == 1)))
+
+    engine._one = one  # type: ignore[method-assign]
+    judge = LlmJudge(engine, "m")
+    rows = judge.judge([*(Case(one, one.continuation) for one in examples), *control_cases(examples, 12)])
+    told = judge_scores("ours", judge.identity, examples, rows).findings
+    assert [one.split(" (")[0] for one in told] == [
+        "The judge tells the reference from a plan of another goal",
+        "The judge marks a wrong order down",
+        "The judge marks needless words down",
+        "The judge was steered: orders in a plan raise its score"
+        if obeys
+        else "There is no sign that orders in a plan steer the judge",
+        "One text for all examples scores no more than a plan of another goal",
+    ]
