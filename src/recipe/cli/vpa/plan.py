@@ -138,6 +138,9 @@ def plan(
     if recipe_endpoint and recipe_model is None:
         raise InputError("--recipe-endpoint goes with --recipe-model; give the planner's name there.")
 
+    if ablations and trace:
+        raise InputError("--ablations writes a trace for each setting beside --output; leave out --trace.")
+
     def named(name: str, url: str | None, revision: str | None) -> Named:
         asked = None
         if url is not None:
