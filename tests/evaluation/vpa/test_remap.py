@@ -100,7 +100,9 @@ def test_each_text_is_embedded_once_in_one_call() -> None:
 
     plans = {f"s{n}": ["bring water", "swirl", "stir"] for n in range(50)}
     remap(samples(*[TEA] * 50), plans, TEXTS, lambda: noted, 3)
-    assert asked == [["boil water", "pour tea", "stir", "cut tape"], ["bring water", "swirl"]]
+    assert asked == [["boil water", "pour tea", "stir", "cut tape", "bring water", "swirl"]]
+    remap(samples(*[TEA, KITE] * 25), plans, TEXTS, lambda: noted, 3, within_goal=True)
+    assert len(asked) == 2
 
 
 def test_only_the_first_steps_are_read_however_many_and_long_there_are() -> None:

@@ -71,9 +71,10 @@ def test_a_baseline_needs_no_model(release_folder: Path, recipe: Run, tmp_path: 
     assert not {"PDPP", "SCHEMA", "ViterbiPlanNet", "KEPP"} & set(names)
     scores = read_scores(output)
     assert isinstance(scores, VpaScores)
+    assert scores.settings["calibration"] == found["calibration"]["sentence"]
     assert (scores.system, scores.history, scores.supervised, scores.taxonomy) == ("random-goal", "", False, "6")
     assert set(scores.horizons[1].more) == {
-        "edit_distance", "iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise",
+        "next_action", "edit_distance", "iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise",
     }  # fmt: skip
     rows = [json.loads(line) for line in rows_path(output).read_text().splitlines()]
     assert len(rows) == 8

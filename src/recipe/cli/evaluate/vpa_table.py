@@ -65,7 +65,7 @@ def _bounds(value: "Interval") -> str:
 def _sentences(scores: "VpaScores", found: "Beside", show_published: bool) -> list[str]:
     lines = [found.calibration.sentence]
     if show_published:
-        lines.append("Most Probable is shown as published; no reading of it is known that gives those rows.")
+        lines.append("Most Probable is shown as published; no baseline here reproduces those rows.")
     if scores.history == "oracle":
         lines.append("The true history was read; published systems read one that was told from the video.")
     if scores.settings.get("admissible actions") == "the goal's card":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from recipe.evaluation.published import PublishedTable, published
 from recipe.evaluation.scores import VpaScores
-from recipe.evaluation.vpa.calibration import Calibration, calibrate, expected_figures
+from recipe.evaluation.vpa.calibration import Calibration, expected_figures
 from recipe.evaluation.vpa.floors import Floor
 from recipe.evaluation.vpa.run import Task, floor_row
 
@@ -57,7 +57,7 @@ def beside(task: Task, scores: VpaScores) -> Beside:
         )
         for row in table.rows
     ]
-    return Beside(rows, calibrate(task.samples, task.ids, table), table)
+    return Beside(rows, task.calibration, table)
 
 
 def figures_of(scores: VpaScores) -> dict[str, float]:

@@ -45,7 +45,7 @@ class Calibration(NamedTuple):
             return f"calibrated: random-goal lies within {self.apart:.2f} points of the published row"
         if self.by_task and self.apart <= TOLERANCE:
             return "protocol not calibrated: published rows count a string once, and here each task's step is an action"
-        by = f"{self.apart:.1f} points from" if self.apart < float("inf") else "without a figure of"
+        by = f"{self.apart:.2f} points from" if self.apart < float("inf") else "without a figure of"
         return f"protocol not calibrated: random-goal lies {by} the published row; do not compare with published rows"
 
 

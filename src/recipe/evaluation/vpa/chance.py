@@ -9,7 +9,6 @@ from functools import cache
 from math import comb
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recipe.data.vpa import Sample
 from recipe.evaluation.vpa.actions import ActionIds
@@ -37,22 +36,21 @@ def random_plans(
 def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal: bool) -> Positions:
     """What the measures of a random plan are in expectation, exactly, for each sample."""
     references = ids.references(samples, horizon)
-    pools = {goal: ids.pool(goal) for goal in (dict.fromkeys(one.goal for one in samples) if with_goal else [None])}
-    rows = [
-        _expected(row, pools[sample.goal if with_goal else None])
-        for row, sample in zip(references, samples, strict=True)
-    ]
+    goals = [sample.goal if with_goal else None for sample in samples]
+    pools = {goal: frozenset(ids.pool(goal).tolist()) for goal in dict.fromkeys(goals)}
+    rows = [_expected(tuple(row), pools[goal]) for row, goal in zip(references.tolist(), goals, strict=True)]
     success, accuracy, iou = np.array(rows, dtype=np.float64).T
     return Positions(success, accuracy, iou)
 
 
-def _expected(reference: NDArray[np.int64], pool: Ids) -> tuple[float, float, float]:
+@cache
+def _expected(reference: tuple[int, ...], pool: frozenset[int]) -> tuple[float, float, float]:
     """Success, accuracy and IoU against one reference [T]; what is not in the pool, as the end is not, is never hit."""
     size, horizon = len(pool), len(reference)
-    possible = np.isin(reference, pool)
-    inside, outside = len(set(reference[possible])), len(set(reference[~possible]))
-    success = size**-horizon if possible.all() else 0.0
-    return success, float(possible.mean()) / size, _expected_iou(size, inside, outside, horizon)
+    possible = sum(action in pool for action in reference)
+    inside, outside = len(pool.intersection(reference)), len(set(reference) - pool)
+    success = size**-horizon if possible == horizon else 0.0
+    return success, possible / horizon / size, _expected_iou(size, inside, outside, horizon)
 
 
 @cache

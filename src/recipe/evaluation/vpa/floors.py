@@ -8,8 +8,8 @@ Each is counted over all videos or, with `goal-` before its name, over those of 
 successor like any other; after it, or any action that nothing follows, comes the most frequent action. Ties go to the
 order of the release. The history is the annotated one.
 
-The paper's rows Most Probable are not reproduced by any of these, nor by 97 other readings; so they have names of
-their own.
+The paper's rows Most Probable, which it does not define, are reproduced by none of these; so they have names of their
+own.
 """
 
 from collections import Counter

@@ -96,7 +96,7 @@ def _map_all(
     open_embed: Callable[[], Embed],
     within_goal: bool,
 ) -> dict[str, dict[str, Mapped]]:
-    """Every step that is no action, by group and text, each text of a group embedded once and all in one call."""
+    """Every step that is no action, by group and text, each text embedded once and all in one call."""
     asked: dict[str, _Asked] = {}
     for one in samples:
         actions = taxonomy.cards[one.goal] if within_goal else taxonomy.texts
@@ -105,11 +105,18 @@ def _map_all(
                 asked.setdefault(_group(one, within_goal), _Asked(actions, {})).texts[step] = None
     if not asked:
         return {}
-    embed = open_embed()
+    embed = _once(open_embed(), [*taxonomy.texts, *(text for one in asked.values() for text in one.texts)])
     return {
         group: dict(zip(texts, AdmissibleActions(embed, actions).map(list(texts)), strict=True))
         for group, (actions, texts) in asked.items()
     }
+
+
+def _once(embed: Embed, texts: Iterable[str]) -> Embed:
+    """Looks up the vectors of `texts`, which are embedded now."""
+    rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+    vectors = embed(list(rows))
+    return lambda asked: vectors[[rows[text] for text in asked]]
 
 
 def _plan(

@@ -10,8 +10,10 @@ from recipe.data.crosstask import StepOrder
 from recipe.data.cut_points import cut_at
 from recipe.data.vpa import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
 from recipe.errors import InputError
+from recipe.evaluation.published import published
 from recipe.evaluation.scores import VpaScores
 from recipe.evaluation.vpa.actions import ActionIds
+from recipe.evaluation.vpa.calibration import Calibration, calibrate
 from recipe.evaluation.vpa.chance import DRAWS, random_plans
 from recipe.evaluation.vpa.floors import FLOORS, Floor, floor_plans
 from recipe.evaluation.vpa.measures import Ids
@@ -37,6 +39,7 @@ class Task:
     training: list[Procedure]
     """What floors are counted in."""
     ids: ActionIds
+    calibration: Calibration
     protocol: Protocol
     settings: dict[str, str]
 
@@ -65,13 +68,17 @@ def open_task(
     release = read_release(root, order)
     tested = release.split("test")
     splits = ("train",) if training == "train" else ("train", "val")
+    samples = cut_samples(tested, release.cards, protocol, rule)
+    ids = ActionIds(release.taxonomy(by_task))
+    calibration = calibrate(samples, ids, published("vpa"))
     return Task(
-        samples=cut_samples(tested, release.cards, protocol, rule),
+        samples=samples,
         cuts=[cut_at(one, cut) for one in tested for cut in range(len(one.steps))],
         training=[one for one in release.procedures if one.split in splits],
-        ids=ActionIds(release.taxonomy(by_task)),
+        ids=ids,
+        calibration=calibration,
         protocol=protocol,
-        settings={"rule": rule, "step order": order, "training": training},
+        settings={"rule": rule, "step order": order, "calibration": calibration.sentence, "training": training},
     )
 
 

@@ -31,14 +31,15 @@ def score_plans(
     """
     chosen = {T: np.array([T in one.horizons for one in samples]) for T in horizons}
     references = ids.references(samples, max(horizons))
-    sums: dict[int, Array] = {T: np.zeros((4, int(chosen[T].sum()))) for T in horizons}
+    sums: dict[int, Array] = {T: np.zeros((5, int(chosen[T].sum()))) for T in horizons}
     others: dict[int, list[Array]] = {T: [] for T in horizons}
     count = 0
     for plan in draws:
         count += 1
         for T in horizons:
             own, reference = plan[chosen[T], :T], references[chosen[T], :T]
-            sums[T] += np.stack([*positions(own, reference), edit_distance(own, reference)])
+            further = (edit_distance(own, reference), own[:, 0] == reference[:, 0])
+            sums[T] += np.stack([*positions(own, reference), *further])
             others[T].append(_not_comparable(own, reference))
     return tuple(
         _horizon([one for one in samples if T in one.horizons], T, sums[T] / count, others[T], seed) for T in horizons
@@ -59,7 +60,8 @@ def _not_comparable(plan: Ids, reference: Ids) -> Array:
 def _horizon(samples: Sequence[Sample], horizon: int, means: Array, others: list[Array], seed: int) -> HorizonScores:
     videos = [one.video_id for one in samples]
     success, accuracy, iou = (mean_interval(100 * values, videos, seed) for values in means[:3])
-    further = dict(zip(NOT_COMPARABLE, 100 * np.mean(others, axis=0), strict=True))
+    distance, first = (100 * float(values.mean()) for values in means[3:])
+    incomparable = dict(zip(NOT_COMPARABLE, 100 * np.mean(others, axis=0), strict=True))
     return HorizonScores(
         horizon=horizon,
         samples=len(samples),
@@ -67,5 +69,6 @@ def _horizon(samples: Sequence[Sample], horizon: int, means: Array, others: list
         success_rate=success,
         accuracy=accuracy,
         iou=iou,
-        more={"edit_distance": 100 * float(means[3].mean())} | {name: float(value) for name, value in further.items()},
+        more={"next_action": first, "edit_distance": distance}
+        | {name: float(value) for name, value in incomparable.items()},
     )
