@@ -95,11 +95,13 @@ def test_alpha_by_its_definition(table: NDArray[np.float64], level: Level) -> No
 def test_resamples_are_what_the_package_says_of_them(level: Level) -> None:
     table = np.array(FOUR_OBSERVERS)[:, :11]
     values = np.unique(table[~np.isnan(table)])
-    pairs = reliability._coincidences(table, values)
+    columns = reliability._moments(table) if level == "interval" else reliability._coincidences(table, values)
     for seed in range(20):
         drawn = np.random.default_rng(seed).integers(0, 11, size=11)
-        [ours] = reliability._alphas(pairs[drawn].sum(axis=0)[None], values, level)
+        [ours] = reliability._alphas(columns[drawn].sum(axis=0)[None], level)
         assert ours == pytest.approx(alpha(reliability_data=table[:, drawn], level_of_measurement=level))
+    [same] = reliability._alphas(columns[[0] * 11].sum(axis=0)[None], level)  # all ones
+    assert math.isnan(same)
 
 
 def test_units_of_one_video_are_drawn_together() -> None:

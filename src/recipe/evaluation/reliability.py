@@ -5,6 +5,7 @@ Computing Krippendorff's Alpha-Reliability, 2011). It takes any number of raters
 draws whole clusters of units, as for means.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,6 +27,7 @@ Array = NDArray[np.float64]
 Level = Literal["nominal", "ordinal", "interval"]
 """Values without an order, in an order, or with distances that count."""
 
+_ROUNDING = 1e-9
 _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
 
@@ -94,14 +96,15 @@ def compare_raters(
 
 
 def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np.str_], seed: int) -> Interval:
-    found = float(published_alpha(reliability_data=rated, level_of_measurement=level))
+    columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
+    found = _point(rated, columns, level)
     names, place = np.unique(labels, return_inverse=True)
     units, count = rated.shape[1], len(names)
     if count == 1:
         return Interval(found, observations=units, clusters=1)
-    by_cluster = np.zeros((count, len(values) ** 2))
-    np.add.at(by_cluster, place, _coincidences(rated, values).reshape(units, -1))
-    drawn = _alphas(resampled_totals(by_cluster, seed).reshape(-1, len(values), len(values)), values, level)
+    by_cluster = np.zeros((count, columns.shape[1]))
+    np.add.at(by_cluster, place, columns)
+    drawn = _alphas(resampled_totals(by_cluster, seed), level)
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < (1 - _UNDEFINED) * len(drawn):
         return Interval(found, observations=units, clusters=count)
@@ -109,34 +112,56 @@ def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np
     return Interval(found, float(low), float(high), observations=units, clusters=count)
 
 
+def _point(rated: Array, columns: Array, level: Level) -> float:
+    if level == "interval":  # the package would hold a table of values for each unit, which totals make large
+        return float(_alphas(columns.sum(axis=0)[None], level)[0])
+    return float(published_alpha(reliability_data=rated, level_of_measurement=level))
+
+
 def _coincidences(rated: Array, values: Array) -> Array:
-    """Pairs of values [units, values, values] that each unit's raters gave, each rating weighing one."""
+    """Pairs of values [units, values * values] that each unit's raters gave, each rating weighing one."""
     counts = (rated[:, :, None] == values).sum(axis=0).astype(np.float64)
     pairs = counts[:, :, None] * counts[:, None, :]
     index = np.arange(len(values))
     pairs[:, index, index] -= counts
-    return np.asarray(pairs / (counts.sum(axis=1) - 1)[:, None, None], dtype=np.float64)
+    return np.asarray((pairs / (counts.sum(axis=1) - 1)[:, None, None]).reshape(len(counts), -1), dtype=np.float64)
 
 
-def _alphas(pairs: Array, values: Array, level: Level) -> Array:
-    """Alpha [draws] of coincidences [draws, values, values]; NaN where a draw's ratings are all the same.
+def _moments(rated: Array) -> Array:
+    """What interval differences need of each unit [units, 4]: ratings, their sum, that of squares, the disagreement.
 
-    The ordinal difference of two values is that of their middle ranks among the ratings, the interval difference that
-    of themselves; sums of squared differences need no table of them.
+    The squared differences of all pairs of m ratings v add up to 2 (m sum v^2 - (sum v)^2), so that no table of values
+    is needed, which totals would make large.
     """
-    counts = pairs.sum(axis=2)
-    total = counts.sum(axis=1)
-    if level == "nominal":
-        found = total - np.trace(pairs, axis1=1, axis2=2)
-        expected = total**2 - (counts**2).sum(axis=1)
+    centred = rated - np.nanmean(rated)
+    counts = (~np.isnan(rated)).sum(axis=0).astype(np.float64)
+    sums, squares = np.nansum(centred, axis=0), np.nansum(centred**2, axis=0)
+    return np.stack([counts, sums, squares, 2 * (counts * squares - sums**2) / (counts - 1)], axis=1)
+
+
+def _alphas(totals: Array, level: Level) -> Array:
+    """Alpha [draws] of summed moments or coincidences [draws, columns]; NaN where a draw's ratings are all the same.
+
+    The ordinal difference of two values is that of their middle ranks among the ratings, so that sums of its squares
+    need no table of differences either.
+    """
+    if level == "interval":
+        count, sums, squares, found = totals.T
+        expected = 2 * (count * squares - sums**2)
+        varied = expected > _ROUNDING * count * squares
     else:
-        ranks = np.cumsum(counts, axis=1) - counts / 2
-        places = ranks if level == "ordinal" else np.broadcast_to(values - values.mean(), counts.shape)
-        squares = (counts * places**2).sum(axis=1)
-        found = 2 * (squares - np.einsum("di,dij,dj->d", places, pairs, places, optimize=True))
-        expected = 2 * (total * squares - (counts * places).sum(axis=1) ** 2)
-    varied = (counts > 0).sum(axis=1) > 1
-    return np.asarray(1 - found * (total - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
+        side = math.isqrt(totals.shape[1])
+        pairs = totals.reshape(-1, side, side)
+        counts = pairs.sum(axis=2)
+        count, varied = counts.sum(axis=1), (counts > 0).sum(axis=1) > 1
+        if level == "nominal":
+            found, expected = count - np.trace(pairs, axis1=1, axis2=2), count**2 - (counts**2).sum(axis=1)
+        else:
+            ranks = np.cumsum(counts, axis=1) - counts / 2
+            squares = (counts * ranks**2).sum(axis=1)
+            found = 2 * (squares - np.einsum("di,dij,dj->d", ranks, pairs, ranks, optimize=True))
+            expected = 2 * (count * squares - (counts * ranks).sum(axis=1) ** 2)
+    return np.asarray(1 - found * (count - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
 
 
 def _spearman(first: Array, second: Array) -> float | None:
