@@ -116,7 +116,7 @@ def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
     one = found["in-domain"]
     # The sixth example has no verdict for base: 1 2 1 2 1 against 4 4 3 4 5, in fifths.
     assert (one.examples, one.left_out) == (5, 1)
-    assert one.result.difference.mean == pytest.approx(20 * (7 - 20) / 5)
+    assert one.result.difference.mean == pytest.approx(20 * (20 - 7) / 5)
 
 
 def test_differences_need_no_examples(judged_files: list[Path]) -> None:
@@ -230,5 +230,5 @@ def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Pa
     assert isinstance(scores, JudgeScores)
     write_scores(judged_files[0], replace(scores, findings=("The judge can be steered.",), how={"json": 3, "regex": 2}))
     found = section(make_report(gather(judged_files), "t"), "accuracy-1")
-    assert "The judge can be steered." in found.paragraphs
+    assert found.findings == ("The judge can be steered.",)
     assert any("2 by regex" in note for note in tables(found)[0].notes)

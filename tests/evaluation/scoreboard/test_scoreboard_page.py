@@ -153,7 +153,7 @@ def test_hostile_texts_stay_text_in_a_browser(hostile: str, played: Play) -> Non
         hostile,
         "#/example/crosstask-1",
         "return [document.images.length, document.scripts.length, "
-        "[...document.querySelectorAll('.plan .marked li')].map((one) => one.lastChild.textContent), "
+        "[...document.querySelectorAll('.card .marked li')].map((one) => one.lastChild.textContent), "
         "document.querySelector('.verdict').textContent]",
     )
     assert told[:2] == [0, 2]  # type: ignore[index]

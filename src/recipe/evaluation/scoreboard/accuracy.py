@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recipe.evaluation.published import PublishedTable, published
+from recipe.evaluation.published import PublishedRow, PublishedTable, published
 from recipe.evaluation.results import Interval
 from recipe.evaluation.scoreboard.elements import (
     NONE,
@@ -87,6 +87,7 @@ def accuracy_section(bench: Bench, number: int, figures: Sequence[Figure]) -> Se
         paragraphs=tuple(_paragraphs(bench)),
         blocks=(tables[0], *figures, *tables[1:]),
         warnings=(comparability(bench.judge),),
+        findings=tuple(dict.fromkeys(sentence for system in bench.scores for sentence in system.findings)),
     )
 
 
@@ -106,7 +107,6 @@ def _paragraphs(bench: Bench) -> Iterable[str]:
             "Controls are plans written on purpose and shown to the same judge: read the systems between them. "
             "A judge that pays them well can be fooled."
         )
-    yield from dict.fromkeys(sentence for system in bench.scores for sentence in system.findings)
 
 
 def _headline(bench: Bench) -> Table:
@@ -220,24 +220,27 @@ def _published(bench: Bench, name: str, title: str) -> Iterable[Table]:
         yield published_table(published(name), title, (f"By another judge than {bench.name}: not comparable.",))
 
 
-def published_table(table: PublishedTable, title: str, notes: Sequence[str] = (), digits: int = 1) -> Table:
+def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
     """A table of the paper, its judge in the heading."""
-    by = f" · judge: {table.judge}" if table.judge else ""
     groups = {"macro": "macro average"}
+    headings = (Heading(one.heading, groups.get(one.group, split_name(one.group))) for one in table.columns)
     return Table(
-        caption=f"{title}{by}",
+        caption=f"{title}{f' · judge: {table.judge}' if table.judge else ''}",
         about=f"published, {table.label} of the paper",
         first="system",
-        headings=tuple(
-            Heading(one.heading, groups.get(one.group, split_name(one.group) if one.group else ""))
-            for one in table.columns
-        ),
-        rows=tuple(
-            Row(f"{row.group} {row.name}", tuple(plain(value, digits) for value in row.values), "published")
-            for row in table.rows
-        ),
+        headings=tuple(headings),
+        rows=tuple(_published_row(table, row) for row in table.rows),
         notes=(*notes, *table.notes),
     )
+
+
+def _published_row(table: PublishedTable, row: PublishedRow) -> Row:
+    """A row with the digits that the paper prints; a model's size is part of its name."""
+    columns = zip(*(other.values for other in table.rows), strict=True)
+    digits = [1 if all(value is None or round(value, 1) == value for value in column) else 3 for column in columns]
+    cells = tuple(plain(value, places) for value, places in zip(row.values, digits, strict=True))
+    model = row.group.startswith("Qwen")
+    return Row(f"{row.group} {row.name}" if model else row.name, cells, "published", "" if model else row.group)
 
 
 def _criteria(bench: Bench) -> Table:

@@ -198,7 +198,7 @@ def _add_actions(board: Board, source: Source, found: dict[str, Case], measure: 
         case.history = case.history or _texts(row.get("history"))
         gold, predicted = _texts(row.get("gold")), _texts(row.get("predicted"))
         case.reference = case.reference or gold
-        plan = _plan(board, case, source, int(row.get("sample", 0)), _texts(row.get("steps")) or predicted)
+        plan = _plan(board, case, source, int(row.get("sample", 0)), _texts(row.get("steps")))
         margins = row.get("margins") or []
         plan.actions = [
             [

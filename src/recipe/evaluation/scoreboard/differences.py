@@ -52,7 +52,8 @@ def compared(board: Board) -> list[Compared]:
     for bench in benches(board):
         values = _values(board, bench)
         splits = _splits(board, bench)
-        for first, second in list(combinations(values, 2))[:PAIRS]:
+        # The later system first: files usually come in the order of what was tried, so that a gain is positive.
+        for second, first in list(combinations(values, 2))[:PAIRS]:
             for split, names in splits.items():
                 found += _pair(board, bench.name, (split, names), (first, values[first]), (second, values[second]))
     return found
@@ -131,21 +132,33 @@ def differences_section(board: Board, found: Sequence[Compared], figures: Sequen
 
 def _table(judge: str, found: Sequence[Compared]) -> Table:
     corrected = adjusted([one.result.p_value for one in found])
-    names = ("split", "difference", "p", "p, Holm", "effect d", "better", "equal", "worse", "examples", "left out")
+    split = any(one.split for one in found)
+    names = (
+        *(("split",) if split else ()),
+        "difference",
+        "p",
+        "p, Holm",
+        "effect d",
+        "better",
+        "equal",
+        "worse",
+        "examples",
+        "left out",
+    )
     return Table(
         caption=f"Paired differences · judge: {judge}",
         about="points of accuracy, 95% interval below",
         first="first against second",
         headings=tuple(Heading(name) for name in names),
-        rows=tuple(_row(one, p_value) for one, p_value in zip(found, corrected, strict=True)),
+        rows=tuple(_row(one, p_value, split) for one, p_value in zip(found, corrected, strict=True)),
         notes=("Left out: examples that the judge scored for one of the two only.",),
     )
 
 
-def _row(one: Compared, corrected: float) -> Row:
+def _row(one: Compared, corrected: float, split: bool) -> Row:
     result = one.result
     cells = (
-        Cell(split_name(one.split)),
+        *((Cell(split_name(one.split)),) if split else ()),
         difference(result.difference),
         Cell(_p(result.p_value)),
         Cell(_p(corrected)),

@@ -1,6 +1,6 @@
 """What a report is before it is HTML or Markdown: sections of paragraphs, tables and figures, as plain values."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from recipe.evaluation.formats import format_number
@@ -71,8 +71,10 @@ class Section:
     """The title in the page's navigation."""
     paragraphs: tuple[str, ...] = ()
     blocks: tuple[Table | Figure, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     """Sentences that nobody may overlook."""
+    findings: tuple[str, ...] = ()
+    """What was found, one sentence each."""
 
 
 def measured(value: Interval | None, digits: int = 1) -> Cell:

@@ -30,6 +30,8 @@ _STYLE = STYLE | {"text.parse_math": False}
 _NAME = 60
 """Characters of a name beside a figure."""
 _CAPTION = 600
+_SPARE = 0.015
+"""Room beyond the ends of a scale, for dots on them."""
 _WIDTH, _ROW, _GAP = 7.6, 0.2, 0.62
 _BAND = 0.5
 """Part of a row's height that its systems share."""
@@ -50,12 +52,8 @@ def accuracy_figures(bench: Bench, number: int, colours: Colours) -> list[Figure
         for name, value in zip(criteria, criteria_means(system), strict=True):
             if value is not None:
                 criteria[name][system.system] = Interval(value)
-    lines = f"Criteria, 0 to {HIGHEST}, judge {bench.name}: mean over datasets; grey marks: controls."
-    controls = {
-        name: [one.criteria[key].mean for system in bench.scores for one in system.controls if key in one.criteria]
-        for key, name in CRITERION_NAMES.items()
-    }
-    dots = _intervals(criteria, colours, (0, HIGHEST), "", controls)
+    lines = f"Criteria, 0 to {HIGHEST}, judge {bench.name}: mean over datasets."
+    dots = _intervals(criteria, colours, (0, HIGHEST), "", {})
     return [
         _figure(drawn, f"accuracy{number}", caption),
         _figure(dots, f"criteria{number}", lines),
@@ -222,7 +220,8 @@ def _intervals(
     if zero:
         axes.axvline(0, color=MUTED, lw=1)
     if limits is not None:
-        axes.set_xlim(*limits)
+        spare = _SPARE * (limits[1] - limits[0])
+        axes.set_xlim(limits[0] - spare, limits[1] + spare)
     axes.set_xlabel(label)
     if len(systems) > 1:
         _legend(drawn, systems, colours)

@@ -16,6 +16,7 @@ def render_markdown(title: str, found: Sequence[str], sections: Sequence[Section
         parts += ["", f"## {_text(section.title)}", ""]
         parts += [f"> **{_text(warning)}**\n" for warning in section.warnings]
         parts += [f"{_text(paragraph)}\n" for paragraph in section.paragraphs]
+        parts += [*(f"* {_text(finding)}" for finding in section.findings), ""]
         parts += [line for block in section.blocks if isinstance(block, Table) for line in _table(block)]
     return "\n".join(parts).rstrip() + "\n"
 

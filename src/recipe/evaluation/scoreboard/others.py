@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE, published
-from recipe.evaluation.results import METRICS, Interval
+from recipe.evaluation.results import METRICS, SHARES, Interval
 from recipe.evaluation.scoreboard.accuracy import published_table
 from recipe.evaluation.scoreboard.elements import Cell, Figure, Heading, Row, Section, Table, count, measured, plain
 from recipe.evaluation.scoreboard.judges import comparability
@@ -17,7 +17,6 @@ IOU = (
     "different quantities under that name (per sample, over a batch, cumulative, bitwise): rows of different "
     "origin may not be comparable in it."
 )
-_SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed"})
 
 
 def diversity_section(board: Board, figures: Sequence[Figure]) -> Section | None:
@@ -49,7 +48,7 @@ def diversity_section(board: Board, figures: Sequence[Figure]) -> Section | None
                 "share of scored pairs",
                 folded=True,
             ),
-            published_table(published("diversity"), "Published diversity and accuracy on COIN", digits=3),
+            published_table(published("diversity"), "Published diversity and accuracy on COIN"),
         ),
         warnings=tuple(
             comparability(judge, DIVERSITY_JUDGE) for judge in {one.judge.name: one.judge for one in found}.values()
@@ -188,7 +187,7 @@ def validity_section(board: Board, figures: Sequence[Figure]) -> Section | None:
     )
     headings = (
         Heading("graphs"),
-        *(Heading(METRICS.get(name, name)) for name in names),
+        *(Heading(f"{METRICS.get(name, name)}{', %' * (name in SHARES)}") for name in names),
         Heading("plans"),
         Heading("missing"),
     )
@@ -212,7 +211,7 @@ def validity_section(board: Board, figures: Sequence[Figure]) -> Section | None:
 
 
 def _metric(value: Interval | None, name: str) -> Cell:
-    if value is None or name not in _SHARES:
+    if value is None or name not in SHARES:
         return measured(value, 2)
     scaled = [None if part is None else 100 * part for part in (value.mean, value.low, value.high)]
     return measured(Interval(scaled[0] or 0.0, scaled[1], scaled[2]), 0)

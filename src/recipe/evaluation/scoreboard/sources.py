@@ -50,8 +50,9 @@ class Board:
         return tuple(dict.fromkeys(source.scores.system for source in self.sources))
 
     def of(self, kind: type[Kept]) -> list[tuple[Source, Kept]]:
-        """The sources that measured one kind of thing, in order, with their scores."""
-        return [(source, source.scores) for source in self.sources if isinstance(source.scores, kind)]
+        """The sources that measured one kind of thing with their scores, systems in one order everywhere."""
+        found = [(source, source.scores) for source in self.sources if isinstance(source.scores, kind)]
+        return sorted(found, key=lambda one: self.systems.index(one[1].system))
 
 
 def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> Board:

@@ -181,11 +181,11 @@ const verdict = (one) => {
 };
 const metrics = (values) => text("p", "meta", Object.entries(values).map(([name, value]) =>
   `${data.metrics[name] || name} ${value.toFixed(2)}`).join(" · "));
-const card = (plan, several) => element("section", { class: "plan", style: { "border-color": `var(${data.colours[plan.y]})` }, "aria-label": data.systems[plan.y] },
+const card = (plan, several) => element("section", { class: "card", style: { "border-color": `var(${data.colours[plan.y]})` }, "aria-label": data.systems[plan.y] },
   element("header", null, element("h3", null, dot(plan.y), text("bdi", null, data.systems[plan.y]), several ? ` · sample ${plan.k || 0}` : ""),
     element("span", { class: "meta" }, data.measures.length > 1 ? "" : score(plan.m[0]))),
   (plan.n || []).map((note) => text("p", "flag", note)),
-  plan.t.length ? marked(plan) : text("p", "meta", "no steps"),
+  plan.t.length ? marked(plan) : plan.a ? null : text("p", "meta", "no steps"),
   plan.a ? actions(plan) : null,
   plan.w ? text("p", "flag", `missing: ${plan.w.join("; ")}`) : null,
   plan.q ? metrics(plan.q) : null,
