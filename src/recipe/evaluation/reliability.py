@@ -89,8 +89,8 @@ def compare_raters(
     return Pair(
         units=len(ours),
         bias=mean_interval(ours - theirs, clusters, seed),
-        exact=float((apart == 0).mean()),
-        near=float((apart <= 1).mean()),
+        exact=float((apart <= _ROUNDING).mean()),
+        near=float((apart <= 1 + _ROUNDING).mean()),
         spearman=_spearman(ours, theirs),
     )
 
