@@ -56,6 +56,7 @@ def judge(
     tries: endpoints.Tries = 6,
     token_limit: endpoints.TokenLimit = "max_tokens",
     no_seed: endpoints.NoSeed = False,
+    structured: endpoints.Structured = "auto",
     price_in: endpoints.PriceIn = None,
     price_out: endpoints.PriceOut = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -85,7 +86,17 @@ def judge(
     told_by = None
     if endpoint is not None:
         told_by = endpoints.Asked(
-            endpoint, key_variable, concurrency, timeout, tries, "images", token_limit, no_seed, price_in, price_out
+            endpoint,
+            key_variable,
+            concurrency,
+            timeout,
+            tries,
+            "images",
+            token_limit,
+            no_seed,
+            price_in,
+            price_out,
+            structured,
         )
     who = options.Asked(
         judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision, device, max_calls
