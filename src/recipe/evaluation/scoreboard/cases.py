@@ -141,12 +141,18 @@ def _case(board: Board, found: dict[str, Case], example_id: str, splits: Mapping
 
 
 def _plan(board: Board, case: Case, source: Source, sample: int, steps: Sequence[str]) -> Shown:
-    """The plan that a row is about: one entry for equal plans of a system, whichever file they are from."""
+    """The plan that a row is about: one entry for equal plans of a system, whichever file they are from.
+
+    Ratings of people need not repeat the plan, so a row without steps is of the plan that is known.
+    """
     system = board.systems.index(source.scores.system)
     texts = tuple(steps)
     same = [plan for plan in case.plans.values() if (plan.system, plan.sample) == (system, sample)]
     for plan in same:
-        if plan.steps == texts:
+        if plan.steps == texts or not texts:
+            return plan
+        if not plan.steps and not plan.flags:
+            plan.steps = texts
             return plan
     key = (system, sample, str(source.path) if same else "")
     return case.plans.setdefault(key, Shown(system, sample, texts))

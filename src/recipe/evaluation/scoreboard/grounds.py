@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from recipe.errors import MissingExtra
 from recipe.evaluation.explanation_page import page_environment, panel, step_rows
-from recipe.evaluation.scoreboard.cases import STEPS, Case, Cases, Shown, mean_score
+from recipe.evaluation.scoreboard.cases import STEP, STEPS, Case, Cases, Shown, mean_score
 from recipe.progress import SILENT, Progress
 from recipe.reward.explanation.explain import Explained, explain
 from recipe.reward.explanation.links import Links
@@ -48,7 +48,7 @@ def ground(verifier: Explained, cases: Cases, count: int, links: Links, progress
         for case in chosen:
             for plan in _plans(case):
                 name = f"ground-{len(elements)}"
-                found = explain(verifier, case.history, plan.steps[:STEPS], case.goal)
+                found = explain(verifier, case.history, plan.steps, case.goal)
                 elements.append(Markup(template.render(name=name, **_shown(found, links))))
                 names.setdefault(case.example_id, {})[plan.name] = name
             advance(1)
@@ -57,12 +57,19 @@ def ground(verifier: Explained, cases: Cases, count: int, links: Links, progress
 
 def most_apart(cases: Cases, count: int) -> list[Case]:
     """The examples with a goal whose plans differ most on the first measure, those in front first."""
-    able = [case for case in cases.cases if case.goal and _plans(case)]
+    able = [case for case in cases.cases if case.goal and _fit(case.history) and _plans(case)]
     return sorted(able, key=lambda case: -_spread(case))[:count]
 
 
 def _plans(case: Case) -> Sequence[Shown]:
-    return [plan for plan in case.plans.values() if any(step.strip() for step in plan.steps) and not plan.actions]
+    """Those with steps that can be aligned and shown; the longest ones are left out."""
+    return [
+        plan for plan in case.plans.values() if not plan.actions and 0 < len(plan.steps) <= STEPS and _fit(plan.steps)
+    ]
+
+
+def _fit(steps: Sequence[str]) -> bool:
+    return all(step.strip() and len(step) <= STEP for step in steps)
 
 
 def _spread(case: Case) -> float:
