@@ -152,6 +152,9 @@ def test_diversity_by_prompt(tmp_path: Path) -> None:
     [row] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
     assert row.result.first == pytest.approx((0.75 + 0.25) / 2)
     assert row.result.second == pytest.approx((0.5 / 3 + 0.25) / 2)
+    write_examples(tmp_path / "e", [Example(name, "s", name, "make tea", (), ("pour it",), 0) for name in "ef"])
+    known = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"], [tmp_path / "e"]))
+    assert (known.clusters, known.rows[0].result.difference.clusters) == ("goal", 1)
 
 
 def run(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:

@@ -100,6 +100,7 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
     kind = first.scores.kind
     ours, theirs = (_measures(source, metrics or DEFAULT[kind]) for source in (first, second))
     shared = ours.units & theirs.units
+    alike = _alike(kind, board.examples) or ours.clusters
     chosen = metrics or [name for name in DEFAULT[kind] if name in ours.values and name in theirs.values]
     rows: list[ComparedRow] = []
     scored: set[Unit] = set()
@@ -109,7 +110,7 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
         if not both:
             raise InputError(f"no plan of both has a value of {metric!r}; known are {_known(ours, theirs)}.")
         scored.update(both)
-        rows += _rows(metric, _pairs(both, *known), board.examples, ours.clusters, seed)
+        rows += _rows(metric, _pairs(both, *known), board.examples, alike, seed)
     levels = adjusted([row.result.p_value for row in rows])
     if len(rows) > 1:
         rows = [replace(row, adjusted=level) for row, level in zip(rows, levels, strict=True)]
@@ -204,7 +205,7 @@ def _diversity(row: JsonObject) -> Read:
     """A pair of samples, under a number of its own until its prompt's mean is taken."""
     place = int(row["first"]) * 1_000_000 + int(row["second"])
     values = {} if row["score"] is None else {"diversity": row["score"]}
-    return Unit(row["example_id"], place), "", values
+    return Unit(row["example_id"], place), row["example_id"], values
 
 
 def _prompts(pairs: Measures) -> Measures:
@@ -252,14 +253,14 @@ def _pairs(both: Iterable[Unit], ours: Mapping[Unit, float], theirs: Mapping[Uni
 
 
 def _rows(
-    metric: str, pairs: Sequence[_Pair], examples: Mapping[str, Example], clusters: Mapping[str, str], seed: int
+    metric: str, pairs: Sequence[_Pair], examples: Mapping[str, Example], alike: Mapping[str, str], seed: int
 ) -> Iterator[ComparedRow]:
     """A row for each dataset and for each group of them; one row where datasets are not known, or there is one."""
 
     def row(over: str, kept: Sequence[_Pair], labels: Sequence[str]) -> ComparedRow:
-        alike = [_cluster(pair.example_id, examples, clusters) for pair in kept]
+        clusters = [alike.get(pair.example_id, pair.example_id) for pair in kept]
         first, second = [pair.first for pair in kept], [pair.second for pair in kept]
-        return ComparedRow(metric, over, tuple(sorted(set(labels))), compare(first, second, alike, labels, seed))
+        return ComparedRow(metric, over, tuple(sorted(set(labels))), compare(first, second, clusters, labels, seed))
 
     known = [examples[pair.example_id].source if pair.example_id in examples else "" for pair in pairs]
     places = {name: place for place, name in enumerate(BENCHMARKS)}
@@ -279,17 +280,16 @@ def _rows(
         yield row(over, kept, [name for name in known if name in names])
 
 
-def _cluster(example_id: str, examples: Mapping[str, Example], clusters: Mapping[str, str]) -> str:
-    """What the rows name, else the example's video, else the example itself."""
-    if told := clusters.get(example_id):
-        return told
-    return video_of(examples[example_id]) if example_id in examples else example_id
+def _alike(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
+    """What each example is drawn with, where examples tell it; the rows of the other kinds tell it themselves."""
+    if kind == "diversity":
+        return {name: f"goal {one.source} {one.goal}" for name, one in examples.items()}
+    return {name: video_of(one) for name, one in examples.items()} if kind == "judge" else {}
 
 
 def _cluster_word(kind: str, known: bool) -> str:
-    if kind in ("validity", "vpa"):
-        return "goal" if kind == "validity" else "video"
-    return "video" if known else "example"
+    words = {"validity": "goal", "vpa": "video", "judge": "video", "diversity": "goal"}
+    return words[kind] if known or kind in ("validity", "vpa") else "example"
 
 
 def _known(*measures: Measures) -> str:
