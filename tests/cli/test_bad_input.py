@@ -62,7 +62,7 @@ def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, f
     ("change", "because"),
     [
         ({"goal": " "}, "field 'goal': the text is empty"),
-        ({"history": []}, "field 'history': the list is empty"),
+        ({"history": [""]}, "field 'history': an item is empty"),
         ({"continuation": []}, "field 'continuation': the list is empty"),
         ({"continuation": ["a", ""]}, "field 'continuation': an item is empty"),
         ({"histroy": []}, "field 'histroy': the field is unknown; rename it to 'history'"),
@@ -78,7 +78,7 @@ def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
     ("change", "because"),
     [
         ({"goal": ""}, "field 'goal': the text is empty"),
-        ({"history": []}, "field 'history': the list is empty"),
+        ({"history": [""]}, "field 'history': an item is empty"),
         ({"continuations": []}, "field 'continuations': the list is empty"),
         ({"continuations": [[" "]]}, "continuation 1 is neither a list of non-empty steps nor a text"),
     ],
@@ -152,7 +152,7 @@ def test_other_texts(recipe: Recipe, corpus: Path) -> None:
         *plans, "--split", "tset", because=r"no example is in split 'tset'; splits in the file: \(none\) \(1\)"
     )
     write_lines(recipe.folder / "plans.jsonl", {"example_id": "b", "steps": []})
-    recipe.refuses(*plans, because="1 of 1 examples have no prediction, first 'a'")
+    recipe.refuses(*plans, because="1 of 1 planned examples are not in the examples file: b; give the file")
 
 
 def test_benchmark_folders(recipe: Recipe) -> None:

@@ -83,7 +83,7 @@ class TaskGraphs:
             return found
         names = {key: graph.graph.goal for key, graph in self.by_key.items()}
         near = difflib.get_close_matches(goal_key(goal), names, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(repr(names[key]) for key in near)}?" if near else "add one."
+        hint = f"did you mean {' or '.join(repr(names[key]) for key in near)}?" if near else "give it one."
         raise InputError(f"{self.origin} has no task graph of goal {goal!r}; {hint}")
 
     def __iter__(self) -> Iterator[GoalGraph]:

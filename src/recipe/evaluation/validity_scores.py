@@ -54,9 +54,7 @@ def asked_plans(
         if not reader.knows(example.goal):
             skipped[example.goal] = skipped.get(example.goal, 0) + 1
     if skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
-        goals = listed([repr(goal) for goal in skipped])
-        remedy = "give their graphs, or leave such examples out with --skip-goals"
-        raise InputError(f"{len(skipped)} goals have no task graph: {goals}; {remedy}.")
+        raise _unknown_goals(reader, skipped, len(examples))
     kept = [example for example in examples if example.goal not in skipped]
     lost = frozenset(matched.missing).intersection(example.example_id for example in kept)
     if lost and missing == "refuse":
@@ -69,6 +67,17 @@ def asked_plans(
             planned[prediction.example_id].append(prediction)
     plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
     return Asked(kept, plans, lost, skipped, matched.elsewhere)
+
+
+def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) -> InputError:
+    """What the reader says of the first of them, and how many there are."""
+    count = sum(skipped.values())
+    try:
+        reader.read(next(iter(skipped)), (), ())
+    except InputError as error:
+        others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
+        return InputError(f"{error} {count} of {examples} examples have{others}; --skip-goals leaves them out.")
+    raise AssertionError("a goal that the reader does not know was read")
 
 
 def validity_scores(
