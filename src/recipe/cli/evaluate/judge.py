@@ -107,7 +107,7 @@ def judge(
 
         console.print_json(to_json(scores))
     else:
-        _show(scores)
+        _show(scores, rows_path(output))
 
 
 class _Read(NamedTuple):
@@ -193,7 +193,7 @@ _HEADINGS = ("logic", "time", "space", "continue", "clarity", "semantics")
 """The criteria, in a table that fits a terminal."""
 
 
-def _show(scores: "JudgeScores") -> None:
+def _show(scores: "JudgeScores", rows: Path) -> None:
     repeats = f", {scores.repeats} verdicts each" if scores.repeats > 1 else ""
     accuracy = _table(
         f"{scores.system}, judged by {scores.judge.name}{repeats}: percent",
@@ -212,7 +212,7 @@ def _show(scores: "JudgeScores") -> None:
         accuracy.add_row(f"control: {control.name}", *_accuracy(control))
         criteria.add_row(f"control: {control.name}", *_criteria(control))
     console.out.print(accuracy, criteria)
-    for line in _lines(scores):
+    for line in _lines(scores, rows):
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -244,22 +244,26 @@ def _criteria(row: "DatasetScores | ControlScores") -> list[str]:
     return [format_number(value.mean, 1) for value in row.criteria.values()]
 
 
-def _lines(scores: "JudgeScores") -> list[str]:
+def _lines(scores: "JudgeScores", rows: Path) -> list[str]:
     """What the table does not say: counts, the controls' findings, cost."""
     total = {
         name: sum(getattr(dataset.counts, name) for dataset in scores.datasets)
-        for name in ("missing", "empty", "shortened")
+        for name in ("missing", "empty", "shortened", "unscored")
     }
     lines = [
         f"{total['missing']:,} missing and {total['empty']:,} empty plans score 0 by rule; "
         f"{total['shortened']:,} were shown shortened."
     ]
+    if total["unscored"]:
+        lines.append(f"{total['unscored']:,} are unscored, which is not 0: {rows.name} tells why.")
     if scores.left_out:
         lines.append(f"Not judged: {', '.join(f'{count:,} of {name}' for name, count in scores.left_out.items())}.")
     if scores.repeat_deviation is not None:
         lines.append(f"Standard deviation of a plan's repeats: {scores.repeat_deviation:.1f} points.")
     lines += scores.findings
-    if scores.ledger:
-        told = [f"{name.replace('_', ' ')} {value:,g}" for name, value in scores.ledger.items() if value is not None]
-        lines.append(f"Asked: {', '.join(told)}.")
-    return lines
+    told = [
+        f"{name.replace('_', ' ')} {f'{value:,.4f}' if isinstance(value, float) else f'{value:,}'}"
+        for name, value in scores.ledger.items()
+        if value is not None
+    ]
+    return [*lines, f"Asked: {', '.join(told)}."] if told else lines
