@@ -142,6 +142,8 @@ def test_a_sheet_hides_who_wrote_what_and_is_read_back(tmp_path: Path) -> None:
     assert sheet.read_bytes() == first
     write_sheet(sheet, rows, EXAMPLES, seed=2)
     assert sheet.read_bytes() != first
+    assert write_sheet(sheet, rows, EXAMPLES, seed=2, limit=3) == 3
+    assert write_sheet(sheet, rows, EXAMPLES, seed=2) == 4
     text = sheet.read_text("utf-8-sig")
     assert not [word for word in ("five stars", "shuffled", "sample", "judge") if word in text]
     table = list(csv.DictReader(text.splitlines(keepends=True)))

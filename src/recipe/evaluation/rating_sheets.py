@@ -44,8 +44,10 @@ def item_code(judged: Judged) -> str:
     return f"p{fingerprint([judged.example_id, list(judged.steps)])[:_CODE]}"
 
 
-def write_sheet(path: Path, judged: Iterable[Judged], examples: Mapping[str, Example], seed: int = 0) -> int:
-    """Write the sheet of the plans that were judged, all or nothing; returns the number of rows.
+def write_sheet(
+    path: Path, judged: Iterable[Judged], examples: Mapping[str, Example], seed: int = 0, limit: int | None = None
+) -> int:
+    """Write the sheet of the plans that were judged, or of `limit` drawn ones, all or nothing; returns its rows.
 
     Raises InputError for a plan whose example is not among `examples`, and where verdicts hold no plan.
     """
@@ -58,6 +60,7 @@ def write_sheet(path: Path, judged: Iterable[Judged], examples: Mapping[str, Exa
         raise InputError.at(path, problem, "give the examples that were planned for")
     codes = sorted(plans)
     random.Random(seed).shuffle(codes)
+    codes = codes[:limit]
     stream = io.StringIO(newline="")
     table = csv.writer(stream)
     table.writerow(COLUMNS)

@@ -32,6 +32,7 @@ def agreement(
     template: Annotated[
         Path | None, typer.Option(help="Scores of a judge: write a sheet to rate its plans on, to --output.")
     ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Plans on a sheet at most, drawn by --seed.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write: JSON, or CSV with --template.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap and of a sheet's order.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -46,7 +47,7 @@ def agreement(
     if output is not None:
         require_writable(output)
     if template is not None:
-        rows = _write_sheet(template, examples or [], output, controls, seed)
+        rows = _write_sheet(template, examples or [], output, controls, seed, limit)
         return _tell_sheet(rows, output, json)
     between, within = _compared(files or [], ratings or [], examples or [], controls, seed)
     result = {"between": to_json(between), "repeats": {name: to_json(one) for name, one in within.items()}}
@@ -62,7 +63,9 @@ def agreement(
     return None
 
 
-def _write_sheet(template: Path, examples: list[Path], output: Path | None, controls: bool, seed: int) -> int:
+def _write_sheet(
+    template: Path, examples: list[Path], output: Path | None, controls: bool, seed: int, limit: int | None
+) -> int:
     from recipe.evaluation.rating_sheets import write_sheet
     from recipe.evaluation.scoreboard.sources import gather
 
@@ -72,7 +75,7 @@ def _write_sheet(template: Path, examples: list[Path], output: Path | None, cont
         raise InputError("a sheet shows goals, histories and references; give --examples.")
     board = gather([template], examples)
     judged = [one for one in judged_rows(board.sources[0]) if controls or not one.control]
-    return write_sheet(output, judged, board.examples, seed)
+    return write_sheet(output, judged, board.examples, seed, limit)
 
 
 def _tell_sheet(rows: int, output: Path | None, json: bool) -> None:
