@@ -127,7 +127,8 @@ def test_goals_without_a_graph_are_an_error_or_counted(recipe: Command, files: F
     files.planned(t1=FULL, b1=["Toast the slice"], t2=[])
     code, out, err = recipe(*files.arguments())
     assert (code, out) == (1, "")
-    assert "no task graph of goal 'Make toast'; give it one. 1 of 3 examples have such a goal; --skip-goals" in err
+    assert "no task graph of goal 'Make toast'; did you mean 'Make tea'? 1 of 3 examples have such a goal" in err
+    assert "--skip-goals leaves them out" in err
     code, out, _ = recipe(*files.arguments("--skip-goals", "--json"))
     found = json.loads(out)
     assert (code, found["counts"]["plans"]) == (0, 2)
