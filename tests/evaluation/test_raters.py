@@ -211,7 +211,7 @@ def test_people_are_a_judge_of_their_own(recipe: Folder) -> None:
     (recipe.path / "bob.csv").write_text(f"example_id\t{names}\tcomment\n" + rows[1] + "\tfine\ne2\t3\t\t\t\t\t\t\n")
     words = ("ann.csv", "bob.csv", "--judge", "llama.json", "--examples", "examples.jsonl", "--output", "human.json")
     made = recipe(*words, command="ratings")
-    assert (made.code, "accuracy 50.0" in made.out, "1 ratings without" in made.out) == (0, True, True)
+    assert (made.code, "accuracy 50.0" in made.out, "left out: 1 incomplete ratings" in made.out) == (0, True, True)
     found = read_scores(recipe.path / "human.json")
     assert isinstance(found, JudgeScores)
     assert (found.judge.name, found.judge.kind, found.system) == ("human: ann, bob", "human", "ours")
@@ -228,5 +228,33 @@ def test_ratings_that_make_no_verdict_are_refused() -> None:
     twice = [Rating("Ann", full, example_id="e0"), Rating("Ann", full, item=item_code(row(0, 3)))]
     with pytest.raises(InputError, match="rated sample 0 of 'e0' twice"):
         human_verdicts(twice, [row(0, 3)])
-    with pytest.raises(InputError, match="none of 1 ratings has all six"):
+    with pytest.raises(InputError, match="none of 1 ratings is of these plans and has all six"):
         human_verdicts([Rating("Ann", {"clarity": 3}, example_id="e0")], [row(0, 3)])
+
+
+def test_a_sheet_of_two_systems_compares_them_blindly(recipe: Folder) -> None:
+    def grade(plan: str) -> int:
+        return 5 if "pour it" in plan else 2
+
+    rows = [
+        Judged(f"e{n}", verdict(3), judge="llama", steps=(f"pour it {n} times" if n == 5 else f"stir it {n} times",))
+        for n in range(12)
+    ]
+    identity = JudgeIdentity("llama", "llm")
+    write_scores(recipe.path / "other.json", judge_scores("theirs", identity, EXAMPLES, rows))
+    write_verdicts(rows_path(recipe.path / "other.json"), rows)
+    both = ("--template", "llama.json", "--template", "other.json", "--examples", "examples.jsonl")
+    assert "23 plans to rate" in recipe(*both, "--output", "sheet.csv").out  # one plan is the same in both
+    with (recipe.path / "sheet.csv").open(encoding="utf-8-sig", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    with (recipe.path / "ann.csv").open("w", encoding="utf-8", newline="") as stream:
+        filled = csv.DictWriter(stream, table[0])
+        filled.writeheader()
+        filled.writerows(one | dict.fromkeys(CRITERIA, grade(one["plan"])) for one in table)
+    for name in ("llama", "other"):
+        words = ("ann.csv", "--judge", f"{name}.json", "--examples", "examples.jsonl", "--output", f"human-{name}.json")
+        assert "left out: 11 ratings of other plans" in recipe(*words, command="ratings").out
+    found = json.loads(recipe("human-llama.json", "human-other.json", "--json", command="compare").out)
+    result = found["rows"][0]["result"]
+    assert (result["first"], result["second"]) == (100, pytest.approx(100 * (11 * 12 + 30) / (12 * 30)))
+    assert result["equal"] == pytest.approx(1 / 12)

@@ -73,8 +73,8 @@ def compare(
     means = np.bincount(videos, weights=ours - theirs) / np.bincount(videos)
     signs = np.sign(np.where(np.isclose(ours, theirs, rtol=_ROUNDING, atol=0), 0, ours - theirs))
     return Comparison(
-        first=float(weights @ ours),
-        second=float(weights @ theirs),
+        first=_mean(ours, named),
+        second=_mean(theirs, named),
         difference=difference,
         p_value=p_value,
         exact=exact,
@@ -96,6 +96,12 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         found[place] = highest
     return found
+
+
+def _mean(values: Array, datasets: Sequence[str]) -> float:
+    """Mean over datasets of their means."""
+    labels = np.asarray(datasets)
+    return float(np.mean([values[labels == name].mean() for name in np.unique(labels)]))
 
 
 def _weights(datasets: Sequence[str]) -> Array:

@@ -30,7 +30,8 @@ def agreement(
     ] = None,
     controls: Annotated[bool, typer.Option("--controls", help="Also compare what was given controls.")] = False,
     template: Annotated[
-        Path | None, typer.Option(help="Scores of a judge: write a sheet to rate its plans on, to --output.")
+        list[Path] | None,
+        typer.Option(help="Scores of a judge: write a sheet to rate its plans on; may be repeated to mix systems."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Plans on a sheet at most, drawn by --seed.")] = None,
     output: Annotated[Path | None, typer.Option(help="File to write: JSON, or CSV with --template.")] = None,
@@ -46,7 +47,7 @@ def agreement(
 
     if output is not None:
         require_writable(output)
-    if template is not None:
+    if template:
         rows = _write_sheet(template, examples or [], output, controls, seed, limit)
         return _tell_sheet(rows, output, json)
     between, within = _compared(files or [], ratings or [], examples or [], controls, seed)
@@ -64,7 +65,7 @@ def agreement(
 
 
 def _write_sheet(
-    template: Path, examples: list[Path], output: Path | None, controls: bool, seed: int, limit: int | None
+    template: list[Path], examples: list[Path], output: Path | None, controls: bool, seed: int, limit: int | None
 ) -> int:
     from recipe.evaluation.rating_sheets import write_sheet
     from recipe.evaluation.scoreboard.sources import gather
@@ -73,8 +74,8 @@ def _write_sheet(
         raise InputError("a sheet needs a file to be written to; give --output sheet.csv.")
     if not examples:
         raise InputError("a sheet shows goals, histories and references; give --examples.")
-    board = gather([template], examples)
-    judged = [one for one in judged_rows(board.sources[0]) if controls or not one.control]
+    board = gather(template, examples)
+    judged = [one for source in board.sources for one in judged_rows(source) if controls or not one.control]
     return write_sheet(output, judged, board.examples, seed, limit)
 
 

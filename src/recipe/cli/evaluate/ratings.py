@@ -37,7 +37,8 @@ def ratings(
     people = human_verdicts(read_people(files), judged_rows(board.sources[0]))
     rated = {row.example_id for row in people.rows}
     shown = [one for name, one in board.examples.items() if name in rated]
-    named, left_out = system or board.sources[0].scores.system, {"incomplete ratings": people.incomplete}
+    named = system or board.sources[0].scores.system
+    left_out = {"incomplete ratings": people.incomplete, "ratings of other plans": people.elsewhere}
     scores = judge_scores(named, people.identity, shown, people.rows, seed, left_out=left_out)
     write_verdicts(rows_path(output), people.rows)
     write_scores(output, scores)
@@ -48,5 +49,5 @@ def ratings(
         mean = "no plan scored" if one.accuracy is None else f"accuracy {format_number(one.accuracy.mean, 1)}"
         told = f"{one.dataset or 'examples'}: {one.counts.plans:,} plans, {mean}"
         console.out.print(told, markup=False, highlight=False, soft_wrap=True)
-    if people.incomplete:
-        console.out.print(f"{people.incomplete:,} ratings without all six criteria left out", highlight=False)
+    for words, count in scores.left_out.items():
+        console.out.print(f"left out: {count:,} {words}", markup=False, highlight=False)
