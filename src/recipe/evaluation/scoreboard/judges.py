@@ -28,8 +28,8 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
         )
     what = {"proxy": "a proxy computed on this machine", "human": "a person", "llm": "another model"}[judge.kind]
     return (
-        f"Published figures are by {model}; those of {judge.name} are by {what}. The two are not comparable: "
-        "published figures stand in tables of their own, and no difference to them means anything."
+        f"{judge.name} is {what}, and not the paper's judge, {model}: its figures are not comparable with published "
+        "ones, which stand in tables of their own."
     )
 
 
