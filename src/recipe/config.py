@@ -320,6 +320,8 @@ class JudgeConfig(Settings):
     max_step_characters: Positive = 500
     max_characters: Positive = 12_000
     """Of all steps of a plan together."""
+    batch_size: Positive = 16
+    """Prompts that a model on this machine reads at once."""
 
 
 Config = TypeVar("Config", bound=Settings)

@@ -1,5 +1,6 @@
 """Control plans: each is what it says, and the same whoever else is judged."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -80,6 +81,8 @@ def test_another_goal_is_of_the_same_dataset_where_there_is_one() -> None:
 def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
     alone = [example("a", steps=("stir", "stir"))]
     assert {name for name, _ in made(alone)} == set(CONTROLS) - {"shuffled", "other-goal", "injected"}
+    unbegun = replace(EXAMPLES[0], history=())
+    assert {name for name, _ in made([unbegun])} == set(CONTROLS) - {"copied", "other-goal", "injected"}
 
 
 @pytest.mark.parametrize("seed", range(5))

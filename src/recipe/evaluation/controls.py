@@ -79,7 +79,7 @@ CONTROLS: dict[str, Control] = {
     "reference": lambda example, other, random: example.continuation,
     "verbose": _verbose,
     "shuffled": _shuffled,
-    "copied": lambda example, other, random: example.history,
+    "copied": lambda example, other, random: example.history or None,
     "other-goal": _other_goal,
     "injected": _injected,
     "constant": lambda example, other, random: _CONSTANT,

@@ -53,7 +53,7 @@ class LlmJudge:
     @property
     def identity(self) -> JudgeIdentity:
         """Name, model, prompt and settings."""
-        settings = {name: str(value) for name, value in self.config.model_dump().items()}
+        settings = {name: str(value) for name, value in self.config.model_dump(exclude={"batch_size"}).items()}
         settings["structured"] = self.ledger.structured or "no"
         return JudgeIdentity(_short(self._model), "llm", self._model, prompt_hash(), settings)
 
@@ -90,7 +90,9 @@ class LlmJudge:
     def _ask(self, chats: Sequence[Chat], progress: Progress) -> "list[list[_Told]]":
         """What the judge says to each chat, once a repeat."""
         config = self.config
-        sampling = SamplingConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed)
+        sampling = SamplingConfig.model_validate(
+            config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
+        )
         outcomes = self._engine.outcomes(chats, config.repeats, sampling, progress, schema=SCHEMA)
         told = [[self._told(outcome) for outcome in group] for group in outcomes]
         for again in range(1, config.reasks + 1):

@@ -45,6 +45,7 @@ def judge(
     cache: options.Cache = None,
     revision: options.Revision = None,
     device: options.Device = None,
+    batch_size: options.BatchSize = 16,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked, and ask nothing.")] = False,
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
         False
@@ -71,7 +72,14 @@ def judge(
     from recipe.config import JudgeConfig
     from recipe.evaluation.scores import rows_path
 
-    config = JudgeConfig(temperature=temperature, max_tokens=max_tokens, seed=seed, repeats=repeats, reasks=reasks)
+    config = JudgeConfig(
+        temperature=temperature,
+        max_tokens=max_tokens,
+        seed=seed,
+        repeats=repeats,
+        reasks=reasks,
+        batch_size=batch_size,
+    )
     asks = not (dry_run or show_prompt)
     if asks and output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")

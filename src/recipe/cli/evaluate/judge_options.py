@@ -38,6 +38,7 @@ MaxCalls = Annotated[
     int | None, typer.Option(min=0, help="Answers to pay for at most; what came is kept for the next run.")
 ]
 Revision = Annotated[str | None, typer.Option(help="Revision of a judge that is a hub id.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Prompts that a judge on this machine reads at once.")]
 Device = Annotated[str | None, typer.Option(help="Where a judge on this machine computes, such as cuda:1.")]
 
 PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
