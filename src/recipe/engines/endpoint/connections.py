@@ -5,6 +5,8 @@ else. The SDK of OpenAI, which would send the same, takes most of its time for b
 read here; see docs/endpoints.md for both measured.
 """
 
+import functools
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -21,12 +23,17 @@ _CONNECT = 10.0
 _ONE = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
 
 
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates of this machine, which take longer to read than a request takes."""
+    return httpx2.create_ssl_context()
+
+
 class Connections:
     """Sends requests from one event loop; a connection is opened when it is needed, and used again."""
 
     def __init__(self, url: str, key: str | None, config: EndpointConfig) -> None:
         self._target = httpx2.URL(f"{url}/chat/completions")
-        self._trusted = httpx2.create_ssl_context()
         timeout = httpx2.Timeout(config.timeout, connect=min(config.timeout, _CONNECT))
         self._extensions = {"timeout": timeout.as_dict()}
         self._headers = [
@@ -68,7 +75,7 @@ class Connections:
         """A client without a request under way: the one that was used last, whose connection is open."""
         if self._idle:
             return self._idle.pop()
-        client = httpx2.AsyncClient(verify=self._trusted, limits=_ONE, follow_redirects=True)
+        client = httpx2.AsyncClient(verify=_trusted(), limits=_ONE, follow_redirects=True)
         self._clients.append(client)
         return client
 
