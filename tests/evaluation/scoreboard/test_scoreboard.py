@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import benches, overall
+from recipe.evaluation.scoreboard.cases import gather_cases
 from recipe.evaluation.scoreboard.differences import compared, plan_accuracy
 from recipe.evaluation.scoreboard.elements import Row, Section, Table
 from recipe.evaluation.scoreboard.judges import comparability, is_papers
@@ -232,3 +234,27 @@ def test_findings_of_the_controls_are_told(tmp_path: Path, judged_files: list[Pa
     found = section(make_report(gather(judged_files), "t"), "accuracy-1")
     assert found.findings == ("The judge can be steered.",)
     assert any("2 by regex" in note for note in tables(found)[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"steps": ["boil"]}, "example_id"),
+        ({"example_id": " "}, "example_id"),
+        ({"example_id": "a", "sample": "x"}, "sample"),
+    ],
+)
+def test_rows_that_name_no_example_are_located(other_files: list[Path], row: dict[str, object], field: str) -> None:
+    write_jsonl(rows_path(other_files[2]), [row])
+    with pytest.raises(InputError, match=f"rows.jsonl, line 1, field '{field}'"):
+        gather(other_files)
+
+
+def test_odd_rows_are_shown_for_what_they_hold(other_files: list[Path]) -> None:
+    write_jsonl(rows_path(other_files[1]), [{"sample_id": "v:1", "gold": ["a", "b"], "predicted": [1], "margins": "x"}])
+    write_jsonl(rows_path(other_files[2]), [{"example_id": "e", "metrics": [1], "statuses": None, "steps": ["s"]}])
+    first, second = gather_cases(gather(other_files)).cases
+    [plan] = first.plans.values()
+    assert plan.actions == [["1", "a", None], [None, "b", None]]
+    [plan] = second.plans.values()
+    assert (plan.metrics, plan.statuses) == ({}, [])

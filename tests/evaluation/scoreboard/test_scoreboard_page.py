@@ -20,7 +20,7 @@ from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import rows_path
 from recipe.evaluation.verdicts import read_verdicts, write_verdicts
 
-from .conftest import EXAMPLES, PROXY, example, write_judged
+from .conftest import EXAMPLES, PROXY, example, flat, write_judged
 
 Play = Callable[..., object]
 HOSTILE = (
@@ -130,7 +130,8 @@ def hostile(tmp_path: Path) -> str:
     judge = replace(PROXY, name=f"judge {nasty}")
     path = write_judged(tmp_path, "plain", [1, None, 3], judge, examples, HOSTILE)
     rows = [replace(row, text=nasty) for row in read_verdicts(rows_path(path))]
-    write_verdicts(rows_path(path), rows)
+    repeats = [replace(row, repeat=1, outcome=flat(2)) for row in rows if not row.control]
+    write_verdicts(rows_path(path), [*rows, *repeats])
     scores = path.read_text("utf-8").replace('"plain"', json.dumps(f"$x_$ {nasty}"))
     path.write_text(scores, "utf-8")
     return render_page(make_report(gather([path], [tmp_path / "nasty.jsonl"]), f"Title {nasty}"))
@@ -154,11 +155,13 @@ def test_hostile_texts_stay_text_in_a_browser(hostile: str, played: Play) -> Non
         "#/example/crosstask-1",
         "return [document.images.length, document.scripts.length, "
         "[...document.querySelectorAll('.card .marked li')].map((one) => one.lastChild.textContent), "
-        "document.querySelector('.verdict').textContent]",
+        "document.querySelector('.verdict').textContent, "
+        "[...document.querySelectorAll('.card > details > summary')].map((one) => one.textContent.slice(-3))]",
     )
     assert told[:2] == [0, 2]  # type: ignore[index]
     assert told[2][0] == HOSTILE[0]  # type: ignore[index]
     assert "unscored" in told[3]  # type: ignore[index]
+    assert told[4] == [" 12"]  # type: ignore[index]
 
 
 def test_a_plan_of_ten_megabytes_is_shortened_for_display(tmp_path: Path, examples_file: Path) -> None:

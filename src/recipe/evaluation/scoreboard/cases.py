@@ -8,12 +8,14 @@ steps that it lacks `w`, metrics `q`, and `m`, its score on each measure (a judg
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeGuard
 
 from recipe.artifacts import JsonObject
 from recipe.evaluation.report import STATUSES
 from recipe.evaluation.results import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, Bench, benches
 from recipe.evaluation.scoreboard.differences import FULL
+from recipe.evaluation.scoreboard.judges import dataset_name
 from recipe.evaluation.scoreboard.shown import shown
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
 from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
@@ -183,10 +185,11 @@ def _verdict(row: Judged, measure: int) -> JsonObject:
 
 def _add_valid(board: Board, source: Source, found: dict[str, Case], measure: int) -> None:
     for row in source.rows or ():
-        case = _case(board, found, str(row["example_id"]))
-        plan = _plan(board, case, source, int(row.get("sample", 0)), _texts(row.get("steps")))
+        case = _case(board, found, row["example_id"])
+        plan = _plan(board, case, source, row.get("sample", 0), _texts(row.get("steps")))
         plan.statuses = list(_texts(row.get("statuses")))
-        metrics = row.get("metrics", row)
+        metrics = row.get("metrics")
+        metrics = metrics if isinstance(metrics, dict) else row
         plan.metrics = {name: float(metrics[name]) for name in _PARTS if _is_number(metrics.get(name))}
         plan.lacking = _texts(row.get("missing_steps"))
         plan.flags |= dict.fromkeys(_texts(row.get("flags")))
@@ -197,20 +200,19 @@ def _add_valid(board: Board, source: Source, found: dict[str, Case], measure: in
 def _add_actions(board: Board, source: Source, found: dict[str, Case], measure: int) -> None:
     """Samples of VPA: the reference actions, those predicted, and by what margin each was the nearest one."""
     for row in source.rows or ():
-        name = str(row.get("sample_id", row.get("example_id", "")))
-        case = _case(board, found, name)
+        case = _case(board, found, row["sample_id"])
         case.goal = case.goal or str(row.get("goal", ""))
         case.dataset = case.dataset or "CrossTask, VPA"
         case.history = case.history or _texts(row.get("history"))
         gold, predicted = _texts(row.get("gold")), _texts(row.get("predicted"))
         case.reference = case.reference or gold
-        plan = _plan(board, case, source, int(row.get("sample", 0)), _texts(row.get("steps")))
-        margins = row.get("margins") or []
+        plan = _plan(board, case, source, row.get("sample", 0), _texts(row.get("steps")))
+        margins = [float(one) if _is_number(one) else None for one in _list(row.get("margins"))]
         plan.actions = [
             [
                 _short(predicted[place]) if place < len(predicted) else None,
                 _short(action),
-                float(margins[place]) if place < len(margins) and _is_number(margins[place]) else None,
+                margins[place] if place < len(margins) else None,
             ]
             for place, action in enumerate(gold)
         ]
@@ -222,7 +224,7 @@ def _add_actions(board: Board, source: Source, found: dict[str, Case], measure: 
 def _case_data(case: Case, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:
     data: JsonObject = {
         "id": case.example_id.encode("utf-8", "replace").decode(),
-        "d": _short(case.dataset),
+        "d": _short(dataset_name(case.dataset)),
         "s": case.split,
         "g": _short(case.goal),
         "h": _steps(case.history),
@@ -267,8 +269,12 @@ def _short(text: str) -> str:
 
 
 def _texts(value: object) -> tuple[str, ...]:
-    return tuple(str(one) for one in value) if isinstance(value, list) else ()
+    return tuple(str(one) for one in _list(value))
 
 
-def _is_number(value: object) -> bool:
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -18,6 +18,8 @@ from recipe.evaluation.verdicts import Judged, read_verdicts
 from recipe.types import Example
 
 Kept = TypeVar("Kept", bound=Measured)
+_NAMES = {"validity": "example_id", "vpa": "sample_id"}
+"""What names the example in the rows of each kind that has pages of examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,17 @@ def _source(path: Path) -> Source:
         judged = tuple(read_verdicts(beside))
         _require_judge(beside, judged, scores.judge.name)
         return Source(path, scores, digest, judged=judged)
-    return Source(path, scores, digest, rows=tuple(row for _, row in read_jsonl(beside)))
+    name = _NAMES.get(scores.kind)
+    return Source(path, scores, digest, rows=tuple(_row(beside, line, row, name) for line, row in read_jsonl(beside)))
+
+
+def _row(path: Path, line: int, row: JsonObject, name: str | None) -> JsonObject:
+    """A row whose id and sample are what they must be; further fields are shown where they are there."""
+    sample = row.get("sample", 0)
+    if type(sample) is not int or sample < 0:
+        problem = f"{sample!r} is no whole number from 0"
+        raise InputError.at(path, problem, "write the rows again with `recipe evaluate`", line=line, field="sample")
+    return row if name is None else row | {name: text_field(path, line, row, name)}
 
 
 def _require_judge(path: Path, judged: Iterable[Judged], name: str) -> None:
@@ -131,5 +143,4 @@ def _require_known(source: Source, known: dict[str, Example]) -> None:
 def _ids(source: Source) -> Iterable[str]:
     if source.judged is not None:
         return (one.example_id for one in source.judged)
-    path = rows_path(source.path)
-    return (text_field(path, line, row, "example_id") for line, row in enumerate(source.rows or (), start=1))
+    return (row["example_id"] for row in source.rows or ())

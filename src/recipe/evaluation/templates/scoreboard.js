@@ -166,8 +166,7 @@ const verdict = (one) => {
   const repeat = one.e ? `, repeat ${one.e + 1}` : "";
   const told = element("div", { class: "verdict" });
   if (one.c) {
-    const total = one.c.reduce((sum, value) => sum + value, 0);
-    told.append(element("div", null, element("b", null, `${total} of 30`), ` by ${data.measures[one.j]}${repeat}`,
+    told.append(element("div", null, element("b", null, `${total(one)} of 30`), ` by ${data.measures[one.j]}${repeat}`,
       one.o ? element("span", { class: "meta" }, ` · ${one.o}`) : null));
     told.append(element("dl", null, one.c.flatMap((value, place) => [
       element("dt", null, data.criteria[place]),
@@ -179,6 +178,15 @@ const verdict = (one) => {
   if (one.x) told.append(element("details", null, element("summary", null, "the judge's answer"), text("pre", null, one.x)));
   return told;
 };
+const total = (one) => (one.c ? String(one.c.reduce((sum, value) => sum + value, 0)) : "unscored");
+const verdicts = (all) => {
+  const judges = [...new Set(all.map((one) => one.j))];
+  return judges.flatMap((judge) => {
+    const [first, ...repeats] = all.filter((one) => one.j === judge);
+    const told = `${repeats.length} more by ${data.measures[judge]}: ${repeats.map(total).join(", ")}`;
+    return [verdict(first), repeats.length ? element("details", null, element("summary", null, told), repeats.map(verdict)) : null];
+  });
+};
 const metrics = (values) => text("p", "meta", Object.entries(values).map(([name, value]) =>
   `${data.metrics[name] || name} ${value.toFixed(2)}`).join(" · "));
 const card = (plan, several) => element("section", { class: "card", style: { "border-color": `var(${data.colours[plan.y]})` }, "aria-label": data.systems[plan.y] },
@@ -189,7 +197,7 @@ const card = (plan, several) => element("section", { class: "card", style: { "bo
   plan.a ? actions(plan) : null,
   plan.w ? text("p", "flag", `missing: ${plan.w.join("; ")}`) : null,
   plan.q ? metrics(plan.q) : null,
-  (plan.v || []).map(verdict));
+  verdicts(plan.v || []));
 const grounds = (example) => {
   const told = example.p.filter((plan) => plan.x && $(plan.x));
   return told.length ? element("section", { class: "grounds" }, element("h3", null, "What grounds each plan in the corpus"),
