@@ -46,11 +46,15 @@ class _Written(BaseModel):
     after: dict[str, tuple[_Id, ...]] = {}
     optional: tuple[_Id, ...] = ()
 
-    def pairs(self) -> Iterator[tuple[str, str, str]]:
-        """Each dependency once as (before, after, field that says so), in file order."""
-        said = [(a, b, f"edges.{n}") for n, (a, b) in enumerate(self.edges)]
-        said += [(a, b, f"after.{b}") for b, earlier in self.after.items() for a in earlier]
-        yield from {(a, b): (a, b, field) for a, b, field in reversed(said)}.values()
+    def pairs(self) -> list[tuple[str, str, str]]:
+        """Each dependency once as (before, after, field that says so first), in file order."""
+        said: dict[tuple[str, str], str] = {}
+        for index, edge in enumerate(self.edges):
+            said.setdefault(edge, f"edges.{index}")
+        for later, direct in self.after.items():
+            for earlier in direct:
+                said.setdefault((earlier, later), f"after.{later}")
+        return [(earlier, later, field) for (earlier, later), field in said.items()]
 
     def ends(self, name: str) -> set[str]:
         """The nodes that are no step but stand for the start or the end."""
@@ -194,10 +198,10 @@ def _graph(place: _Place, written: _Written, names: Mapping[str, str]) -> GoalGr
     steps = [node for node in written.steps if node not in start | end]
     if not steps:
         raise place.error("the graph has no step", "list the steps of the goal", "steps")
-    pairs = list(written.pairs())
+    pairs = written.pairs()
     _check_ends(place, steps, pairs, start, end)
     after: dict[str, list[str]] = {node: [] for node in steps}
-    for earlier, later, _ in reversed(pairs):
+    for earlier, later, _ in pairs:
         if earlier in after and later in after:
             after[later].append(earlier)
     try:

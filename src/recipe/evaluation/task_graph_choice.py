@@ -13,6 +13,7 @@ know stay far below. Beyond that the best `BEAM` go on.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from recipe.world.graph import TaskGraph
@@ -98,13 +99,20 @@ class Chooser:
         """What `state` becomes by one more line; a repeated step and none at all change nothing."""
         for meant in candidates:
             if free := [one for one in meant if one.step not in state.done]:
-                return [self._take(state, one, planned) for one in self._distinct(free)]
+                return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
         again = candidates.first[0].step if candidates.first else None
         return [_Reached(state.done, state.cost, again, state)]
 
     def _distinct(self, free: Sequence[Meant]) -> list[Meant]:
         """The first of those that neither words nor dependencies tell apart."""
         return list({(self._places[one.step], one.similarity): one for one in reversed(free)}.values())[::-1]
+
+    def _worth_following(self, free: list[Meant], state: _Reached) -> list[Meant]:
+        """No more than are followed at once: of more, the first that break nothing, where any do."""
+        if len(free) <= BEAM:
+            return free
+        unbroken = (one for one in free if not self._broken(one.step, state.done))
+        return list(islice(unbroken, BEAM)) or free[:BEAM]
 
     def _take(self, state: _Reached, meant: Meant, planned: bool) -> _Reached:
         broken = self._broken(meant.step, state.done)
