@@ -11,14 +11,17 @@ from recipe.evaluation.explanation_page import page_template
 from recipe.evaluation.inline import DARK, variable
 from recipe.evaluation.plots import regime_colours
 from recipe.evaluation.scoreboard import figures
+from recipe.evaluation.scoreboard.account import account_section
 from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches
+from recipe.evaluation.scoreboard.assistance import vpa_section
 from recipe.evaluation.scoreboard.cases import Case, Cases, gather_cases, page_data
 from recipe.evaluation.scoreboard.differences import compared, differences_section
+from recipe.evaluation.scoreboard.diversity import diversity_section
 from recipe.evaluation.scoreboard.elements import Figure, Heading, Section
+from recipe.evaluation.scoreboard.graphs import validity_section
 from recipe.evaluation.scoreboard.grounds import NO_GROUNDS, Grounds
 from recipe.evaluation.scoreboard.judges import split_name
 from recipe.evaluation.scoreboard.markdown import render_markdown
-from recipe.evaluation.scoreboard.others import account_section, diversity_section, validity_section, vpa_section
 from recipe.evaluation.scoreboard.shown import script_json, shown
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores

@@ -92,7 +92,8 @@ const select = () => {
 };
 const row = (place) => {
   const example = data.examples[place];
-  const scores = everyone.map((system) =>
+  const planned = everyone.filter((system) => example.p.some((plan) => plan.y === system));
+  const scores = planned.map((system) =>
     element("span", { title: data.systems[system] }, dot(system), score(measured(example, system))));
   return element("li", null, element("a", { href: address(example), "data-place": place },
     element("span", null, text("span", "goal", example.g || example.id), " ",
