@@ -168,9 +168,7 @@ def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.M
     assert (plain.name, plain.kind, plain.model, len(plain.prompt)) == ("A-Judge", "llm", "owner/A-Judge", 64)
     assert plain == identity()
     assert {name for name in JudgeConfig.model_fields if identity(**{name: 3}) == plain} == {"batch_size"}
-    ledger = Ledger(Prices())
-    ledger.structured = "json_schema"
-    assert LlmJudge(Scripted(lambda *_: ""), "m", None, ledger).identity.settings["structured"] == "json_schema"
+    assert plain.settings["structured"] == "off"
 
 
 def test_an_engines_own_ledger_is_not_counted_twice() -> None:

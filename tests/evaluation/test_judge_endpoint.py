@@ -138,12 +138,27 @@ def test_a_host_without_structured_output_is_judged_all_the_same(tmp_path: Path)
             return Reply(400, json.dumps({"error": {"message": "response_format is not supported"}}))
         return GOOD
 
-    with (
-        serving(answer) as server,
-        EndpointEngine(EndpointConfig(url=server.url, model="m", concurrency=1)) as engine,
-    ):
-        judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
-        rows = judge.judge(cases()[:5])
-        identity = judge.identity
-    assert [row.outcome for row in rows] == [VERDICT] * 5
-    assert identity.settings["structured"] == "off"
+    found = []
+    with serving(answer) as server:
+        for _ in range(2):  # the second time from the cache
+            config = EndpointConfig(url=server.url, model="m", concurrency=1)
+            with EndpointEngine(config, tmp_path / "cache") as engine:
+                judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
+                rows = judge.judge(cases()[:5])
+                found.append(judge.identity)
+                assert [row.outcome for row in rows] == [VERDICT] * 5
+    assert [one.settings["structured"] for one in found] == ["off", "off"]
+    assert found[0] == found[1]
+
+
+def test_a_judge_is_the_same_whether_it_answers_anew_or_from_the_cache(tmp_path: Path) -> None:
+    found = []
+    with serving(lambda *_: GOOD) as server:
+        for _ in range(2):
+            with EndpointEngine(EndpointConfig(url=server.url, model="m"), tmp_path / "cache") as engine:
+                judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
+                judge.judge(cases()[:3])
+                found.append(judge.identity)
+    assert len(server.requests) == 3
+    assert found[0] == found[1]
+    assert found[0].settings["structured"] == "json_schema"

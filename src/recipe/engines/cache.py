@@ -108,4 +108,4 @@ def _opened(partial: Path) -> FileIO:
 def read_kept(kept: JsonObject) -> Answer:
     """An answer as it was kept, now from the cache. Raises KeyError."""
     told = (kept["text"], kept["tokens_in"], kept["tokens_out"], kept["seconds"])
-    return Answer(*told, cached=True, logprob=kept.get("logprob"))
+    return Answer(*told, cached=True, logprob=kept.get("logprob"), structured=kept.get("structured", ""))

@@ -31,6 +31,8 @@ class Answer(NamedTuple):
     """True where it was answered before, and paid for then."""
     logprob: float | None = None
     """Mean log-probability of a token of the answer in nats; None unless it was asked for and told."""
+    structured: str = ""
+    """How it was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
 
 
 class Refused(NamedTuple):

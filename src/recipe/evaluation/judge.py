@@ -49,12 +49,13 @@ class LlmJudge:
         self.config = config or JudgeConfig()
         self.ledger = ledger or Ledger(Prices())
         self._engine, self._model, self._counts = engine, model, ledger is None
+        self._structured: set[str] = set()
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings."""
+        """Name, model, prompt and settings; how answers were held to the schema is known once there are some."""
         settings = {name: str(value) for name, value in self.config.model_dump(exclude={"batch_size"}).items()}
-        settings["structured"] = self.ledger.structured or "no"
+        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
         return JudgeIdentity(_short(self._model), "llm", self._model, prompt_hash(), settings)
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
@@ -112,6 +113,7 @@ class LlmJudge:
             return _Told(ParsedVerdict(Unscored(f"the judge gave no answer: {outcome.reason}")))
         if self._counts:
             self.ledger.add(outcome)
+        self._structured |= {outcome.structured} - {""}
         read = parse(outcome.text)
         return _Told(read, outcome.text, unread=isinstance(read.outcome, Unscored))
 

@@ -70,5 +70,15 @@ class Fields:
         return self._may_fall
 
 
+def form_of(sent: JsonObject) -> Structured:
+    """How fields hold an answer to a schema.
+
+    >>> form_of({"response_format": {"type": "json_object"}}), form_of({})
+    ('json_object', 'off')
+    """
+    form: Structured = sent[_FORMAT]["type"] if _FORMAT in sent else "off"
+    return form
+
+
 def _form(name: str, value: object) -> str:
     return f"{name} {value['type']}" if isinstance(value, dict) else name

@@ -14,7 +14,7 @@ from recipe.config import EndpointConfig
 from recipe.engines.endpoint.answers import Unreadable, read_answer, read_chunks
 from recipe.engines.endpoint.connections import Connections
 from recipe.engines.endpoint.failures import FAILURES, Passing, Unfit, answered, understood
-from recipe.engines.endpoint.fields import Fields
+from recipe.engines.endpoint.fields import Fields, form_of
 from recipe.engines.endpoint.questions import Question, body_of, fields_of, idempotency_key
 from recipe.engines.ledger import Ledger
 from recipe.engines.protocol import Answer, videos
@@ -58,9 +58,10 @@ class Host:
                 await self._pause(failure, tries, time.monotonic() - began, ended)
             else:
                 self.fields.answered(optional)
-                if question.schema is not None:
-                    self._ledger.structured = self.fields.structured
-                return answer
+                if question.schema is None:
+                    return answer
+                self._ledger.structured = self.fields.structured
+                return answer._replace(structured=form_of(optional))
 
     async def stream(self, question: Question, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises what `FAILURES` lists."""
