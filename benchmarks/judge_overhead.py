@@ -1,0 +1,126 @@
+"""What judging costs beside the judge: from plans to the table, at an endpoint that answers at once.
+
+    python benchmarks/judge_overhead.py [--quick] [--json FILE]
+
+The endpoint of `judge.py` answers every request with the same verdict, so that what is measured is ours: building
+cases, rendering prompts, asking with `--concurrency` requests under way, keeping each answer, reading it, and the
+table with its intervals. The last column is a second run on the same cache, which asks nothing.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from judge import INSTANT
+from measure import processor
+
+from recipe.artifacts import write_json
+from recipe.config import EndpointConfig, JudgeConfig
+from recipe.engines.endpoint import EndpointEngine
+from recipe.evaluation.cases import cases_of
+from recipe.evaluation.judge import LlmJudge, estimate
+from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.verdicts import CRITERIA, write_verdicts
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
+
+WORDS = ("pour", "stir", "cut", "heat", "the", "a", "pan", "water", "onion", "with", "into", "lid", "spoon", "slowly")
+
+
+class Cost(NamedTuple):
+    """Milliseconds a judgement."""
+
+    wall: float
+    cpu: float
+    """Processor time of this process."""
+
+
+def examples(count: int, turn: int) -> list[Example]:
+    """Made-up examples of a usual size, none of which was asked before."""
+    draw = random.Random(turn)
+
+    def steps(most: int) -> tuple[str, ...]:
+        return tuple(" ".join(draw.choices(WORDS, k=6)) for _ in range(draw.randint(1, most)))
+
+    sources = ("coin", "crosstask", "niv", "egoper")
+    return [
+        Example(f"r{turn}/{n}", sources[n % 4], f"r{turn}/v{n // 2}", f"goal {n % 50}", steps(8), steps(8), 1)
+        for n in range(count)
+    ]
+
+
+def timed(work: Callable[[], object], count: int) -> Cost:
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    each = 1e3 / count
+    return Cost((time.perf_counter() - wall) * each, (time.process_time() - cpu) * each)
+
+
+def judged(url: str, asked: list[Example], folder: Path, concurrency: int) -> None:
+    """The whole way of `recipe evaluate judge`, without its start."""
+    plans = [Prediction(one.example_id, one.continuation[::-1]) for one in asked]
+    cases = cases_of(asked, plans).cases
+    config = EndpointConfig(url=url, model="judge", concurrency=concurrency)
+    with EndpointEngine(config, folder / "cache") as engine:
+        judge = LlmJudge(engine, "judge", JudgeConfig(), engine.ledger)
+        rows = judge.judge(cases)
+        scores = judge_scores("plans", judge.identity, asked, rows)
+    assert all(one.counts.unscored == 0 for one in scores.datasets)
+    write_verdicts(folder / "rows.jsonl", rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--concurrency", type=int, default=64, help="requests under way at once")
+    parser.add_argument("--plans", type=int, default=2000, help="judgements of a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--json", type=Path, help="also write the result here")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.plans = 2, 500
+    found: dict[str, list[Cost]] = {"first run": [], "second run, all kept": []}
+    verdict = json.dumps(dict.fromkeys(CRITERIA, 3))
+    command = [sys.executable, "-c", INSTANT, verdict]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, tempfile.TemporaryDirectory() as at:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        for turn in range(arguments.rounds + 1):
+            asked = examples(arguments.plans if turn else 100, turn)
+            folder = Path(at) / str(turn)
+            costs = [timed(lambda: judged(url, asked, folder, arguments.concurrency), len(asked)) for _ in found]  # noqa: B023
+            if turn:  # the first round imports and warms up
+                for rounds, cost in zip(found.values(), costs, strict=True):
+                    rounds.append(cost)
+        process.terminate()
+    sized = examples(200, 1)
+    prompt = estimate(
+        cases_of(sized, [Prediction(one.example_id, one.continuation) for one in sized]).cases, JudgeConfig()
+    )
+    setting = {name: getattr(arguments, name) for name in ("concurrency", "plans", "rounds")}
+    setting |= {"processor": processor(), "characters of a prompt": 4 * prompt.prompt_tokens // prompt.calls}
+    result = {
+        name: {
+            "wall, ms": statistics.median(cost.wall for cost in rounds),
+            "fastest round": min(cost.wall for cost in rounds),
+            "processor, ms": statistics.median(cost.cpu for cost in rounds),
+        }
+        for name, rounds in found.items()
+    }
+    for name, values in result.items():
+        print(f"{name}:", ", ".join(f"{what} {value:.3g}" for what, value in values.items()))
+    print(setting)
+    if arguments.json is not None:
+        write_json(arguments.json, {"setting": setting} | result)
+
+
+if __name__ == "__main__":
+    main()
