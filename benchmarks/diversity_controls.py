@@ -9,11 +9,13 @@ import argparse
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from recipe.artifacts import write_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity import PLANS, Sampled, collapsed
+from recipe.evaluation.diversity_judge import Question
 from recipe.evaluation.diversity_pairs import compare_plans
 from recipe.evaluation.diversity_proxy import ProxyDiversityJudge
 from recipe.evaluation.diversity_scores import summarise_diversity
@@ -47,7 +49,22 @@ def main() -> None:
         found["controls"][name] = {"diversity": to_json(scores.diversity), "levels": scores.levels}
         ends = f"({scores.diversity.low:.2f} to {scores.diversity.high:.2f})"
         print(f"{name:34} {scores.diversity.mean:.2f} {ends:18} {scores.levels}")
+    found["of no use"] = of_no_use(judge, examples)
+    print("true plans held for useless:", found["of no use"])
     write_json(RESULT, found)
+
+
+def of_no_use(judge: ProxyDiversityJudge, examples: Sequence[Example]) -> dict[str, float]:
+    """Share of true continuations, and of their two halves, that the cap takes for plans of no use."""
+    questions = []
+    for one in examples:
+        middle = (len(one.continuation) + 1) // 2
+        questions.append(Question(one, one.continuation[:middle], one.continuation[middle:]))
+    whole = [Question(one, one.continuation, one.continuation) for one in examples]
+    likeness = judge.likeness([*questions, *whole])
+    halves = [judge.useful(one.example, plan, likeness) for one in questions for plan in one[1:]]
+    wholes = [judge.useful(one.example, one.first, likeness) for one in whole]
+    return {"whole": 1 - fmean(wholes), "half": 1 - fmean(halves)}
 
 
 def sampled(world: World, example: Example, examples: Sequence[Example], write: Write) -> Sampled:

@@ -25,6 +25,7 @@ from recipe.data.examples import read_examples
 from recipe.evaluation.agreement import NearestStep, ordered_f1, step_f1
 from recipe.evaluation.cases import Case
 from recipe.evaluation.judge_agreement import kendall, spearman
+from recipe.evaluation.likeness import scale_of
 from recipe.evaluation.proxy import ProxyJudge
 from recipe.evaluation.results import Interval, to_json
 from recipe.evaluation.statistics import mean_interval
@@ -247,7 +248,11 @@ def against_corruptions(judge: ProxyJudge, embed: Embed, folder: Path, name: str
     own = auc(judge, prompts, [example_of(prompt) for prompt in prompts])
     others = [prompt for prompt in prompts if prompt.variants.get(ALTERNATIVE)]
     examples = [replace(example_of(prompt), continuation=prompt.variants[ALTERNATIVE]) for prompt in others]
+    goals: dict[str, set[str]] = {}
+    for one in read:
+        goals.setdefault(one.goal, set()).update(step.text for step in one.steps)
     return {
+        "scale": scale_of([sorted(steps) for steps in goals.values()], embed)._asdict(),
         "prompts": len(prompts),
         "prompts with another video": len(others),
         "own reference": own,
@@ -298,6 +303,7 @@ def show(found: dict[str, object]) -> None:
     print("\nvalid plans that are not the reference:", found["order"])
     for name, table in found.get("real", {}).items():
         print(f"\n{name}: {table['prompts']} prompts, {table['prompts with another video']} with another video")
+        print(f"scale: {table['scale']}")
         for kind, own in table["own reference"].items():
             other = table["another video's reference"].get(kind)
             shown = [interval(one) if isinstance(one, dict) else one for one in (own, other)]

@@ -57,17 +57,22 @@ class ProxyDiversityJudge:
         with progress.task("comparing plans by embeddings", total=len(questions)) as advance:
             for at in range(0, len(questions), _TOGETHER):
                 batch = questions[at : at + _TOGETHER]
-                likeness = Likeness(self._embed, self.calibration, [text for one in batch for text in _texts(one)])
+                likeness = self.likeness(batch)
                 found += [Compared(self._level(one, likeness), "proxy") for one in batch]
                 advance(len(batch))
         return found
 
+    def likeness(self, questions: Sequence[Question]) -> Likeness:
+        """What compares all texts of these questions."""
+        return Likeness(self._embed, self.calibration, [text for one in questions for text in _texts(one)])
+
     def _level(self, question: Question, likeness: Likeness) -> float:
         level = nearest_level(difference(question.first, question.second, likeness))
-        useful = all(self._useful(question.example, plan, likeness) for plan in question[1:])
+        useful = all(self.useful(question.example, plan, likeness) for plan in question[1:])
         return level if useful else min(CAP, level)
 
-    def _useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
+    def useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
+        """Whether a plan is on the goal, and more than the history again; `likeness` knows the question's texts."""
         [[cosine]] = likeness.cosines([_asked(example)], [_joined(plan)])
         done = likeness.between(plan, example.history).max(axis=1, initial=0.0)
         return bool(cosine > self.on_goal and (done == 1).mean() <= MOST_COPIED)

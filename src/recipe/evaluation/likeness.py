@@ -50,16 +50,22 @@ def calibrate(embed: Embed) -> Calibration:
     """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
     world = load_world()
     goals = [graph for graph in world.goals.values() if not graph.held_out]
-    steps = sorted({step for graph in goals for step in graph.steps})
-    member = np.array([[step in graph.after for graph in goals] for step in steps], dtype=np.float64)
-    vectors = embed([world.wordings[step][0] for step in steps])
-    above = np.triu_indices(len(steps), k=1)
-    cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
-    ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
-    found = Calibration(*(round(end, _DECIMALS) for end in ends))
+    found = scale_of([[world.wordings[step][0] for step in graph.steps] for graph in goals], embed)
     if not found.chance < found.same:
         raise ComputeError("the encoder finds steps of one goal no more alike than steps of different goals.")
     return found
+
+
+def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Calibration:
+    """The ends that the steps of these goals give; steps that any goal shares are steps of one goal."""
+    sets = [set(goal) for goal in goals]
+    steps = sorted(set().union(*sets))
+    member = np.array([[step in goal for goal in sets] for step in steps], dtype=np.float64)
+    vectors = embed(steps)
+    above = np.triu_indices(len(steps), k=1)
+    cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
+    ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
+    return Calibration(*(round(end, _DECIMALS) for end in ends))
 
 
 class Likeness:
