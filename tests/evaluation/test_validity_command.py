@@ -218,6 +218,12 @@ def test_bad_graphs_are_one_sentence(recipe: Command, files: Files, graph: objec
     assert "Traceback" not in err
 
 
+def test_options_of_graphs_need_graphs(recipe: Command, files: Files) -> None:
+    files.planned(t1=FULL)
+    code, _, err = recipe("evaluate", "validity", files.plans, "--examples", files.examples, "--threshold", 0.5)
+    assert (code, "--threshold and --split-lines go with --graphs" in err) == (1, True)
+
+
 def test_a_threshold_of_another_encoder_comes_from_the_graphs(recipe: Command, files: Files) -> None:
     files.planned(t1=FULL)
     asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--encoder", "hash:256", "--graphs")

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.reward_options import Config, Method, open_verifier
+from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.evaluation.readings import Reader
@@ -101,6 +102,8 @@ class _Opened(NamedTuple):
 
 def _open(graphs: Path | None, encoder: str, threshold: float | None, split_lines: bool) -> _Opened:
     if graphs is None:
+        if threshold is not None or split_lines:
+            raise InputError("--threshold and --split-lines go with --graphs: the embedded world knows its own words.")
         from recipe.evaluation.readings import WorldReader
         from recipe.world.load import load_world
 
