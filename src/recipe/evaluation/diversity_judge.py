@@ -87,12 +87,14 @@ class LlmDiversityJudge:
         self.config = config or JudgeConfig()
         self.ledger = ledger or Ledger(Prices())
         self._engine, self._model, self._counts = engine, model, ledger is None
+        self._structured: set[str] = set()
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings."""
-        settings = {name: str(value) for name, value in self.config.model_dump(exclude={"repeats"}).items()}
-        settings["structured"] = self.ledger.structured or "no"
+        """Name, model, prompt and settings; how answers were held to the schema is known once there are some."""
+        told = self.config.model_dump(exclude={"repeats", "batch_size"})
+        settings = {name: str(value) for name, value in told.items()}
+        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
         name = self._model.rstrip("/").rsplit("/", 1)[-1]
         return JudgeIdentity(name, "llm", self._model, prompt_hash(), settings)
 
@@ -123,6 +125,7 @@ class LlmDiversityJudge:
             return Compared(None, reason=f"the judge gave no answer: {outcome.reason}")
         if self._counts:
             self.ledger.add(outcome)
+        self._structured |= {outcome.structured} - {""}
         return parse(outcome.text)
 
 
