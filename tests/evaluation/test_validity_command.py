@@ -171,6 +171,8 @@ def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
     files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\ud800", *(["y"] * 5000)]}])
     asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--output", output)
     assert recipe(*asked)[::2] == (0, "")
+    row = json.loads(rows_path(output).read_text())
+    assert len(row["steps"]) == len(row["statuses"]) == len(row["nodes"]) == 5002 - row["unread"] == 1000
 
 
 def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) -> None:

@@ -113,21 +113,24 @@ def validity_scores(
 
 
 def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset()) -> Iterable[JsonObject]:
-    """One row a plan: its lines, what each is and which step it names, the required steps that are missing."""
+    """One row a plan: the lines that were read, what each is and which step it names, and what is missing."""
     for plan in scored:
-        if plan.reading is not None:
-            yield {
-                "example_id": plan.example_id,
-                "sample": plan.sample,
-                "goal": visible(plan.goal),
-                "metrics": plan.metrics(),
-                "steps": list(plan.reading.lines),
-                "statuses": [line.status for line in plan.reading.statuses()],
-                "nodes": list(plan.reading.plan),
-                "similarities": list(plan.reading.similarities),
-                "missing_steps": list(plan.reading.missing()),
-                "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(plan.reading)],
-            }
+        if (reading := plan.reading) is None:
+            continue
+        read = len(reading.lines) - reading.unread
+        yield {
+            "example_id": plan.example_id,
+            "sample": plan.sample,
+            "goal": visible(plan.goal),
+            "metrics": plan.metrics(),
+            "steps": list(reading.lines[:read]),
+            "statuses": [line.status for line in reading.statuses()[:read]],
+            "nodes": list(reading.plan[:read]),
+            "similarities": list(reading.similarities[:read]),
+            "unread": reading.unread,
+            "missing_steps": list(reading.missing()),
+            "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(reading)],
+        }
 
 
 def _counts(asked: Asked, scored: Sequence[ScoredPlan]) -> Counts:
