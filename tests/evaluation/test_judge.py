@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("scipy")
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.engines.ledger import Ledger, Prices

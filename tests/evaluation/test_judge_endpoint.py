@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("tenacity")
+pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("tenacity")
+pytest.importorskip("httpx2")
+pytest.importorskip("scipy")
 from tests.engines.endpoint_server import Reply, Server, completion, serving
 
 from recipe.artifacts import write_jsonl

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("scipy")
 from recipe.evaluation.judged import judge_scores, role_of
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores
 from recipe.evaluation.verdicts import CRITERIA, Judged
