@@ -23,8 +23,8 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
     """The sentence that stands wherever published figures are near those of a judge."""
     if is_papers(judge, model):
         return (
-            f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and the "
-            "paper's list of test examples is not known: compare with care."
+            f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
+            "the paper's list of test examples is not known: compare with care."
         )
     what = {"proxy": "a proxy computed on this machine", "human": "a person", "llm": "another model"}[judge.kind]
     return (
