@@ -145,6 +145,7 @@ def test_a_judge_that_favours_the_place_is_found_out() -> None:
     )
     assert 0.06 * 900 < found.order_pairs < 0.14 * 900
     assert found.order_disagreements == found.order_pairs
+    assert found.levels["0.5"] == 0  # a pair counts the same whether it was checked or not
     assert 0.45 < found.diversity.mean < 0.55  # places are drawn evenly, so that the bias cancels
     assert (averaged.diversity.mean, averaged.levels["0.5"], averaged.order_pairs) == (0.5, 900, 900)
     assert sound.order_pairs == found.order_pairs

@@ -108,11 +108,13 @@ class Fickle:
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
+        self.asked: list[int] = []
 
     def outcomes(
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, *_: object, **__: object
     ) -> list[list[Answer | Refused]]:
         self.seeds.append(sampling.seed)
+        self.asked.append(len(chats))
         said = "maybe" if len(self.seeds) == 1 else '{"score": 0.5}'
         return [[Refused("too long") if "lemon" in chat[1]["content"] else Answer(said)] * count for chat in chats]
 
@@ -124,6 +126,7 @@ def test_unread_answers_are_asked_for_again_and_refusals_are_not() -> None:
     assert "too long" in refused.reason
     assert read.level == 0.5
     assert len(set(engine.seeds)) == len(engine.seeds) == 2
+    assert engine.asked == [2, 1]
 
 
 def test_identity_tells_model_prompt_and_settings() -> None:

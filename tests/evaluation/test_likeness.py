@@ -91,6 +91,15 @@ def test_a_list_is_paired_with_itself_in_place_whatever_it_repeats(steps: list[s
     assert [(pair.first, pair.second) for pair in pairs] == [(i, i) for i in range(len(steps))]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [("bca", "ada", (2, 2)), ("abc", "ada", (0, 0)), ("ab", "cada", (0, 1)), ("ba", "cada", (1, 3))],
+)
+def test_of_equal_steps_the_one_nearest_in_place_is_taken(first: str, second: str, expected: tuple[int, int]) -> None:
+    [pair] = Likeness(letters, Calibration(0.1, 0.9), first + second).pairs(first, second)
+    assert (pair.first, pair.second) == expected
+
+
 def test_nothing_is_paired_with_nothing_and_by_chance() -> None:
     likeness = Likeness(letters, Calibration(0.1, 0.9), "ab")
     assert likeness.pairs([], ["a"]) == likeness.pairs(["a"], []) == likeness.pairs(["a"], ["b"]) == []

@@ -63,6 +63,7 @@ BY_HAND = {
     "cat cat dog dog eel eel fox fox": (3, 3, 5, 5, 1, 3),  # 2 * 4 / 12; 1/2 for length times 1/2
     "gnu hen gnu hen": (0, 0, 0, 0, 2, 0),  # 4 * 1 * 1/2 = 2.5 -> 3, capped at 2: all of it is foreign
     "cat dog eel fox gnu": (4, 4, 4, 5, 4, 4),  # 2 * 4 / 9 = 0.89 -> 4.4; a fifth is foreign: no cap
+    "cat dog eel fox ant bee gnu hen": (3, 3, 4, 3, 3, 3),  # two copies in the room of four; a quarter is no cap
     "cat gnu dog hen eel fox": (4, 4, 3, 5, 2, 2),  # a third is foreign: the cap
 }
 
