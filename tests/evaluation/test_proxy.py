@@ -135,6 +135,8 @@ def test_nothing_said_is_nothing_scored_by_rule(judge: ProxyJudge, steps: tuple[
     [judged] = judge.judge([Case(EXAMPLE, steps, 3, "empty", ("missing",))])
     assert judged.outcome == Verdict(0, 0, 0, 0, 0, 0)
     assert (judged.how, judged.sample, judged.control, judged.flags) == ("rule", 3, "empty", ("missing",))
+    [judged] = judge.judge([Case(EXAMPLE, steps)])
+    assert judged.flags == ("empty",)
 
 
 def test_an_example_without_a_reference_is_unscored(judge: ProxyJudge) -> None:

@@ -34,7 +34,8 @@ from numpy.typing import NDArray
 from recipe.artifacts import fingerprint
 from recipe.config import JudgeConfig
 from recipe.evaluation.agreement import Embed
-from recipe.evaluation.cases import Case, actionable, bounded
+from recipe.evaluation.cases import Case, bounded
+from recipe.evaluation.judge import by_rule, fatal
 from recipe.evaluation.likeness import PERCENTILE, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.evaluation.verdicts import HIGHEST, Judged
@@ -114,26 +115,22 @@ class ProxyJudge:
         return judged
 
     def _judged(self, case: Case, likeness: Likeness) -> Judged:
-        outcome, how = self._outcome(case, likeness)
+        if fatal(case):
+            return by_rule(case, self.identity.name)
+        outcome = verdict_of(case, likeness) if case.example.continuation else Unscored(_NO_REFERENCE)
         return Judged(
             example_id=case.example.example_id,
             outcome=outcome,
             sample=case.sample,
             control=case.control,
             judge=self.identity.name,
-            how=how,
+            how="proxy",
             steps=case.steps,
             flags=case.flags,
         )
 
-    @staticmethod
-    def _outcome(case: Case, likeness: Likeness) -> tuple[Verdict | Unscored, str]:
-        """The verdict and how it was come by."""
-        if not actionable(case.steps):
-            return Verdict(0, 0, 0, 0, 0, 0), "rule"
-        if not case.example.continuation:
-            return Unscored("the example has no continuation to compare with"), "proxy"
-        return verdict_of(case, likeness), "proxy"
+
+_NO_REFERENCE = "the example has no continuation to compare with"
 
 
 def verdict_of(case: Case, likeness: Likeness) -> Verdict:

@@ -200,15 +200,14 @@ def _foretell(read: "Sampling", order_check: float, seed: int, json: bool) -> No
 
 
 def _show(scores: "DiversityScores", read: "Sampling") -> None:
-    from recipe.evaluation.formats import format_bounds, format_number
+    from recipe.evaluation.formats import format_number
 
     table = Table(title=escape(f"{scores.system}: procedural diversity"))
     table.add_column("")
     table.add_column("", justify="right")
-    interval = format_bounds(scores.diversity, "score")
-    table.add_row(
-        "diversity, 0 to 1", f"{format_number(scores.diversity.mean, 3)}{f' ({interval})' if interval else ''}"
-    )
+    mean, low, high = scores.diversity.mean, scores.diversity.low, scores.diversity.high
+    ends = "" if low is None or high is None else f" ({format_number(low, 3)} to {format_number(high, 3)})"
+    table.add_row("diversity, 0 to 1", f"{format_number(mean, 3)}{ends}")
     table.add_row("judge", escape(scores.judge.name))
     table.add_row("prompts", f"{scores.prompts:,}")
     table.add_row("samples of a prompt", f"{scores.samples:,}{', or fewer' if read.fewer else ''}")
