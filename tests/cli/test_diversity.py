@@ -57,6 +57,7 @@ def test_the_proxy_writes_scores_and_pairs(ready: Recipe) -> None:
     found = scores(ready.folder)
     assert (found.system, found.prompts, found.samples, found.pairs, found.unscored) == ("plans", 3, 3, 9, 0)
     assert found.judge.kind == "proxy"
+    assert found.settings == {"prompts": "100", "samples": "3", "order_check": "0.1", "seed": "0"}
     rows = [row for _, row in read_jsonl(ready.folder / "d.rows.jsonl")]
     assert [(row["first"], row["second"]) for row in rows[:3]] == [(0, 1), (0, 2), (1, 2)]
     assert [row["how"] for row in rows[:3]] == ["proxy", "rule", "proxy"]
@@ -182,3 +183,4 @@ def test_fewer_samples_are_taken_as_they_are_when_asked(ready: Recipe) -> None:
     assert ended.code == 0
     assert "1 prompts have fewer than two samples" in ended.out
     assert scores(ready.folder).prompts == 2
+    assert scores(ready.folder).left_out == {"prompts with fewer samples": 1, "prompts without two samples": 1}

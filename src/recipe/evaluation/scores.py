@@ -121,6 +121,10 @@ class DiversityScores:
     order_disagreements: int = 0
     """Those of them that then got another level."""
     ledger: dict[str, float | None] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    """What was asked for: prompts, samples, share of questions asked both ways, seed."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """`prompts with fewer samples`, which are in the mean all the same, and `prompts without two samples`."""
     kind: Literal["diversity"] = "diversity"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -107,7 +108,7 @@ def diversity(
         )  # fmt: skip
     folder = endpoints.cache_folder(cache, output)
     who = options.Asked(judge, encoder, told_by, config, folder, revision=revision, device=device, max_calls=max_calls)
-    scores = _compare(read, who, _Measure(system or predictions.stem, samples, order_check, seed, output))
+    scores = _compare(read, who, _Measure(system or predictions.stem, prompts, samples, order_check, seed, output))
     if json:
         from recipe.evaluation.results import to_json
 
@@ -120,6 +121,7 @@ class _Measure(NamedTuple):
     """What is measured, and where it goes."""
 
     system: str
+    prompts: int
     samples: int
     order_check: float
     seed: int
@@ -147,7 +149,11 @@ def _compare(read: "Sampling", who: options.Asked, measure: _Measure) -> "Divers
         pairs = compare_plans(opened.judge, read.prompts, measure.order_check, measure.seed, console.progress())
         identity, spent = opened.judge.identity, options.spent(opened.ledger)
     write_pairs(rows_path(measure.output), pairs)
-    scores = summarise_diversity(measure.system, identity, examples, pairs, measure.samples, measure.seed, spent)
+    scores = replace(
+        summarise_diversity(measure.system, identity, examples, pairs, measure.samples, measure.seed, spent),
+        settings={name: str(value) for name, value in measure._asdict().items() if name not in ("system", "output")},
+        left_out={"prompts with fewer samples": read.fewer, "prompts without two samples": read.without},
+    )
     write_scores(measure.output, scores)
     return scores
 
