@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity import LEVELS, Sampled, chosen_prompts, collapsed, plan_key, sampled_plans
 from recipe.evaluation.diversity_judge import Compared, Question
 from recipe.evaluation.diversity_pairs import ComparedPair, compare_plans
-from recipe.evaluation.diversity_scores import prompt_diversity, summarise_diversity, write_pairs
+from recipe.evaluation.diversity_scores import prompt_diversity, read_pairs, summarise_diversity, write_pairs
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity, read_scores, write_scores
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -249,3 +249,24 @@ def test_scores_and_pairs_are_files(tmp_path: Path) -> None:
     }
     assert (rows[1]["level"], rows[1]["other_way"]) == (0.0, 0.0)
     assert fmean(row["score"] for row in rows) == found.diversity.mean
+    assert read_pairs(tmp_path / "d.rows.jsonl") == pairs
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"first": -1},
+        {"second": "b"},
+        {"score": 2},
+        {"score": True},
+        {"level": "x"},
+        {"how": 1},
+        {"extra": 1},
+        {"example_id": ""},
+    ],
+)
+def test_rows_that_are_no_pairs_are_told(tmp_path: Path, bad: dict[str, object]) -> None:
+    row = {"example_id": "e", "first": 0, "second": 1, "score": 0.5} | bad
+    write_jsonl(tmp_path / "rows.jsonl", [row])
+    with pytest.raises(InputError, match=r"rows.jsonl, line 1"):
+        read_pairs(tmp_path / "rows.jsonl")

@@ -7,17 +7,19 @@ because prompts of one goal are alike.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean
 
-from recipe.artifacts import JsonObject, write_jsonl
-from recipe.errors import ComputeError
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity import LEVELS
 from recipe.evaluation.diversity_pairs import BY_RULE, ComparedPair
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity
 from recipe.evaluation.statistics import mean_interval
 from recipe.types import Example
+
+_FIELDS = tuple(field.name for field in fields(ComparedPair))
 
 
 def prompt_diversity(pairs: Iterable[ComparedPair]) -> dict[str, float]:
@@ -74,11 +76,57 @@ def write_pairs(path: Path, pairs: Iterable[ComparedPair]) -> int:
     return write_jsonl(path, map(_row, pairs))
 
 
+def read_pairs(path: Path) -> list[ComparedPair]:
+    """The pairs of a file, in file order. Raises InputError with file, line and field for a row that is no pair."""
+    pairs = []
+    for line, row in read_jsonl(path):
+        only_fields(path, line, row, _FIELDS)
+        pairs.append(
+            ComparedPair(
+                example_id=text_field(path, line, row, "example_id"),
+                first=_sample(path, line, row, "first"),
+                second=_sample(path, line, row, "second"),
+                score=_level(path, line, row, "score"),
+                how=_text(path, line, row, "how"),
+                level=_level(path, line, row, "level"),
+                other_way=_level(path, line, row, "other_way"),
+                swapped=row.get("swapped") is True,
+                unscored=_text(path, line, row, "unscored"),
+                text=_text(path, line, row, "text"),
+            )
+        )
+    return pairs
+
+
 def _row(pair: ComparedPair) -> JsonObject:
     needed = ("example_id", "first", "second", "score")
     # Not by equality: a level of 0 equals False.
     absent = [name for name, value in asdict(pair).items() if value is None or value is False or value == ""]
     return {name: value for name, value in asdict(pair).items() if name in needed or name not in absent}
+
+
+def _sample(path: Path, line: int, row: JsonObject, field: str) -> int:
+    value = row.get(field)
+    if type(value) is not int or value < 0:
+        problem = f"{value!r} is no number of a sample"
+        raise InputError.at(path, problem, "give a whole number from 0", line=line, field=field)
+    return value
+
+
+def _level(path: Path, line: int, row: JsonObject, field: str) -> float | None:
+    value = row.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError.at(path, f"{value!r} is no level", "give a number from 0 to 1", line=line, field=field)
+    return float(value)
+
+
+def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
+    value = row.get(field, "")
+    if not isinstance(value, str):
+        raise InputError.at(path, f"{value!r} is no text", "give a string, or leave it out", line=line, field=field)
+    return value
 
 
 def _first_reason(pairs: Sequence[ComparedPair]) -> str:

@@ -15,6 +15,8 @@ from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
 from recipe.evaluation.clusters import video_of
 from recipe.evaluation.comparison import Comparison, adjusted, compare
+from recipe.evaluation.diversity_pairs import ComparedPair
+from recipe.evaluation.diversity_scores import prompt_diversity, read_pairs
 from recipe.evaluation.judged import role_of
 from recipe.evaluation.results import to_json
 from recipe.evaluation.scoreboard.sources import Board, Source
@@ -161,9 +163,11 @@ def _measures(source: Source, metrics: Iterable[str]) -> Measures:
         return _judged(source.judged)
     if source.rows is None:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
+    if source.scores.kind == "diversity":
+        return _diversity(read_pairs(rows_path(source.path)))
     found = Measures()
     horizons = sorted({int(name.split(".")[0]) for name in metrics if name[:1].isdigit()})
-    read = {"validity": _validity, "vpa": _vpa(horizons), "diversity": _diversity}[source.scores.kind]
+    read = {"validity": _validity, "vpa": _vpa(horizons)}[source.scores.kind]
     for line, row in enumerate(source.rows, start=1):
         try:
             unit, cluster, values = read(row)
@@ -174,7 +178,7 @@ def _measures(source: Source, metrics: Iterable[str]) -> Measures:
         found.clusters[unit.example_id] = cluster
         for name, value in values.items():
             found.values.setdefault(name, {})[unit] = float(value)
-    return _prompts(found) if source.scores.kind == "diversity" else found
+    return found
 
 
 def _judged(judged: Iterable[Judged]) -> Measures:
@@ -201,20 +205,10 @@ def _validity(row: JsonObject) -> Read:
     return Unit(row["example_id"], int(row.get("sample", 0))), f"goal {row['goal']}", dict(row["metrics"])
 
 
-def _diversity(row: JsonObject) -> Read:
-    """A pair of samples, under a number of its own until its prompt's mean is taken."""
-    place = int(row["first"]) * 1_000_000 + int(row["second"])
-    values = {} if row["score"] is None else {"diversity": row["score"]}
-    return Unit(row["example_id"], place), row["example_id"], values
-
-
-def _prompts(pairs: Measures) -> Measures:
-    """Diversity of each prompt: the mean over its pairs that are scored."""
-    prompts: dict[str, list[float]] = {}
-    for unit, value in pairs.values.get("diversity", {}).items():
-        prompts.setdefault(unit.example_id, []).append(value)
-    values = {Unit(name, 0): fmean(scores) for name, scores in prompts.items()}
-    return Measures({"diversity": values}, {Unit(unit.example_id, 0) for unit in pairs.units})
+def _diversity(pairs: Sequence[ComparedPair]) -> Measures:
+    """Diversity of each prompt, as its scores take it."""
+    values = {Unit(name, 0): value for name, value in prompt_diversity(pairs).items()}
+    return Measures({"diversity": values}, {Unit(pair.example_id, 0) for pair in pairs})
 
 
 def _vpa(horizons: Sequence[int]) -> Callable[[JsonObject], Read]:
