@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import JudgeConfig, SamplingConfig
-from recipe.engines.ledger import Ledger, Prices
-from recipe.engines.protocol import Answer, Chat, Engine, Refused
+from recipe.engines.protocol import Answer, Chat, Refused
 from recipe.errors import quoted
-from recipe.evaluation.diversity import LEVELS, hashed
+from recipe.evaluation.asking import AskedModel, unanswered
+from recipe.evaluation.diversity import LEVELS
 from recipe.evaluation.rubric import as_data, code_of
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.progress import SILENT, Progress
@@ -77,56 +76,29 @@ class DiversityJudge(Protocol):
         ...
 
 
-class LlmDiversityJudge:
+class LlmDiversityJudge(AskedModel):
     """A language model that is shown goal, history and two plans."""
-
-    def __init__(
-        self, engine: Engine, model: str, config: JudgeConfig | None = None, ledger: Ledger | None = None
-    ) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder; `ledger` is the engine's own, if it keeps one."""
-        self.config = config or JudgeConfig()
-        self.ledger = ledger or Ledger(Prices())
-        self._engine, self._model, self._counts = engine, model, ledger is None
-        self._structured: set[str] = set()
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings; how answers were held to the schema is known once there are some."""
-        told = self.config.model_dump(exclude={"repeats", "batch_size"})
-        settings = {name: str(value) for name, value in told.items()}
-        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
-        name = self._model.rstrip("/").rsplit("/", 1)[-1]
-        return JudgeIdentity(name, "llm", self._model, prompt_hash(), settings)
+        """Name, model, prompt and settings."""
+        return self._identity(prompt_hash(), {"repeats", "batch_size"})
 
     def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
-        """One answer to each question; one that cannot be read is asked for again, with another seed.
+        """One answer to each question.
 
         Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
         """
         chats = [render(question) for question in questions]
-        found = self._ask(chats, 0, progress)
-        for again in range(1, self.config.reasks + 1):
-            unread = [place for place, one in enumerate(found) if one.level is None and one.text]
-            if unread:
-                told = self._ask([chats[place] for place in unread], again, progress)
-                for place, one in zip(unread, told, strict=True):
-                    found[place] = one
-        return found
+        return [_compared(one) for [one] in self._answers(chats, SCHEMA, _readable, 1, progress)]
 
-    def _ask(self, chats: Sequence[Chat], again: int, progress: Progress) -> list[Compared]:
-        config = self.config
-        seed = config.seed if not again else int(hashed(config.seed, again)[:7], 16)
-        sampling = SamplingConfig(temperature=config.temperature, max_tokens=config.max_tokens, seed=seed)
-        outcomes = self._engine.outcomes(chats, 1, sampling, progress, schema=SCHEMA)
-        return [self._compared(outcome) for [outcome] in outcomes]
 
-    def _compared(self, outcome: Answer | Refused) -> Compared:
-        if isinstance(outcome, Refused):
-            return Compared(None, reason=f"the judge gave no answer: {outcome.reason}")
-        if self._counts:
-            self.ledger.add(outcome)
-        self._structured |= {outcome.structured} - {""}
-        return parse(outcome.text)
+def _compared(outcome: Answer | Refused) -> Compared:
+    return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refused) else parse(outcome.text)
+
+
+def _readable(text: str) -> bool:
+    return parse(text).level is not None
 
 
 def render(question: Question) -> Chat:

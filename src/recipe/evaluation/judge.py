@@ -6,12 +6,11 @@ few times, and is then *unscored*: counted apart, in no mean, and never a number
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from recipe.config import JudgeConfig, SamplingConfig
-from recipe.engines.ledger import Ledger, Prices
-from recipe.engines.protocol import Answer, Chat, Engine, Refused
+from recipe.config import JudgeConfig
+from recipe.engines.protocol import Answer, Chat, Refused
+from recipe.evaluation.asking import AskedModel, unanswered
 from recipe.evaluation.cases import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
 from recipe.evaluation.scores import JudgeIdentity
@@ -39,24 +38,13 @@ class Judge(Protocol):
         ...
 
 
-class LlmJudge:
+class LlmJudge(AskedModel):
     """A language model that is shown goal, history, reference and prediction, and gives six scores."""
-
-    def __init__(
-        self, engine: Engine, model: str, config: JudgeConfig | None = None, ledger: Ledger | None = None
-    ) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder; `ledger` is the engine's own, if it keeps one."""
-        self.config = config or JudgeConfig()
-        self.ledger = ledger or Ledger(Prices())
-        self._engine, self._model, self._counts = engine, model, ledger is None
-        self._structured: set[str] = set()
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Name, model, prompt and settings; how answers were held to the schema is known once there are some."""
-        settings = {name: str(value) for name, value in self.config.model_dump(exclude={"batch_size"}).items()}
-        settings["structured"] = ", ".join(sorted(self._structured)) or "off"
-        return JudgeIdentity(_short(self._model), "llm", self._model, prompt_hash(), settings)
+        """Name, model, prompt and settings."""
+        return self._identity(prompt_hash(), {"batch_size"})
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
         """The verdicts on each case, in order.
@@ -65,57 +53,38 @@ class LlmJudge:
         """
         shown = [bounded(case, self.config) for case in cases]
         asked = [case for case in shown if not fatal(case)]
-        told = iter(self._ask([render(case) for case in asked], progress))
+        chats = [render(case) for case in asked]
+        told = iter(self._answers(chats, SCHEMA, _readable, self.config.repeats, progress))
         rows: list[Judged] = []
         for case in shown:
             rows += [by_rule(case, self.identity.name)] if fatal(case) else self._rows(case, next(told))
         return rows
 
-    def _rows(self, case: Case, told: "list[_Told]") -> list[Judged]:
+    def _rows(self, case: Case, told: Sequence[Answer | Refused]) -> list[Judged]:
         return [
             Judged(
                 example_id=case.example.example_id,
-                outcome=one.read.outcome,
+                outcome=read.outcome,
                 sample=case.sample,
                 repeat=repeat,
                 control=case.control,
                 judge=self.identity.name,
-                how=one.read.how,
+                how=read.how,
                 steps=case.steps,
                 flags=case.flags,
-                text=one.text[:_KEPT],
+                text="" if isinstance(one, Refused) else one.text[:_KEPT],
             )
             for repeat, one in enumerate(told)
+            for read in [_read(one)]
         ]
 
-    def _ask(self, chats: Sequence[Chat], progress: Progress) -> "list[list[_Told]]":
-        """What the judge says to each chat, once a repeat."""
-        config = self.config
-        sampling = SamplingConfig.model_validate(
-            config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
-        )
-        outcomes = self._engine.outcomes(chats, config.repeats, sampling, progress, schema=SCHEMA)
-        told = [[self._told(outcome) for outcome in group] for group in outcomes]
-        for again in range(1, config.reasks + 1):
-            for repeat in range(config.repeats):
-                unread = [chat for chat, group in enumerate(told) if group[repeat].unread]
-                if not unread:
-                    continue
-                # Another seed, so that the answer is another one, and kept beside the first.
-                other = sampling.model_copy(update={"seed": _seed(config.seed, again, repeat)})
-                found = self._engine.outcomes([chats[chat] for chat in unread], 1, other, progress, schema=SCHEMA)
-                for chat, [outcome] in zip(unread, found, strict=True):
-                    told[chat][repeat] = self._told(outcome)
-        return told
 
-    def _told(self, outcome: Answer | Refused) -> "_Told":
-        if isinstance(outcome, Refused):
-            return _Told(ParsedVerdict(Unscored(f"the judge gave no answer: {outcome.reason}")))
-        if self._counts:
-            self.ledger.add(outcome)
-        self._structured |= {outcome.structured} - {""}
-        read = parse(outcome.text)
-        return _Told(read, outcome.text, unread=isinstance(read.outcome, Unscored))
+def _read(outcome: Answer | Refused) -> ParsedVerdict:
+    return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refused) else parse(outcome.text)
+
+
+def _readable(text: str) -> bool:
+    return isinstance(parse(text).outcome, Verdict)
 
 
 def fatal(case: Case) -> bool:
@@ -157,23 +126,3 @@ def estimate(cases: Sequence[Case], config: JudgeConfig) -> Estimate:
     tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)
     first = render(asked[0]) if asked else []
     return Estimate(len(asked) * config.repeats, tokens, len(cases) - len(asked), first)
-
-
-class _Told(NamedTuple):
-    read: ParsedVerdict
-    text: str = ""
-    unread: bool = False
-    """Whether there is an answer that could not be read."""
-
-
-def _seed(seed: int, again: int, repeat: int) -> int:
-    return int.from_bytes(sha256(f"{seed} again {again} {repeat}".encode()).digest()[:4]) >> 1
-
-
-def _short(model: str) -> str:
-    """A model's own name, without owner or folder.
-
-    >>> _short("meta-llama/Llama-3.3-70B-Instruct")
-    'Llama-3.3-70B-Instruct'
-    """
-    return model.rstrip("/").rsplit("/", 1)[-1]
