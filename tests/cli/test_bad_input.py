@@ -372,7 +372,9 @@ def test_adapters(recipe: Recipe, tiny_model: Path) -> None:
 def test_reports(recipe: Recipe) -> None:
     pytest.importorskip("matplotlib")
     recipe.refuses("report", "missing", because="missing/report.json: the file does not exist")
-    recipe.refuses("report", "empty", because="empty/report.json: the file does not exist")
+    outcome = recipe("report", "empty")
+    assert outcome.code == 2
+    assert "name the page to write" in outcome.err
     report = recipe.folder / "folder" / "report.json"
     for content, because in (
         ("{", "not valid JSON"),
@@ -468,7 +470,7 @@ importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
         ("av", "video", ("plan", "--model", "m", "--goal", "g", "--video", "narrations.jsonl")),
         ("av", "video", ("world", "clip", "--goal", "brew a pot of tea", "--output", "new.mp4")),
         ("torch", "train", ("demo", "--input", "video", "--output", "new")),
-        ("openai", "llm", ("plan", "--model", "m", "--goal", "g", "--endpoint", "http://localhost:1/v1")),
+        ("httpx2", "llm", ("plan", "--model", "m", "--goal", "g", "--endpoint", "http://localhost:1/v1")),
         ("matplotlib", "report", ("report", "folder")),
         ("jinja2", "report", ("demo", "--output", "new")),
     ],

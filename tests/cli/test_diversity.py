@@ -13,7 +13,7 @@ from recipe.cli.evaluate.judge_options import PAPERS
 from recipe.evaluation.scores import DiversityScores, read_scores
 
 pytest.importorskip("scipy")
-pytest.importorskip("openai")
+pytest.importorskip("httpx2")
 
 GOALS = ("brew a pot of tea", "make pancakes", "fix a flat bicycle tire")
 EXAMPLES = [

@@ -20,7 +20,7 @@ from recipe.data.procedures import read_procedures
 from recipe.types import Step
 
 av = pytest.importorskip("av")
-pytest.importorskip("openai")
+pytest.importorskip("httpx2")
 
 TELL = ("perceive", "--videos", "videos", "--model", "m", "--count", 2)
 LINES = {

@@ -142,7 +142,7 @@ def test_identity_tells_model_prompt_and_settings() -> None:
 
 
 def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> None:
-    pytest.importorskip("openai")
+    pytest.importorskip("httpx2")
     from recipe.engines.endpoint import EndpointEngine
 
     plans = tuple((f"do {number}",) for number in range(4))

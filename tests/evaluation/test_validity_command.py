@@ -101,7 +101,7 @@ def test_scores_and_rows_are_written(recipe: Command, files: Files) -> None:
     assert rows[0]["nodes"] == ["warm", "steep", "pour"]
     assert rows[1]["statuses"] == ["out-of-order", "valid", "alien", "repeat"]
     assert rows[1]["nodes"] == ["steep", "boil", None, "steep"]
-    assert rows[1]["missing_steps"] == ["pour"]
+    assert rows[1]["missing_steps"] == ["Pour a cup"]
     assert rows[1]["metrics"]["score"] < 1
     code, out, _ = recipe(*files.arguments())
     assert code == 0

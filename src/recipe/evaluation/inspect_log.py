@@ -20,14 +20,13 @@ from recipe.evaluation.clusters import video_of
 from recipe.evaluation.results import to_json
 from recipe.evaluation.scores import JudgeScores
 from recipe.evaluation.statistics import standard_error
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.verdicts import CRITERIA, FULL, Judged
 from recipe.text import format_plan
 from recipe.types import Example, Unscored, Verdict
 
 SCORER = "recipe_rubric"
 VALUES = ("accuracy", *CRITERIA, "total")
 """What each plan is scored on; accuracy is the total in percent of 30."""
-_FULL = len(CRITERIA) * HIGHEST
 _METRICS: JsonObject = {
     "*": [{"name": "inspect_ai/mean", "options": {}}, {"name": "inspect_ai/stderr", "options": {"cluster": "video"}}]
 }
@@ -47,7 +46,7 @@ class _Plan:
         if not verdicts:
             return None
         means = {name: fmean(getattr(verdict, name) for verdict in verdicts) for name in (*CRITERIA, "total")}
-        return {"accuracy": 100 * means["total"] / _FULL, **means}
+        return {"accuracy": 100 * means["total"] / FULL, **means}
 
 
 def inspect_log(

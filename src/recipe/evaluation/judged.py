@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.evaluation.cases import EMPTY, MISSING, SHORTENED
+from recipe.evaluation.clusters import video_of
 from recipe.evaluation.controls import CONTROLS
 from recipe.evaluation.formats import MINUS
 from recipe.evaluation.results import Interval
 from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores, MacroAccuracy
 from recipe.evaluation.statistics import macro_interval, mean_interval, paired_interval
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.verdicts import CRITERIA, FULL, Judged
 from recipe.types import Example, Verdict
 
 ALL = "all"
 """The split of the macro accuracy over every dataset, where some are none of the paper's."""
-_FULL = len(CRITERIA) * HIGHEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _Plan:
 
     @property
     def accuracies(self) -> list[float]:
-        return [100 * verdict.total / _FULL for verdict in self.verdicts]
+        return [100 * verdict.total / FULL for verdict in self.verdicts]
 
     def flagged(self, flag: str) -> bool:
         return flag in self.rows[0].flags
@@ -114,9 +114,7 @@ def _value(plans: Sequence[_Plan]) -> _Value:
         name: fmean(fmean(getattr(verdict, name) for verdict in plan.verdicts) for plan in plans) for name in CRITERIA
     }
     accuracy = fmean(fmean(plan.accuracies) for plan in plans)
-    # Examples of one video are alike; without one, those of one goal are.
-    video = f"{example.source} {example.video_id}" if example.video_id else f"goal {example.source} {example.goal}"
-    return _Value(example.source, video, accuracy, criteria)
+    return _Value(example.source, video_of(example), accuracy, criteria)
 
 
 def _datasets(plans: Sequence[_Plan]) -> list[str]:

@@ -21,7 +21,7 @@ from recipe.evaluation.judged import role_of
 from recipe.evaluation.results import to_json
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.verdicts import CRITERIA, FULL, Judged
 from recipe.types import Example, Verdict
 
 DEFAULT = {
@@ -193,8 +193,7 @@ def _judged(judged: Iterable[Judged]) -> Measures:
                 verdicts.setdefault(unit, []).append(one.outcome)
     for name in CRITERIA:
         found.values[name] = {unit: fmean(getattr(one, name) for one in some) for unit, some in verdicts.items()}
-    full = len(CRITERIA) * HIGHEST
-    found.values["accuracy"] = {unit: 100 * fmean(one.total for one in some) / full for unit, some in verdicts.items()}
+    found.values["accuracy"] = {unit: 100 * fmean(one.total for one in some) / FULL for unit, some in verdicts.items()}
     return found
 
 

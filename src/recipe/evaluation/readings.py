@@ -1,6 +1,6 @@
 """A plan as steps of its goal's task graph, whoever matched its words: what scores and statuses are made of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from recipe.evaluation.results import Line, Status
@@ -44,6 +44,8 @@ class Reading(NamedTuple):
     """A plan as steps of its goal."""
 
     graph: TaskGraph
+    wordings: Mapping[str, Sequence[str]]
+    """Of the goal's steps, the usual one first."""
     history: PlanKey
     plan: PlanKey
     """The step of each line, None for a line that names none."""
@@ -66,6 +68,10 @@ class Reading(NamedTuple):
         """The required steps that neither history nor plan names, in file order."""
         named = self.done().union(self.plan)
         return tuple(step for step in self.graph.after if step in self.graph.required - named)
+
+    def missing_words(self) -> tuple[str, ...]:
+        """The same in their usual words."""
+        return tuple(self.wordings[step][0] for step in self.missing())
 
     def statuses(self) -> tuple[Line, ...]:
         """What each line is: valid, repeated, foreign to the goal, or too early."""
@@ -123,6 +129,7 @@ class WorldReader:
         plan = plan_key(self._world, goal, lines) + (None,) * len(unread)
         return Reading(
             graph,
+            self._world.wordings,
             plan_key(self._world, goal, done),
             plan,
             (*lines, *unread),

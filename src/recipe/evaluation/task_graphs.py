@@ -43,7 +43,8 @@ class GraphReader:
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
         """A plan as steps of its goal. Raises InputError for a goal without a graph."""
-        key, graph = self._key(goal), self.graphs.of(goal).graph
+        key, known = self._key(goal), self.graphs.of(goal)
+        graph = known.graph
         (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
         self._learn((key, text) for text in (*done, *lines))
         if self._split_lines:
@@ -54,7 +55,13 @@ class GraphReader:
         similarities = [_similarity(one, step) for one, step in zip(candidates[len(done) :], plan, strict=True)]
         nothing = (None,) * len(unread)
         return Reading(
-            graph, found[: len(done)], plan + nothing, (*lines, *unread), (*similarities, *nothing), len(unread)
+            graph,
+            known.wordings,
+            found[: len(done)],
+            plan + nothing,
+            (*lines, *unread),
+            (*similarities, *nothing),
+            len(unread),
         )
 
     def _key(self, goal: str) -> str:

@@ -128,7 +128,7 @@ def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset(
             "nodes": list(reading.plan[:read]),
             "similarities": list(reading.similarities[:read]),
             "unread": reading.unread,
-            "missing_steps": list(reading.missing()),
+            "missing_steps": list(reading.missing_words()),
             "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(reading)],
         }
 

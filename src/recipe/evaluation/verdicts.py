@@ -17,6 +17,8 @@ from recipe.types import Unscored, Verdict
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
 HIGHEST = 5
+FULL = len(CRITERIA) * HIGHEST
+"""The highest total."""
 _REMEDY = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
 _FIELDS = (
     "example_id", "sample", "repeat", "control", "judge", "how", "scores", "unscored", "steps", "flags", "text",

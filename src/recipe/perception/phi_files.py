@@ -23,7 +23,7 @@ from recipe.perception.phi_run import Clip, PhiRun, Result
 from recipe.perception.videos import Located, VideoFolder, name_of
 from recipe.types import Example, Procedure
 
-_PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
+_PACKAGES = ("recipe-planner", "av", "httpx2", "torch", "transformers")
 
 Item = TypeVar("Item", Example, Procedure)
 

@@ -14,12 +14,11 @@ from recipe.artifacts import JsonObject
 from recipe.evaluation.report import STATUSES
 from recipe.evaluation.results import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, Bench, benches
-from recipe.evaluation.scoreboard.differences import FULL
 from recipe.evaluation.scoreboard.judges import dataset_name
 from recipe.evaluation.scoreboard.shown import shown
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
 from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
-from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.evaluation.verdicts import CRITERIA, FULL, Judged
 from recipe.types import Verdict
 
 STEP, STEPS, ANSWER = 400, 60, 1500

@@ -12,10 +12,9 @@ from recipe.evaluation.scoreboard.elements import Cell, Figure, Heading, Row, Se
 from recipe.evaluation.scoreboard.judges import normal, split_name
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import JudgeScores
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.verdicts import FULL, Judged
 from recipe.types import Verdict
 
-FULL = len(CRITERIA) * HIGHEST
 PAIRS = 28
 """Pairs of systems that are compared at most: all of eight."""
 _LEAST = 0.001
