@@ -64,6 +64,13 @@ class Case:
     plans: dict[tuple[int, int, str], Shown] = field(default_factory=dict)
     """By system, sample and file, because two files of a system may hold different plans."""
 
+    def first(self) -> list[Shown]:
+        """Each system's first sample, which is what judges score."""
+        earliest: dict[int, int] = {}
+        for plan in self.plans.values():
+            earliest[plan.system] = min(plan.sample, earliest.get(plan.system, plan.sample))
+        return [plan for plan in self.plans.values() if plan.sample == earliest[plan.system]]
+
 
 @dataclass(frozen=True, slots=True)
 class Cases:

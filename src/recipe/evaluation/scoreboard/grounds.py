@@ -38,7 +38,7 @@ NO_GROUNDS = Grounds()
 
 
 def ground(verifier: Explained, cases: Cases, count: int, links: Links, progress: Progress = SILENT) -> Grounds:
-    """Explain the plans of `count` examples. Raises ComputeError, CorpusError as the verifier does."""
+    """Explain each system's first plan for `count` examples. Raises ComputeError, CorpusError as the verifier does."""
     start, environment = time.perf_counter(), page_environment()
     template = environment.get_template("ground.html.jinja")
     elements: list[Markup] = []
@@ -63,9 +63,7 @@ def most_apart(cases: Cases, count: int) -> list[Case]:
 
 def _plans(case: Case) -> Sequence[Shown]:
     """Those with steps that can be aligned and shown; the longest ones are left out."""
-    return [
-        plan for plan in case.plans.values() if not plan.actions and 0 < len(plan.steps) <= STEPS and _fit(plan.steps)
-    ]
+    return [plan for plan in case.first() if not plan.actions and 0 < len(plan.steps) <= STEPS and _fit(plan.steps)]
 
 
 def _fit(steps: Sequence[str]) -> bool:
@@ -73,7 +71,7 @@ def _fit(steps: Sequence[str]) -> bool:
 
 
 def _spread(case: Case) -> float:
-    values = [value for plan in case.plans.values() if (value := mean_score(plan, 0)) is not None]
+    values = [value for plan in case.first() if (value := mean_score(plan, 0)) is not None]
     return max(values) - min(values) if values else -1.0
 
 

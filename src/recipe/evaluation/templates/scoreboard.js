@@ -217,18 +217,25 @@ const show = (place) => {
   const example = data.examples[place];
   opened = place;
   const at = found.indexOf(place);
-  const count = new Map();
-  for (const plan of example.p) count.set(plan.y, (count.get(plan.y) || 0) + 1);
+  const count = new Map(), earliest = new Map();
+  for (const plan of example.p) {
+    count.set(plan.y, (count.get(plan.y) || 0) + 1);
+    earliest.set(plan.y, Math.min(plan.k || 0, earliest.get(plan.y) ?? Infinity));
+  }
+  /* The first samples stand side by side, as they are what is judged. */
+  const cards = (plans) => element("div", { class: "plans" }, plans.map((plan) => card(plan, count.get(plan.y) > 1)));
+  const others = example.p.filter((plan) => (plan.k || 0) !== earliest.get(plan.y));
   const title = element("h2", { tabindex: "-1", dir: "auto" }, example.g || example.id);
   views.example.replaceChildren(
     element("nav", { class: "crumbs", "aria-label": "Examples" }, element("a", { href: asked() }, "← All examples"), step(-1, "Previous"), step(1, "Next"),
       at < 0 ? null : element("span", { class: "meta" }, `${(at + 1).toLocaleString("en")} of ${found.length.toLocaleString("en")}`)),
     title,
     text("p", "meta", [example.d, example.s, example.id].filter(Boolean).join(" · ")),
-    example.h || example.r ? element("div", { class: "context" }, steps("Done so far", "history", example.h), steps("Reference", "reference", example.r)) : null,
+    example.h || example.r ? element("div", { class: "context" }, steps("Done so far", "history", example.h), steps("Reference", "reference", example.r)) : "",
     example.p.some((plan) => plan.st) ? element("ul", { class: "legend" }, Object.entries(data.statuses).map(([name, [mark, meaning]]) =>
       element("li", { class: name }, element("span", { class: "mark" }, mark), ` ${meaning}`))) : "",
-    element("div", { class: "plans" }, example.p.map((plan) => card(plan, count.get(plan.y) > 1))),
+    cards(example.p.filter((plan) => !others.includes(plan))),
+    others.length ? element("details", null, element("summary", null, `${others.length} further samples`), cards(others)) : "",
     grounds(example) || "");
   for (const picture of views.example.querySelectorAll(".picture")) bindPicture(picture);
   return title;
