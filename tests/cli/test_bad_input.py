@@ -152,7 +152,7 @@ def test_other_texts(recipe: Recipe, corpus: Path) -> None:
         *plans, "--split", "tset", because=r"no example is in split 'tset'; splits in the file: \(none\) \(1\)"
     )
     write_lines(recipe.folder / "plans.jsonl", {"example_id": "b", "steps": []})
-    recipe.refuses(*plans, because="1 of 1 planned examples are not in the examples file: b; give the file")
+    recipe.refuses(*plans, because="1 of 1 planned examples are none of those given: b; give predictions")
 
 
 def test_benchmark_folders(recipe: Recipe) -> None:

@@ -39,7 +39,7 @@ def test_a_missing_prediction_is_an_empty_plan_or_refused() -> None:
 
 
 def test_predictions_for_unknown_examples_are_named() -> None:
-    with pytest.raises(InputError, match=r"2 of 3 planned examples are not in the examples file: nobody, x;"):
+    with pytest.raises(InputError, match=r"2 of 3 planned examples are none of those given: nobody, x;"):
         cases_of(TESTED, [Prediction("a", ()), Prediction("nobody", ()), Prediction("x", ())], EVERYONE)
 
 

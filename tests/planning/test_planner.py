@@ -137,7 +137,7 @@ def test_predictions_for_other_splits_are_left_out_and_those_for_unknown_example
     everyone = [example("a"), example("b"), example("c")]
     predictions = [Prediction("b", ("y",)), Prediction("a", ("x",)), Prediction("b", (), sample=1)]
     assert match_predictions(everyone[::2], predictions, everyone) == Matched(predictions[1:2], ("c",), 2)
-    with pytest.raises(InputError, match=r"1 of 2 planned examples are not in the examples file: b; give"):
+    with pytest.raises(InputError, match=r"1 of 2 planned examples are none of those given: b; give"):
         match_predictions([example("a")], predictions)
     with pytest.raises(InputError, match=r"7 of 7 planned .* file: x0, x1, x2, x3, x4, \.\.\.;"):
         match_predictions(everyone, [Prediction(f"x{n}", ()) for n in range(7)])

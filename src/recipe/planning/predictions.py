@@ -128,8 +128,8 @@ def match_predictions(
     planned = {prediction.example_id for prediction in predictions}
     if unknown := sorted(planned - asked - {example.example_id for example in known or ()}):
         raise InputError(
-            f"{len(unknown)} of {len(planned)} planned examples are not in the examples file: {listed(unknown)}; "
-            "give the file that was planned for."
+            f"{len(unknown)} of {len(planned)} planned examples are none of those given: {listed(unknown)}; "
+            "give predictions and examples that belong together."
         )
     found_for = [prediction for prediction in predictions if prediction.example_id in asked]
     missing = tuple(example.example_id for example in examples if example.example_id not in planned)
