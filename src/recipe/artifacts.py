@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import Any
 from recipe.errors import InputError
 
 JsonObject = dict[str, Any]
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters, which JSON can write and UTF-8 cannot."""
 
 
 @contextmanager
@@ -153,6 +156,7 @@ def text_field(path: Path, line: int, row: JsonObject, field: str) -> str:
     if not isinstance(value, str) or not value.strip():
         problem = "the field is missing" if field not in row else "the text is empty or not a string"
         raise InputError.at(path, problem, f"give {field!r} as a non-empty string", line=line, field=field)
+    _require_whole(path, line, field, value)
     return value.strip()
 
 
@@ -164,7 +168,14 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
         raise InputError.at(path, problem, f"give {field!r} as a non-empty list of strings", line=line, field=field)
     if any(not isinstance(item, str) or not item.strip() for item in value):
         raise InputError.at(path, "an item is empty or not a string", "give non-empty strings", line=line, field=field)
+    _require_whole(path, line, field, *value)
     return tuple(item.strip() for item in value)
+
+
+def _require_whole(path: Path, line: int, field: str, *texts: str) -> None:
+    """JSON can write half of a character as an escape; a file of text cannot, so that it could not be written again."""
+    if any(_HALVES.search(text) for text in texts):
+        raise InputError.at(path, "the text holds half a character", "repair or remove it", line=line, field=field)
 
 
 def only_fields(path: Path, line: int, row: JsonObject, known: Iterable[str]) -> None:

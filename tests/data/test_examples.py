@@ -35,6 +35,15 @@ def written(folder: Path, *objects: dict[str, Any]) -> Path:
     return path
 
 
+@pytest.mark.parametrize("change", [{"example_id": "a\ud800"}, {"continuation": ["pour", "\udfff"]}])
+def test_half_a_character_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "e.jsonl"
+    path.write_text(json.dumps(GOOD | change))
+    [field] = change
+    with pytest.raises(InputError, match=rf"line 1, field '{field}': the text holds half a character"):
+        read_examples(path)
+
+
 @given(examples=st.lists(rows, min_size=1, max_size=4, unique_by=lambda example: example.example_id))
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, examples: list[Example]) -> None:
     path = tmp_path_factory.mktemp("round") / "examples.jsonl"

@@ -215,6 +215,18 @@ def test_a_host_without_log_probabilities_answers_without() -> None:
         assert "logprobs" not in server.requests[-1]
 
 
+def test_what_cannot_be_read_has_tries_of_its_own() -> None:
+    page = Reply(body="<html>")
+    replies = [Reply(503), Reply(503), page, page, GOOD]
+    with engine_asking(lambda body, before: replies[before], tries=9) as (server, engine):
+        assert engine.outcomes(CHATS[:1], 1, SAMPLING)
+        assert len(server.requests) == 5
+    with engine_asking(lambda body, before: page, tries=9) as (server, engine):
+        with pytest.raises(ComputeError, match="3 tries"):
+            engine.outcomes(CHATS[:1], 1, SAMPLING)
+        assert len(server.requests) == 3
+
+
 def test_a_request_keeps_its_key_until_it_was_answered() -> None:
     replies = [Reply(504), Reply(drop=True, body="{"), Reply(500), Reply(429), error(400, "response_format"), GOOD]
     with engine_asking(lambda body, before: replies[before], tries=9) as (server, engine):

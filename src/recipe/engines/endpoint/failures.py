@@ -27,7 +27,7 @@ _OF_THE_CHAT = (
 )  # fmt: skip
 """Words of hosts for a chat that is too long or that a filter stopped."""
 _EMPTY_ACCOUNT = "insufficient_quota"
-_READ_TRIES = 3
+UNREAD_TRIES = 3
 """An answer that could not be read so often will not be."""
 _REMEDIES = {
     401: "check the key and the environment variable that --key-variable names",
@@ -48,15 +48,15 @@ class Passing(Exception):
         remedy: str,
         *,
         wait: float | None = None,
-        tries: int | None = None,
+        unread: bool = False,
         replied: bool = False,
     ) -> None:
         super().__init__(problem)
         self.remedy = remedy
         self.wait = wait
         """Seconds that the endpoint asked to wait."""
-        self.tries = tries
-        """Tries after which it is not passing any more; None where the settings say."""
+        self.unread = unread
+        """True where something came that is no answer."""
         self.replied = replied
         """True where the endpoint is done with the request, so that the next is another."""
 
@@ -84,7 +84,7 @@ def understood(error: Exception, timeout: float) -> Passing:
         return Passing(reason, "check that the endpoint runs and that the address is right")
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
-        return Passing(str(error), remedy, tries=_READ_TRIES, replied=True)
+        return Passing(str(error), remedy, unread=True, replied=True)
     raise error
 
 

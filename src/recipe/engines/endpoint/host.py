@@ -13,7 +13,7 @@ from recipe.artifacts import JsonObject
 from recipe.config import EndpointConfig
 from recipe.engines.endpoint.answers import Unreadable, read_answer, read_chunks
 from recipe.engines.endpoint.connections import Connections
-from recipe.engines.endpoint.failures import FAILURES, Passing, Unfit, answered, understood
+from recipe.engines.endpoint.failures import FAILURES, UNREAD_TRIES, Passing, Unfit, answered, understood
 from recipe.engines.endpoint.fields import Fields, form_of
 from recipe.engines.endpoint.questions import Question, body_of, fields_of, idempotency_key
 from recipe.engines.ledger import Ledger
@@ -45,7 +45,7 @@ class Host:
         what did not pass in time.
         """
         fields = await self._fields(question)
-        began, tries, replied = time.monotonic(), 0, 0
+        began, tries, unread, replied = time.monotonic(), 0, 0, 0
         while True:
             optional = self.fields.of(question)
             try:
@@ -54,8 +54,10 @@ class Host:
                 replied += 1
                 self._ask_for_less(optional, unfit)
             except Passing as failure:
-                tries, replied = tries + 1, replied + failure.replied
-                await self._pause(failure, tries, time.monotonic() - began, ended)
+                tries, unread = tries + 1, unread + failure.unread
+                replied += failure.replied
+                last = tries >= self._config.tries or unread >= UNREAD_TRIES
+                await self._pause(failure, tries, time.monotonic() - began, ended, last=last)
             else:
                 self.fields.answered(optional)
                 if question.schema is None:
@@ -120,11 +122,10 @@ class Host:
             raise InputError.at(self.url, problem, "give what the endpoint takes with --structured") from None
         _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
 
-    async def _pause(self, failure: Passing, tries: int, taken: float, ended: asyncio.Event) -> None:
+    async def _pause(self, failure: Passing, tries: int, taken: float, ended: asyncio.Event, *, last: bool) -> None:
         """Wait before the next try. Raises ComputeError where there is none."""
         wait = _wait(failure, tries)
-        most = min(self._config.tries, failure.tries or self._config.tries)
-        if tries < most and taken + wait < self._config.patience and not ended.is_set():
+        if not last and taken + wait < self._config.patience and not ended.is_set():
             self._ledger.retry()
             if failure.wait is not None:  # it speaks to all who ask
                 self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
