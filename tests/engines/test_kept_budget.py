@@ -173,6 +173,14 @@ def test_a_failure_and_a_refusal_give_their_calls_back() -> None:
     assert engine.budget.calls_spent == 1
 
 
+def test_what_was_kept_before_a_failure_was_paid_for(tmp_path: Path) -> None:
+    engine = BudgetEngine(KeptEngine(Teller(), {}, tmp_path), Budget(calls=9))
+    engine.outcomes(chats("a"), 1, SAMPLING)
+    with pytest.raises(InputError, match="it fails"):
+        engine.outcomes(chats("a", "b", "c", "d", "fail"), 1, SAMPLING)
+    assert engine.budget.calls_spent == 3
+
+
 def test_tokens_are_bounded_up_to_a_group(tmp_path: Path) -> None:
     teller, budget = Teller(), Budget(tokens=6)
     engine = BudgetEngine(teller, budget)

@@ -70,6 +70,11 @@ class Budget:
             self.calls_spent += len(paid) - reserved
             self.tokens_spent += sum(answer.tokens_in + answer.tokens_out for answer in paid)
 
+    def give_back(self, calls: int) -> None:
+        """Free reserved calls that were not paid for."""
+        with self._lock:
+            self.calls_spent -= calls
+
     def to_json(self) -> JsonObject:
         """The bounds and what was spent, as a plain object."""
         bounds = {"calls": self.calls, "tokens": self.tokens}
@@ -119,13 +124,17 @@ class BudgetEngine:
         while len(found) < len(chats):
             at = len(found)
             taken = self.budget.reserve(wanted[at : at + together], whole=not keeps)
-            answers: list[list[Answer | Refused]] = []
+            asked = chats[at : at + taken]
             try:
-                answers = self._engine.outcomes(
-                    chats[at : at + taken], count, sampling, progress, schema=schema, logprobs=logprobs
-                )
-            finally:
-                self.budget.settle(sum(wanted[at : at + taken]), [one for row in answers for one in row])
+                answers = self._engine.outcomes(asked, count, sampling, progress, schema=schema, logprobs=logprobs)
+            except BaseException:  # Ctrl-C as well: what is kept by now was paid for
+                left = sum(wanted[at : at + taken])
+                if isinstance(self._engine, Keeps):
+                    known = self._engine.known(asked, count, sampling, schema=schema, logprobs=logprobs)
+                    left = count * len(asked) - sum(known)
+                self.budget.give_back(left)
+                raise
+            self.budget.settle(sum(wanted[at : at + taken]), [one for row in answers for one in row])
             found += answers
         return found
 
