@@ -17,7 +17,7 @@ from recipe.evaluation.scoreboard.elements import Row, Section, Table
 from recipe.evaluation.scoreboard.judges import comparability, is_papers
 from recipe.evaluation.scoreboard.page import Report, make_report
 from recipe.evaluation.scoreboard.sources import gather
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores, VpaScores, read_scores, rows_path, write_scores
 from recipe.evaluation.verdicts import Judged, read_verdicts, write_verdicts
 from recipe.types import Unscored
 
@@ -160,6 +160,16 @@ def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[
     validity = section(report, "validity")
     assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
     assert "50" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
+
+
+def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> None:
+    [path] = [one for one in other_files if isinstance(read_scores(one), VpaScores)]
+    scores = read_scores(path)
+    assert isinstance(scores, VpaScores)
+    for sentence, told in (("calibrated: as published", False), ("protocol not calibrated: 3 points from it", True)):
+        write_scores(path, replace(scores, settings={"calibration": sentence}))
+        warnings = section(make_report(gather([path], []), "t"), "vpa").warnings
+        assert any("not calibrated" in warning for warning in warnings) is told
 
 
 def test_cases_hold_every_plan_and_what_was_measured(

@@ -45,6 +45,8 @@ def _vpa_warnings(found: Sequence[VpaScores]) -> Iterable[str]:
     for one in found:
         if one.history == "oracle":
             yield f"{one.system} read the true history, not one seen in the video: published systems read the video."
+        if (told := one.settings.get("calibration", "")) and not told.startswith("calibrated"):
+            yield f"{one.system}: {told}."
     if len({(one.protocol, one.taxonomy) for one in found}) > 1:
         yield "The systems differ in protocol or taxonomy: rows that differ there are not comparable."
 
