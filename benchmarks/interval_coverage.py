@@ -1,10 +1,10 @@
 """How often the intervals hold the truth, and how often the permutation test sees what is not there, by simulation.
 
-    python benchmarks/coverage.py [--trials 2000]
+    python benchmarks/interval_coverage.py [--trials 2000]
 
 Datasets of videos that differ in size and share a part of every value: 1 to 9 examples a video, half of the variance
 between videos. Beside the intervals and the test stand those of a normal distribution that take every example for
-independent. Writes benchmarks/results/coverage.json.
+independent. Writes benchmarks/results/interval_coverage.json.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from recipe.evaluation.reliability import krippendorff_alpha
 from recipe.evaluation.results import Interval
 from recipe.evaluation.statistics import standard_error
 
-RESULT = Path(__file__).parent / "results" / "coverage.json"
+RESULT = Path(__file__).parent / "results" / "interval_coverage.json"
 DRAWS = 2000
 LEVEL = 0.05
 SHAPES: dict[str, tuple[int, ...]] = {
