@@ -139,5 +139,5 @@ def test_predictions_for_other_splits_are_left_out_and_those_for_unknown_example
     assert match_predictions(everyone[::2], predictions, everyone) == Matched(predictions[1:2], ("c",), 2)
     with pytest.raises(InputError, match=r"1 of 2 planned examples are none of those given: b; give"):
         match_predictions([example("a")], predictions)
-    with pytest.raises(InputError, match=r"7 of 7 planned .* file: x0, x1, x2, x3, x4, \.\.\.;"):
+    with pytest.raises(InputError, match=r"7 of 7 planned .* given: x0, x1, x2, x3, x4, \.\.\.;"):
         match_predictions(everyone, [Prediction(f"x{n}", ()) for n in range(7)])
