@@ -7,6 +7,7 @@ templates. A fence is longer than any run of backticks in what it holds, so that
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from string import Template
 
@@ -24,6 +25,7 @@ _TRIES = 100
 """Opening braces that are tried."""
 
 
+@cache
 def packaged(package: str, name: str) -> str:
     """The text of `prompts/<name>.txt` in a package."""
     return files(package).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ beside the first. What every answer took goes to the ledger, whether it could be
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
+from typing import Generic, NamedTuple, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
@@ -14,6 +15,15 @@ from recipe.engines.ledger import Ledger, Prices
 from recipe.engines.protocol import Answer, Chat, Engine, Refused
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.progress import SILENT, Progress
+
+Read = TypeVar("Read")
+
+
+class Told(NamedTuple, Generic[Read]):
+    """An outcome and what was read in it."""
+
+    outcome: Answer | Refused
+    read: Read
 
 
 class AskedModel:
@@ -41,28 +51,34 @@ class AskedModel:
         self,
         chats: Sequence[Chat],
         schema: JsonObject,
-        readable: Callable[[str], bool],
+        read: Callable[[Answer | Refused], Read],
+        readable: Callable[[Read], bool],
         repeats: int,
         progress: Progress = SILENT,
-    ) -> list[list[Answer | Refused]]:
-        """What the model says to each chat, `repeats` times; the last answer where none could be read.
+    ) -> list[list[Told[Read]]]:
+        """What the model says to each chat, `repeats` times; the last answer where none is `readable`.
 
         Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
         """
         sampling = SamplingConfig.model_validate(
             self.config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
         )
-        told = self._counted(self._engine.outcomes(chats, repeats, sampling, progress, schema=schema))
+        outcomes = self._counted(self._engine.outcomes(chats, repeats, sampling, progress, schema=schema))
+        told = [[Told(outcome, read(outcome)) for outcome in group] for group in outcomes]
         for again in range(1, self.config.reasks + 1):
             for repeat in range(repeats):
-                unread = [place for place, group in enumerate(told) if _unread(group[repeat], readable)]
+                unread = [
+                    place
+                    for place, group in enumerate(told)
+                    if isinstance(group[repeat].outcome, Answer) and not readable(group[repeat].read)
+                ]
                 if not unread:
                     continue
                 other = sampling.model_copy(update={"seed": _seed(self.config.seed, again, repeat)})
                 asked = [chats[place] for place in unread]
                 found = self._counted(self._engine.outcomes(asked, 1, other, progress, schema=schema))
                 for place, [outcome] in zip(unread, found, strict=True):
-                    told[place][repeat] = outcome
+                    told[place][repeat] = Told(outcome, read(outcome))
         return told
 
     def _counted(self, outcomes: list[list[Answer | Refused]]) -> list[list[Answer | Refused]]:
@@ -77,10 +93,6 @@ class AskedModel:
 def unanswered(refused: Refused) -> str:
     """Why there is no verdict where there is no answer."""
     return f"the judge gave no answer: {refused.reason}"
-
-
-def _unread(outcome: Answer | Refused, readable: Callable[[str], bool]) -> bool:
-    return isinstance(outcome, Answer) and not readable(outcome.text)
 
 
 def _seed(seed: int, again: int, repeat: int) -> int:

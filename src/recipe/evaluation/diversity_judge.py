@@ -90,15 +90,15 @@ class LlmDiversityJudge(AskedModel):
         Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
         """
         chats = [render(question) for question in questions]
-        return [_compared(one) for [one] in self._answers(chats, SCHEMA, _readable, 1, progress)]
+        return [told.read for [told] in self._answers(chats, SCHEMA, _compared, _readable, 1, progress)]
 
 
 def _compared(outcome: Answer | Refused) -> Compared:
     return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refused) else parse(outcome.text)
 
 
-def _readable(text: str) -> bool:
-    return parse(text).level is not None
+def _readable(compared: Compared) -> bool:
+    return compared.level is not None
 
 
 def render(question: Question) -> Chat:

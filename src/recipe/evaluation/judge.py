@@ -10,7 +10,7 @@ from typing import Protocol
 
 from recipe.config import JudgeConfig
 from recipe.engines.protocol import Answer, Chat, Refused
-from recipe.evaluation.asking import AskedModel, unanswered
+from recipe.evaluation.asking import AskedModel, Told, unanswered
 from recipe.evaluation.cases import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
 from recipe.evaluation.scores import JudgeIdentity
@@ -54,37 +54,38 @@ class LlmJudge(AskedModel):
         shown = [bounded(case, self.config) for case in cases]
         asked = [case for case in shown if not fatal(case)]
         chats = [render(case) for case in asked]
-        told = iter(self._answers(chats, SCHEMA, _readable, self.config.repeats, progress))
+        told = iter(self._answers(chats, SCHEMA, _read, _readable, self.config.repeats, progress))
+        name = self.identity.name
         rows: list[Judged] = []
         for case in shown:
-            rows += [by_rule(case, self.identity.name)] if fatal(case) else self._rows(case, next(told))
+            rows += [by_rule(case, name)] if fatal(case) else _rows(case, next(told), name)
         return rows
 
-    def _rows(self, case: Case, told: Sequence[Answer | Refused]) -> list[Judged]:
-        return [
-            Judged(
-                example_id=case.example.example_id,
-                outcome=read.outcome,
-                sample=case.sample,
-                repeat=repeat,
-                control=case.control,
-                judge=self.identity.name,
-                how=read.how,
-                steps=case.steps,
-                flags=case.flags,
-                text="" if isinstance(one, Refused) else one.text[:_KEPT],
-            )
-            for repeat, one in enumerate(told)
-            for read in [_read(one)]
-        ]
+
+def _rows(case: Case, told: Sequence[Told[ParsedVerdict]], judge: str) -> list[Judged]:
+    return [
+        Judged(
+            example_id=case.example.example_id,
+            outcome=one.read.outcome,
+            sample=case.sample,
+            repeat=repeat,
+            control=case.control,
+            judge=judge,
+            how=one.read.how,
+            steps=case.steps,
+            flags=case.flags,
+            text="" if isinstance(one.outcome, Refused) else one.outcome.text[:_KEPT],
+        )
+        for repeat, one in enumerate(told)
+    ]
 
 
 def _read(outcome: Answer | Refused) -> ParsedVerdict:
     return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refused) else parse(outcome.text)
 
 
-def _readable(text: str) -> bool:
-    return isinstance(parse(text).outcome, Verdict)
+def _readable(read: ParsedVerdict) -> bool:
+    return isinstance(read.outcome, Verdict)
 
 
 def fatal(case: Case) -> bool:

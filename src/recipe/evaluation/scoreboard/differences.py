@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from statistics import fmean
 from typing import NamedTuple
 
 from recipe.evaluation.clusters import video_of
@@ -41,8 +42,8 @@ def plan_accuracy(judged: Iterable[Judged]) -> dict[str, float]:
             samples[one.example_id, one.sample].append(100 * one.outcome.total / FULL)
     examples: dict[str, list[float]] = defaultdict(list)
     for (example, _), values in samples.items():
-        examples[example].append(_mean(values))
-    return {example: _mean(values) for example, values in examples.items()}
+        examples[example].append(fmean(values))
+    return {example: fmean(values) for example, values in examples.items()}
 
 
 def compared(board: Board) -> list[Compared]:
@@ -171,7 +172,3 @@ def _row(one: Compared, corrected: float, split: bool) -> Row:
 
 def _p(value: float) -> str:
     return f"< {_LEAST}" if value < _LEAST else f"{value:.3f}"
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
