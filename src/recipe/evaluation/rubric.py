@@ -10,7 +10,6 @@ The paper's fluff rule also caps a "holistic score" that is none of the six crit
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha256
 
 from recipe.artifacts import JsonObject, fingerprint
@@ -110,7 +109,6 @@ def code_of(data: str) -> str:
     return code
 
 
-@cache
 def _system() -> str:
     criteria = "\n".join(f"- {name}: {MEANINGS[name]}" for name in CRITERIA)
     return fill(packaged("recipe.evaluation", "judge_system"), {"criteria": criteria})
