@@ -18,20 +18,19 @@ import numpy as np
 
 from recipe.alignment.ragged import FreeAlignment
 from recipe.artifacts import write_json
+from recipe.audit.measure import measure
+from recipe.audit.perturb import AuditPrompt, build_prompts, select
+from recipe.audit.results import RewardAudit
+from recipe.audit.score import Audited, score_prompts
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
-from recipe.evaluation.audit.measures import measure
-from recipe.evaluation.audit.results import RewardAudit
-from recipe.reward import grounded, grounded_method, pools
-from recipe.reward.audit.corruptions import AuditPrompt, build_prompts
-from recipe.reward.audit.scoring import Audited, score_prompts
-from recipe.reward.audit.selection import select
+from recipe.reward import grounded
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.verifier import Verifier
 
 RESULT = Path(__file__).parent / "results" / "ablation.json"
-METHOD = "recipe.reward.grounded_method"
+METHOD = "recipe.reward.grounded"
 
 Part = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Settings that differ, and names in modules that are replaced, as `module.name`."""
@@ -55,15 +54,15 @@ def _best_alone(pool: FreeAlignment) -> np.ndarray:
     return np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())]
 
 
-def _any_length(self: pools.Lengths, number: int, draw: np.random.Generator) -> np.ndarray:
+def _any_length(self: grounded.Lengths, number: int, draw: np.random.Generator) -> np.ndarray:
     return draw.choice(self.order, min(32, len(self.order)), replace=False)
 
 
-def _goal_only(prompt: grounded_method.Prompt) -> list[tuple[str, ...]]:
+def _goal_only(prompt: grounded.Prompt) -> list[tuple[str, ...]]:
     return [(prompt[0],)]
 
 
-def _history_only(prompt: grounded_method.Prompt) -> list[tuple[str, ...]]:
+def _history_only(prompt: grounded.Prompt) -> list[tuple[str, ...]]:
     return [prompt[1]]
 
 
@@ -72,7 +71,7 @@ PARTS: dict[str, Part] = {
     "without relevance (corpus alone)": ({"relevance": 0.0}, {}),
     "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda said: 0.0}),
     "without background": ({}, {f"{METHOD}.choose_judges": None}),
-    "background of any length": ({}, {"recipe.reward.pools.Lengths.alike": _any_length}),
+    "background of any length": ({}, {"recipe.reward.grounded.Lengths.alike": _any_length}),
     "one-to-one alignment only": ({}, {f"{METHOD}.gains": _only(0)}),
     "coverage alignment only": ({}, {f"{METHOD}.gains": _only(1)}),
     "all judges alike": ({}, {f"{METHOD}.weights": _evenly}),
@@ -80,7 +79,7 @@ PARTS: dict[str, Part] = {
     "judges by the goal only": ({}, {f"{METHOD}._asked": _goal_only}),
     "judges by the history only": ({}, {f"{METHOD}._asked": _history_only}),
     "25 judges": ({"pool_size": 25, "background_size": 25}, {}),
-    "floor at the median": ({}, {"recipe.reward.landscape.FLOOR": 0.5}),
+    "floor at the median": ({}, {"recipe.reward.grounded.FLOOR": 0.5}),
     "paraphrases as new as in R0": ({}, {f"{METHOD}._SAID": (0.5, 1.0)}),
     "without price": ({"price": 0.0}, {}),
     "horizon 4": ({"horizon": 4.0}, {}),
@@ -125,8 +124,8 @@ def _replacing(names: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def _without_background(*arguments: Any) -> pools.Judges:
-    return pools.choose_judges(*arguments)._replace(background=())
+def _without_background(*arguments: Any) -> grounded.Judges:
+    return grounded.choose_judges(*arguments)._replace(background=())
 
 
 def _figures(result: RewardAudit) -> dict[str, float]:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import write_json
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.building.shards import encode_shards
-from recipe.corpus.building.staging import stage
+from recipe.corpus.build import build_corpus, stage
+from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoders import EncoderIdentity, open_encoder
 from recipe.corpus.layout import ShardRecord
 from recipe.progress import SILENT, Progress

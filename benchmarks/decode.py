@@ -160,8 +160,7 @@ def child(request: dict[str, Any]) -> None:
     """Plan, read or make a video, and print what `answer` or `spawn` asked for."""
     from recipe.config import FrameConfig
     from recipe.perception.footage import open_footage
-    from recipe.perception.frames import probe, read_frames, sampling_grid, shown_at
-    from recipe.perception.picture import image, pose
+    from recipe.perception.frames import image, pose, probe, read_frames, sampling_grid, shown_at
 
     if request["kind"] == "start":
         return

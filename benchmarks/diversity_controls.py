@@ -14,11 +14,9 @@ from statistics import fmean
 from recipe.artifacts import write_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
-from recipe.evaluation.diversity import PLANS, Sampled, collapsed
-from recipe.evaluation.diversity_judge import Question
-from recipe.evaluation.diversity_pairs import compare_plans
-from recipe.evaluation.diversity_proxy import ProxyDiversityJudge
-from recipe.evaluation.diversity_scores import summarise_diversity
+from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
+from recipe.evaluation.diversity.plans import PLANS, Sampled, collapsed
+from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity
 from recipe.evaluation.results import to_json
 from recipe.types import Example
 from recipe.world.examples import draw_examples

@@ -29,9 +29,20 @@ from numpy.typing import NDArray
 from triton.runtime.errors import OutOfResources
 
 from recipe.artifacts import write_json
-from recipe.corpus.gpu.plan import plan
-from recipe.corpus.gpu.rank import Asked, Known, Pairs, best, estimate, reaching
-from recipe.corpus.gpu.scan import Launch, Segments, group, scan, segments
+from recipe.corpus.gpu.scan import (
+    Asked,
+    Known,
+    Launch,
+    Pairs,
+    Segments,
+    best,
+    estimate,
+    group,
+    plan,
+    reaching,
+    scan,
+    segments,
+)
 
 K = 25
 MEAN, SHORTEST, LONGEST = 21, 2, 120

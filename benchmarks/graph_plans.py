@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from recipe.audit.perturb import paraphrase
 from recipe.errors import ComputeError
-from recipe.evaluation.results import Interval
-from recipe.evaluation.statistics import expanded_levels, resampled_totals
-from recipe.reward.audit.wordings import paraphrase
+from recipe.stats import Interval, expanded_levels, resampled_totals
 from recipe.world.graph import TaskGraph
 
 Steps = tuple[str, ...]

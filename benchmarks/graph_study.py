@@ -13,10 +13,10 @@ from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.captaincook4d import read_captaincook4d
 from recipe.data.task_graphs import GoalGraph, TaskGraphs, read_task_graphs
-from recipe.evaluation.agreement import Embed
-from recipe.evaluation.results import Interval, to_json
-from recipe.evaluation.task_graph_matching import MARGIN, THRESHOLDS, threshold_of
-from recipe.evaluation.task_graphs import GraphReader
+from recipe.evaluation.matching import Embed
+from recipe.evaluation.results import to_json
+from recipe.evaluation.validity.readings import MARGIN, THRESHOLDS, GraphReader, threshold_of
+from recipe.stats import Interval
 from recipe.types import Procedure
 
 ERRORS = "annotation_json/error_annotations.json"

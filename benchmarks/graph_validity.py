@@ -22,13 +22,11 @@ from graph_wordings import margins, wordings
 
 from recipe.artifacts import write_json
 from recipe.data.task_graphs import GoalGraph
-from recipe.evaluation.agreement import NearestStep, ordered_f1, step_f1
-from recipe.evaluation.cases import Case
-from recipe.evaluation.judge_agreement import spearman
-from recipe.evaluation.proxy import ProxyJudge
-from recipe.evaluation.readings import Reading
-from recipe.evaluation.statistics import mean_interval
-from recipe.evaluation.task_graph_matching import same_words, threshold_of
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
+from recipe.evaluation.validity.readings import Reading, same_words, threshold_of
+from recipe.stats import mean_interval, spearman
 from recipe.types import Example, Procedure, Verdict
 
 RESULT = Path(__file__).parent / "results" / "graph_validity.json"

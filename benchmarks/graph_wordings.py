@@ -8,8 +8,8 @@ import numpy as np
 from graph_plans import REWORDED, reworded, spoilt
 from graph_study import SEED, Study, auc, said_of, told
 
-from recipe.evaluation.statistics import mean_interval
-from recipe.evaluation.task_graph_matching import Matcher, same_words, wording_vectors
+from recipe.evaluation.validity.readings import Matcher, same_words, wording_vectors
+from recipe.stats import mean_interval
 
 THRESHOLD_CURVE = tuple(round(0.3 + 0.05 * n, 2) for n in range(13))
 MARGINS = (0.0, 0.02, 0.05, 0.1)

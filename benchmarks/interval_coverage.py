@@ -16,12 +16,9 @@ import numpy as np
 from krippendorff import alpha
 from numpy.typing import NDArray
 
+from recipe import stats
 from recipe.artifacts import write_json
-from recipe.evaluation import comparison, statistics
-from recipe.evaluation.comparison import compare
-from recipe.evaluation.reliability import krippendorff_alpha
-from recipe.evaluation.results import Interval
-from recipe.evaluation.statistics import standard_error
+from recipe.stats import Interval, compare, krippendorff_alpha, standard_error
 
 RESULT = Path(__file__).parent / "results" / "interval_coverage.json"
 DRAWS = 2000
@@ -102,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=2000)
     trials = parser.parse_args().trials
-    statistics.DRAWS = comparison.FLIPS = DRAWS
+    stats.DRAWS = stats.FLIPS = DRAWS
     found = {name: coverage(sizes, trials) for name, sizes in SHAPES.items()}
     found["skewed values, datasets of 5, 8 and 12 videos"] = coverage((5, 8, 12), trials, skewed=True)
     alphas = {f"{plans} plans, 3 raters": alpha_coverage(plans, trials) for plans in (15, 40, 100)}

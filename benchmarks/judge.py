@@ -27,8 +27,8 @@ from measure import processor
 
 from recipe.artifacts import write_json
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines.endpoint import EndpointEngine
-from recipe.engines.protocol import Answer, Chat
+from recipe.models.endpoint import EndpointEngine
+from recipe.models.protocol import Answer, Chat
 
 MODEL, ANSWER = "judge", '{"scores": {"executability": 4}, "fluff_ratio": 0.0, "fatal_error": false}'
 SAMPLING = SamplingConfig(temperature=0.0, max_tokens=512)

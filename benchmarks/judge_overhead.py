@@ -24,11 +24,10 @@ from measure import processor
 
 from recipe.artifacts import write_json
 from recipe.config import EndpointConfig, JudgeConfig
-from recipe.engines.endpoint import EndpointEngine
-from recipe.evaluation.cases import cases_of
-from recipe.evaluation.judge import LlmJudge, estimate
-from recipe.evaluation.judged import judge_scores
-from recipe.evaluation.verdicts import CRITERIA, write_verdicts
+from recipe.evaluation.judge.llm import LlmJudge, estimate
+from recipe.evaluation.judge.plans import cases_of
+from recipe.evaluation.judge.verdicts import CRITERIA, judge_scores, write_verdicts
+from recipe.models.endpoint import EndpointEngine
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 

@@ -18,20 +18,18 @@ from typing import NamedTuple
 import numpy as np
 
 from recipe.artifacts import write_json
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, audit_prompts
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
-from recipe.evaluation.agreement import NearestStep, ordered_f1, step_f1
-from recipe.evaluation.cases import Case
-from recipe.evaluation.judge_agreement import kendall, spearman
-from recipe.evaluation.likeness import scale_of
-from recipe.evaluation.proxy import ProxyJudge
-from recipe.evaluation.results import Interval, to_json
-from recipe.evaluation.statistics import mean_interval
-from recipe.evaluation.verdicts import CRITERIA
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.matching import NearestStep, ordered_f1, scale_of, step_f1
+from recipe.evaluation.results import to_json
 from recipe.planning.predictions import read_predictions
-from recipe.reward.audit.corruptions import ALTERNATIVE, TRUE, AuditPrompt, audit_prompts
+from recipe.stats import Interval, kendall, mean_interval, spearman
 from recipe.types import Example, Procedure, Step, Verdict
 from recipe.world.examples import draw_examples
 from recipe.world.graph import TaskGraph, World

@@ -25,13 +25,12 @@ from pathlib import Path
 from recipe.artifacts import write_json, write_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import write_examples
-from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judged, judge_scores, write_verdicts
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import Counts, JudgeIdentity, ValidityScores, rows_path, write_scores
-from recipe.evaluation.statistics import mean_interval
-from recipe.evaluation.validity import line_statuses
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST, Judged, write_verdicts
+from recipe.evaluation.validity.measure import line_statuses
+from recipe.stats import mean_interval
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.examples import draw_examples
 from recipe.world.graph import World

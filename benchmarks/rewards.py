@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 from recipe.artifacts import write_json
+from recipe.audit.perturb import audit_prompts
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
-from recipe.reward.audit.corruptions import audit_prompts
-from recipe.reward.prompts import PromptGroup
+from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 
 RESULT = Path(__file__).parent / "results" / "rewards.json"

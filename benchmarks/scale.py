@@ -44,7 +44,7 @@ from synthetic import build, questions
 from recipe.artifacts import read_json, write_json
 from recipe.corpus.index import Index
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.arrays import Streamed
+from recipe.corpus.scan.opened import Streamed
 from recipe.corpus.store import Corpus
 
 K, STEPS, BATCH = 25, 8, 64

@@ -44,9 +44,8 @@ from recipe.artifacts import write_json
 from recipe.corpus.index import Found, Index
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.opened import joined_bounds
-from recipe.corpus.scan.paths import choose
-from recipe.corpus.scan.queries import quantise_queries
-from recipe.corpus.scan.scores import Approximate, integer_scores
+from recipe.corpus.scan.quantise import quantise_queries
+from recipe.corpus.scan.scores import Approximate, choose, integer_scores
 from recipe.corpus.store import Corpus
 
 THREADS = len(os.sched_getaffinity(0))

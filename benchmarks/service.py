@@ -34,8 +34,8 @@ from measure import processor
 from recipe.artifacts import read_jsonl, write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.opening import warm_up
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.service.server import warm_up
 from recipe.reward.verifier import Verifier
 
 ROOT = Path(__file__).parents[1]

@@ -77,8 +77,8 @@ def tiny_video_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     pytest.importorskip("trl")
-    from recipe.checkpoints import Checkpoint
-    from recipe.training.tokenizer import train_tokenizer
+    from recipe.models.checkpoints import Checkpoint
+    from recipe.training.base import train_tokenizer
     from recipe.training.video_model import VisionShape, build_video_model
 
     path = tmp_path_factory.mktemp("video_model")

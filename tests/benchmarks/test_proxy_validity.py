@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
-from recipe.evaluation.proxy import ProxyJudge
+from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key, score_plan

@@ -119,7 +119,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
 def small_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from recipe.config import CorpusConfig, EncoderConfig
     from recipe.corpus.build import build_corpus
-    from recipe.corpus.building.sources import narration_source
+    from recipe.corpus.leaks import narration_source
     from recipe.data.narrations import ReadingOptions
 
     folder = tmp_path_factory.mktemp("corpus")

@@ -9,7 +9,7 @@ from tests.cli.conftest import Recipe, write_lines
 from tests.engines.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
-from recipe.cli.evaluate.judge_options import PAPERS
+from recipe.cli.evaluate.judge import PAPERS
 from recipe.evaluation.scores import DiversityScores, read_scores
 
 pytest.importorskip("scipy")

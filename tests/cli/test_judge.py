@@ -10,8 +10,8 @@ pytest.importorskip("scipy")
 from tests.cli.conftest import Recipe, write_lines
 from tests.engines.endpoint_server import Reply, completion, serving
 
+from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.scores import JudgeScores, read_scores
-from recipe.evaluation.verdicts import CRITERIA, read_verdicts
 
 TASKS = {
     "make tea": ["boil the water", "warm the pot", "add the leaves", "pour the water", "steep for three minutes"],
@@ -51,7 +51,7 @@ def scored(folder: Path) -> JudgeScores:
 
 
 def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recipe) -> None:
-    pytest.importorskip("recipe.evaluation.proxy")
+    pytest.importorskip("recipe.evaluation.judge.proxy")
     outcome = files(*ASK, *PROXY, "--split", "test", "--controls", 4, "--system", "ours [beta]")
     assert outcome.code == 0, outcome
     first = (files.folder / "judge.json").read_bytes()

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_jsonl
 from recipe.cli import app
 from recipe.data.examples import write_examples
-from recipe.evaluation.results import Interval
 from recipe.evaluation.scores import (
     Counts,
     DatasetScores,
@@ -20,6 +19,7 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
+from recipe.stats import Interval
 from recipe.types import Example
 
 EXAMPLE = Example("kitchen-1", "kitchen", "v", "brew tea", ("boil the water",), ("pour it",), 1)

@@ -19,8 +19,8 @@ from tests.corpus.conftest import digest, narrations, write_narrations
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus import layout
 from recipe.corpus.build import build_corpus
-from recipe.corpus.building.sources import narration_source
 from recipe.corpus.encoders import HashEncoder
+from recipe.corpus.leaks import narration_source
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
 from recipe.errors import ComputeError, CorpusError, InputError
@@ -154,7 +154,7 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, narration_file: Path
     before = digest(output)
     for place in ("recipe.corpus.build.open_encoder", "recipe.corpus.build.stage", "recipe.corpus.build.restage"):
         monkeypatch.setattr(place, None)
-    monkeypatch.setattr("recipe.corpus.building.inputs.file_sha256", None)
+    monkeypatch.setattr("recipe.corpus.build.file_sha256", None)
     from_file(narration_file, output)
     assert digest(output) == before
 
@@ -216,7 +216,7 @@ def test_a_very_long_narration(tmp_path: Path) -> None:
 
 
 def test_a_shard_is_closed_before_it_outgrows_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.corpus.building.staging.SHARD_SEGMENTS", 10)
+    monkeypatch.setattr("recipe.corpus.build.SHARD_SEGMENTS", 10)
     given = [Narration(f"v{n}", (Segment("chop"),) * n) for n in (4, 6, 1, 25, 3, 3)]
     config = CorpusConfig(encoder=CONFIG.encoder, shard_size=100)
     corpus = Corpus.open(build_corpus(given, tmp_path / "c", config))
@@ -226,11 +226,11 @@ def test_a_shard_is_closed_before_it_outgrows_memory(tmp_path: Path, monkeypatch
 
 def test_texts_are_encoded_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = build_corpus(narrations(12), tmp_path / "whole", CONFIG)
-    monkeypatch.setattr("recipe.corpus.building.shards._TEXTS", 2)
+    monkeypatch.setattr("recipe.corpus.encode._TEXTS", 2)
     assert digest(build_corpus(narrations(12), tmp_path / "parts", CONFIG)) == digest(whole)
 
 
-@pytest.mark.parametrize("place", ["recipe.corpus.layout.write_array", "recipe.corpus.building.shards.write_array"])
+@pytest.mark.parametrize("place", ["recipe.corpus.layout.write_array", "recipe.corpus.encode.write_array"])
 @pytest.mark.parametrize("nth", [1, 5])
 def test_a_disk_that_fills_up(
     tmp_path: Path, narration_file: Path, monkeypatch: pytest.MonkeyPatch, place: str, nth: int

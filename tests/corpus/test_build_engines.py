@@ -12,8 +12,8 @@ import pytest
 from tests.corpus.conftest import digest, narrations, write_narrations
 
 from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus import devices
 from recipe.corpus.build import build_corpus
-from recipe.corpus.building import devices
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, ConfigError, EncoderMismatch, MissingExtra
 
@@ -77,7 +77,7 @@ def test_a_cluster_chooses_its_devices(tmp_path: Path) -> None:
 
 def test_a_cluster_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for name in ("recipe.corpus.cluster.connection", "recipe.corpus.cluster.build"):
+    for name in ("recipe.corpus.cluster.search", "recipe.corpus.cluster.build"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[cluster\]'"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray")

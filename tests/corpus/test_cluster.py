@@ -28,9 +28,15 @@ from recipe.types import Narration, Segment
 ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
 
 from recipe.corpus.cluster.build import Workers, encode_shards  # noqa: E402
-from recipe.corpus.cluster.connection import cluster  # noqa: E402
-from recipe.corpus.cluster.corpus import ClusterCorpus  # noqa: E402
-from recipe.corpus.cluster.search import Opener, PartIndex, Placement, ShardedIndex, balanced  # noqa: E402
+from recipe.corpus.cluster.search import (  # noqa: E402
+    ClusterCorpus,
+    Opener,
+    PartIndex,
+    Placement,
+    ShardedIndex,
+    balanced,
+    cluster,
+)
 
 # Ray Data warns of the old names of its own settings as it sets their defaults.
 pytestmark = pytest.mark.filterwarnings(r"ignore:`\w+` is deprecated:DeprecationWarning:ray\.data\.context")

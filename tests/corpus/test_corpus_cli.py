@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from recipe.cli import corpus
 from recipe.cli import corpus as commands
-from recipe.cli import corpus_options
 from recipe.data.narrations import FormatName
 from recipe.errors import ConfigError, CorpusError, InputError
 
@@ -81,9 +81,9 @@ def test_where_a_search_runs_is_chosen(narrations: Path, tmp_path: Path) -> None
         run("search", folder, "stir", "--devices", "cuda:0", "--actors", "2")
     with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
         run("search", folder, "stir", "--devices", "cuda:99")
-    with corpus_options.searched(folder, "", 0) as corpus:
+    with corpus.searched(folder, "", 0) as corpus:
         wanted = corpus.search(["stir"])
-    with corpus_options.searched(folder, "", 1) as corpus:
+    with corpus.searched(folder, "", 1) as corpus:
         assert corpus.search(["stir"]) == wanted
 
 
@@ -139,7 +139,7 @@ def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_p
 
 
 def test_the_formats_offered_are_those_that_are_read() -> None:
-    assert get_args(get_args(corpus_options.Layout)[0]) == ("auto", *get_args(FormatName))
+    assert get_args(get_args(corpus.Layout)[0]) == ("auto", *get_args(FormatName))
 
 
 def test_excluded_videos_are_kept_out_and_found(narrations: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, open_encoder, recorded_settings
-from recipe.corpus.encoding.jina import MODELS, is_jina_v3, licence_note
+from recipe.corpus.sentence_transformer import MODELS, is_jina_v3, licence_note
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 
 pytestmark = pytest.mark.skipif(
@@ -176,7 +176,7 @@ def test_the_first_accelerator_is_the_best_device(
 ) -> None:
     import torch
 
-    from recipe.corpus.encoding.sentence_transformer import _device
+    from recipe.corpus.sentence_transformer import _device
 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
@@ -224,7 +224,7 @@ def test_too_little_memory_is_one_sentence(encoder: Encoder, monkeypatch: pytest
 
 
 def test_adapters_without_their_package_name_the_extra(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.corpus.encoding import sentence_transformer
+    from recipe.corpus import sentence_transformer
 
     monkeypatch.setattr(sentence_transformer.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
     with pytest.raises(MissingExtra, match=r"the adapter of encoder .*recipe-planner\[encoder\]"):
@@ -274,7 +274,7 @@ def test_what_cannot_be_loaded_is_told_in_one_sentence(hub: str, given_: dict[st
 def test_a_hub_that_refuses_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-    from recipe.corpus.encoding import sentence_transformer
+    from recipe.corpus import sentence_transformer
 
     for kind, message in ((RepositoryNotFoundError, "no such model"), (RevisionNotFoundError, "no revision 'v9'")):
 

@@ -191,24 +191,24 @@ def test_float16_sums_are_within_their_bound(torch: Any) -> None:
 @pytest.mark.parametrize("block", [256, 8, 1])
 @pytest.mark.parametrize("chunk", [1 << 18, 16])
 def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPatch, block: int, chunk: int) -> None:
-    from recipe.corpus.gpu import rank
+    from recipe.corpus.gpu import scan
 
-    monkeypatch.setattr(rank, "BLOCK", block)
-    monkeypatch.setattr(rank, "_CHUNK", max(block, chunk))
-    monkeypatch.setattr(rank, "_PAIRS", 5)
+    monkeypatch.setattr(scan, "BLOCK", block)
+    monkeypatch.setattr(scan, "_CHUNK", max(block, chunk))
+    monkeypatch.setattr(scan, "_PAIRS", 5)
     generator = np.random.default_rng(11)
     sums = generator.integers(-9, 10, (50, 3)).astype(np.int32)
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    these = rank.estimate(place(torch, sums), rank.Known(*place(torch, known)), rank.Asked(*place(torch, asked)))
-    best = rank.best(these, 7)
+    these = scan.estimate(place(torch, sums), scan.Known(*place(torch, known)), scan.Asked(*place(torch, asked)))
+    best = scan.best(these, 7)
     np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-scores, axis=0)[:7])
     np.testing.assert_allclose(np.take_along_axis(scores, best.narrations.cpu().numpy(), 0), best.estimates.cpu())
     assert all(len(set(column)) == 7 for column in best.narrations.T.tolist())
-    assert len(rank.best(these, 99).estimates) == 50
+    assert len(scan.best(these, 99).estimates) == 50
     for thresholds in (np.sort(scores, axis=0)[-7], np.full(3, -99.0), np.full(3, 99.0)):
-        pairs = rank.reaching(these, place(torch, thresholds))
+        pairs = scan.reaching(these, place(torch, thresholds))
         found = sorted(zip(pairs.narrations.tolist(), pairs.queries.tolist(), strict=True))
         assert found == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
 
@@ -306,7 +306,7 @@ def test_a_device_that_is_not_there(corpus: Any) -> None:
 
 
 def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.corpus.gpu.parts import place
+    from recipe.corpus.gpu.index import place
     from recipe.corpus.index import Index
     from recipe.errors import ConfigError
 

@@ -10,12 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus import leaks as leaks_text
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import text as leaks_text
-from recipe.corpus.leaks.guard import Exclusions, leakage
-from recipe.corpus.leaks.inputs import read_excluded
-from recipe.corpus.leaks.report import ExclusionReport
-from recipe.corpus.leaks.text import NearCopies, words_of
+from recipe.corpus.leaks import ExclusionReport, Exclusions, NearCopies, leakage, read_excluded, words_of
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.data.procedures import write_procedures

@@ -7,9 +7,7 @@ import pytest
 
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks.guard import Exclusions, leakage
-from recipe.corpus.leaks.report import ExclusionReport
-from recipe.corpus.leaks.text import is_comparable
+from recipe.corpus.leaks import ExclusionReport, Exclusions, is_comparable, leakage
 from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.narrations import read_narrations

@@ -19,15 +19,12 @@ from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.index import Index
-from recipe.corpus.matches import best_matches
-from recipe.corpus.scan import integers, paths
-from recipe.corpus.scan.arrays import Mapped, Streamed
+from recipe.corpus.scan import integers, scores
 from recipe.corpus.scan.certificate import merge
-from recipe.corpus.scan.opened import joined_bounds
-from recipe.corpus.scan.paths import PATHS, available, choose, prepare
-from recipe.corpus.scan.quantise import rotate
-from recipe.corpus.scan.queries import quantise_queries, scratch
-from recipe.corpus.store import Corpus
+from recipe.corpus.scan.opened import Mapped, Streamed, joined_bounds
+from recipe.corpus.scan.quantise import quantise_queries, rotate, scratch
+from recipe.corpus.scan.scores import PATHS, available, choose, prepare
+from recipe.corpus.store import Corpus, best_matches
 from recipe.data.narrations import read_narrations
 from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
 from recipe.types import Narration, Segment
@@ -113,7 +110,7 @@ def test_integer_sums_are_the_same_on_every_path(lengths: list[int], steps: list
         np.testing.assert_array_equal(sums(codes, offsets, prepare(queries, path))[:, : len(steps)], wanted)
 
 
-def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: paths.Prepared) -> NDArray[np.int32]:
+def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.Prepared) -> NDArray[np.int32]:
     """By the kernel of `prepared`, in two pieces."""
     narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.kinds is None else 16)
     result = np.empty((narrations, width), np.int32)
@@ -144,7 +141,7 @@ def test_each_path_can_be_forced_and_answers_alike(path: str, tmp_path: Path) ->
 
 def test_a_path_that_does_not_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose(None) == available()[0]
-    monkeypatch.setattr(paths, "available", lambda: ("portable",))
+    monkeypatch.setattr(scores, "available", lambda: ("portable",))
     with pytest.raises(ConfigError, match="search path 'vnni' does not run on this processor; choose one of portable"):
         choose("vnni")
 
@@ -228,13 +225,13 @@ def test_errors_stay_below_the_certified_bounds(tmp_path: Path) -> None:
     query = unit(generator, 5, 40)
     queries = quantise_queries([query])
     true = search.exact_scorer(index.shards, queries)(np.arange(300), np.zeros(300, np.int64))
-    for scores in (
+    for found in (
         search.integer_scores(index.shards, joined_bounds(index.shards), queries, "portable"),
         search.float_scores(index.shards, query),
     ):
-        error = np.abs(scores.sums[:, 0] * scores.scales * scores.factors[0] - true)
-        assert (error <= scores.errors @ scores.weights[0]).all()
-        assert error.max() > 0.001 * scores.bounds[0]  # a bound that is never approached at all would prove little
+        error = np.abs(found.sums[:, 0] * found.scales * found.factors[0] - true)
+        assert (error <= found.errors @ found.weights[0]).all()
+        assert error.max() > 0.001 * found.bounds[0]  # a bound that is never approached at all would prove little
 
 
 @pytest.mark.parametrize("loser", ["segment", "step"])

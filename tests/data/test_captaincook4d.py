@@ -9,7 +9,7 @@ import pytest
 
 from recipe.data.benchmarks import summarise
 from recipe.data.captaincook4d import ANNOTATIONS, instruction, missing_steps, read_captaincook4d
-from recipe.data.cut_points import cut_procedures
+from recipe.data.supervision import cut_procedures
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.data.cut_points import cut_at, cut_points, cut_procedures, limit_videos
+from recipe.data.supervision import cut_at, cut_points, cut_procedures, limit_videos
 from recipe.errors import InputError
 from recipe.types import Example, Procedure, Step
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.data.narrations import ReadingOptions, ReadingReport, howtocaption, json_stream, read_narrations
+from recipe.data.narrations import ReadingOptions, ReadingReport, howtocaption, json_files, read_narrations
 from recipe.data.narrations.files import opened_files
-from recipe.data.narrations.json_stream import members
+from recipe.data.narrations.json_files import members
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
@@ -283,9 +283,9 @@ def test_the_members_of_an_object_are_those_of_the_standard_library(value: dict[
     """With windows of few characters, so that values are cut at every place."""
     text = json.dumps(value, indent=indent)
     for size in (1, 7, 64):
-        window = json_stream._Window("x", iter([text[at : at + size] for at in range(0, len(text), size)]))
+        window = json_files._Window("x", iter([text[at : at + size] for at in range(0, len(text), size)]))
         window.expect("{")
-        found = [] if window.character() == "}" else list(json_stream._members(window))
+        found = [] if window.character() == "}" else list(json_files._members(window))
         assert repr(dict(found)) == repr(json.loads(text))
 
 

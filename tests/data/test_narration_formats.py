@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipe.data.narrations import FormatName, ReadingOptions, ReadingReport, read_narrations
-from recipe.data.narrations.formats import FORMATS, SUFFIXES, reader
+from recipe.data.narrations.reading import FORMATS, SUFFIXES, reader
 from recipe.errors import ConfigError, InputError
 from recipe.types import Narration, Segment
 
@@ -244,7 +244,7 @@ def test_the_format_is_told_from_name_and_first_bytes(
     tmp_path: Path, name: str, head: bytes, expected: str | None
 ) -> None:
     from recipe.data.narrations.files import opened_files
-    from recipe.data.narrations.formats import detect
+    from recipe.data.narrations.reading import detect
 
     (tmp_path / name).write_bytes(head)
     (found,) = [detect(file, "utf-8") for file in opened_files(tmp_path / name)]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipe.data.narrations import read_narrations
-from recipe.data.narrations.seen import SeenVideos
+from recipe.data.narrations.reading import SeenVideos
 
 CAPTIONS = [f"and now caption {number} of the video is being said" for number in range(60)]
 

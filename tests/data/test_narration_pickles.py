@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from recipe.data.narrations import ReadingOptions, howtocaption, memory, read_narrations
+from recipe import memory
+from recipe.data.narrations import ReadingOptions, howtocaption, read_narrations
 from recipe.errors import InputError
 
 GOOD: dict[str, Any] = {"v": {"start": [1], "end": [2], "text": ["x"]}}
@@ -135,5 +136,5 @@ def test_free_memory_is_that_of_the_machine() -> None:
 
 def test_where_nothing_is_known_of_the_memory_pickles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: None)
-    monkeypatch.setattr("recipe.data.narrations.plain_pickle.available", lambda: None)
+    monkeypatch.setattr("recipe.data.narrations.howtocaption.available", lambda: None)
     assert len(read(tmp_path / "n.pickle", pickle.dumps(GOOD))) == 1

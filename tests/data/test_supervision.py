@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.data.cut_points import cut_at, cut_procedures
 from recipe.data.examples import read_examples, write_examples
-from recipe.data.supervision import is_weak, mix_supervision, weakened
+from recipe.data.supervision import cut_at, cut_procedures, is_weak, mix_supervision, weakened
 from recipe.errors import InputError
 from recipe.types import Example, Procedure, Step
 

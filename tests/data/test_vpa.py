@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 
 from recipe.data.crosstask import TaskCard
 from recipe.data.examples import read_examples, write_examples
-from recipe.data.vpa import END, HORIZONS, RULES, Protocol, Release, Rule, Taxonomy, cut_samples, read_release
 from recipe.errors import InputError
+from recipe.evaluation.vpa.protocol import (
+    END,
+    HORIZONS,
+    RULES,
+    Protocol,
+    Release,
+    Rule,
+    Taxonomy,
+    cut_samples,
+    read_release,
+)
 from recipe.types import Procedure, Step
 
 CARDS = {"501": TaskCard("Brew Mint Tea", ("boil", "mint", "pour")), "77": TaskCard("Patch a Kite", ("cut", "pour"))}

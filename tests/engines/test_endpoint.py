@@ -19,9 +19,9 @@ pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving, streamed
 
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines.endpoint import EndpointEngine, host
-from recipe.engines.retry_after import retry_after
 from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.models.endpoint import EndpointEngine, host
+from recipe.models.endpoint.host import retry_after
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]

@@ -15,7 +15,7 @@ pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Reply, Server, completion, serving
 
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines.endpoint import EndpointEngine
+from recipe.models.endpoint import EndpointEngine
 
 QUESTIONS, AT_ONCE, KILLS = 150, 8, 5
 SAMPLING = SamplingConfig(temperature=0.0)
@@ -23,7 +23,7 @@ JOB = f"""
 import pathlib, signal, sys
 from recipe.cli.console import terminated
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines.endpoint import EndpointEngine
+from recipe.models.endpoint import EndpointEngine
 chats = [[{{"role": "user", "content": f"question {{n}}"}}] for n in range({QUESTIONS})]
 config = EndpointConfig(url=sys.argv[1], model="m", concurrency={AT_ONCE})
 with terminated(), EndpointEngine(config, pathlib.Path(sys.argv[2])) as engine:

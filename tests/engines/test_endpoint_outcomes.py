@@ -15,9 +15,9 @@ pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving
 
 from recipe.config import EndpointConfig, SamplingConfig
-from recipe.engines.endpoint import EndpointEngine, host
-from recipe.engines.protocol import Answer, Refused
 from recipe.errors import ComputeError, InputError
+from recipe.models.endpoint import EndpointEngine, host
+from recipe.models.protocol import Answer, Refused
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
 SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
@@ -266,7 +266,7 @@ def test_what_is_known_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.engines.cache import AnswerCache
+    from recipe.models.wrappers import AnswerCache
 
     kept: list[str] = []
 

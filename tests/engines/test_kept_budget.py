@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
-from recipe.engines.budget import Budget, BudgetEngine, Keeps
-from recipe.engines.kept import KeptEngine
-from recipe.engines.protocol import Answer, Chat, Refused
 from recipe.errors import BudgetSpent, InputError
+from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.wrappers import Budget, BudgetEngine, Keeps, KeptEngine
 from recipe.progress import SILENT, Progress
 
 SAMPLING = SamplingConfig(temperature=1.0, max_tokens=8, batch_size=2)

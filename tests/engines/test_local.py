@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from recipe.checkpoints import load_checkpoint  # noqa: E402
 from recipe.config import SamplingConfig  # noqa: E402
-from recipe.engines import local  # noqa: E402
-from recipe.engines.local import LocalEngine  # noqa: E402
-from recipe.engines.protocol import Refused  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
+from recipe.models import local  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint  # noqa: E402
+from recipe.models.local import LocalEngine  # noqa: E402
+from recipe.models.protocol import Refused  # noqa: E402
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
 CHATS = [[{"role": "user", "content": " ".join(f"w{n % 28}" for n in range(k, 2 * k))}] for k in (1, 5, 2, 9)]

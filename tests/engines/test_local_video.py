@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from recipe.config import FrameConfig, SamplingConfig  # noqa: E402
-from recipe.engines.local import LocalEngine  # noqa: E402
-from recipe.engines.protocol import Chat  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
+from recipe.models.local import LocalEngine  # noqa: E402
+from recipe.models.protocol import Chat  # noqa: E402
+from recipe.models.vision import VideoProcessor  # noqa: E402
 from recipe.text import planner_messages, video_messages  # noqa: E402
 from recipe.types import Frames  # noqa: E402
-from recipe.vision import VideoProcessor  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
 def test_characters_come_whole(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = engine._answer("a€é😀\ufffdb\ufffd")
     assert len(tokens) > 10
-    monkeypatch.setattr("recipe.engines.local.stream", lambda *_, **__: iter(tokens))
+    monkeypatch.setattr("recipe.models.local.stream", lambda *_, **__: iter(tokens))
     assert list(engine.stream(chats()[1], sampling())) == ["a", "€", "é", "😀", "\ufffdb", "\ufffd"]
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Chat, digest, without_arrays
-from recipe.engines.replay import ReplayEngine
 from recipe.errors import InputError
+from recipe.models.protocol import Chat, digest, without_arrays
+from recipe.models.wrappers import ReplayEngine
 from recipe.text import planner_messages, video_messages
 from recipe.types import Frames
 

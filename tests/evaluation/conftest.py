@@ -6,6 +6,7 @@ import random
 import pytest
 
 from recipe.evaluation import results as r
+from recipe.stats import Interval
 
 TEA = ("boil the water", "rinse the teapot")
 REFERENCE = (
@@ -24,8 +25,8 @@ PROFILE = {  # regime: score, order, coverage, clean, perfect, steps, repeats, a
 NAMES = ("score", "order", "coverage", "clean", "perfect", "steps", "repeats", "alien", "distinct", "reward", "gated")
 
 
-def _interval(value: float, half: float) -> r.Interval:
-    return r.Interval(value, value - half, value + half, 100, 24)
+def _interval(value: float, half: float) -> Interval:
+    return Interval(value, value - half, value + half, 100, 24)
 
 
 def _scores() -> list[r.Scores]:
@@ -38,7 +39,7 @@ def _scores() -> list[r.Scores]:
                 if value is not None
             }
             if regime in ("SFT", "RL"):
-                metrics["kl"] = r.Interval(0.41 if regime == "RL" else 0.2)
+                metrics["kl"] = Interval(0.41 if regime == "RL" else 0.2)
             rows.append(r.Scores(split, regime, metrics, prompts=100, samples=10))
     return rows
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.evaluation.agreement import NearestStep, ordered_f1, step_f1
+from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
 
 STEPS = st.lists(st.sampled_from("abcd"), max_size=6)
 

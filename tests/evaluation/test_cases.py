@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from recipe.config import JudgeConfig
 from recipe.errors import InputError
-from recipe.evaluation.cases import Case, actionable, bounded, cases_of
+from recipe.evaluation.judge.plans import Case, actionable, bounded, cases_of
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 

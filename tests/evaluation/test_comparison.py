@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
-from scipy import stats
+from scipy.stats import permutation_test
 
+from recipe import stats
 from recipe.errors import ComputeError
-from recipe.evaluation import comparison
-from recipe.evaluation.comparison import adjusted, compare
-from recipe.evaluation.statistics import macro_interval, paired_interval
+from recipe.stats import adjusted, compare, macro_interval, paired_interval
 
 percents = st.integers(0, 30).map(lambda total: total / 0.3)
 rows = st.lists(
@@ -71,10 +70,8 @@ def test_p_is_that_of_scipy(videos: int) -> None:
     first, second = rng.normal(0.25, size=videos), rng.normal(size=videos)
     ours = compare(first, second, [str(n) for n in range(videos)])
     drawn = np.random.default_rng(1)
-    theirs = stats.permutation_test(
-        (first - second,), np.mean, permutation_type="samples", n_resamples=20_000, rng=drawn
-    )
-    assert ours.exact == (videos <= comparison.ENUMERATED)
+    theirs = permutation_test((first - second,), np.mean, permutation_type="samples", n_resamples=20_000, rng=drawn)
+    assert ours.exact == (videos <= stats.ENUMERATED)
     assert ours.p_value == pytest.approx(theirs.pvalue, abs=1e-12 if ours.exact else 0.02)
 
 
@@ -137,8 +134,8 @@ def null(rng: np.random.Generator, videos: int) -> float:
 def test_p_is_uniform_where_the_systems_are_alike(
     videos: int, trials: int, slack: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparison, "macro_interval", lambda values, *_: macro_interval([0.0], ["a"], ["u"]))
-    monkeypatch.setattr(comparison, "FLIPS", 999)
+    monkeypatch.setattr(stats, "macro_interval", lambda values, *_: macro_interval([0.0], ["a"], ["u"]))
+    monkeypatch.setattr(stats, "FLIPS", 999)
     rng = np.random.default_rng(videos)
     found = np.array([null(rng, videos) for _ in range(trials)])
     for level in (0.05, 0.25, 0.5, 0.75):

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from recipe.evaluation.controls import CONTROLS, MEANINGS, control_cases
+from recipe.evaluation.judge.plans import CONTROLS, MEANINGS, control_cases
 from recipe.types import Example
 
 

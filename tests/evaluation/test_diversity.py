@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.diversity import LEVELS, Sampled, chosen_prompts, collapsed, plan_key, sampled_plans
-from recipe.evaluation.diversity_judge import Compared, Question
-from recipe.evaluation.diversity_pairs import ComparedPair, compare_plans
-from recipe.evaluation.diversity_scores import prompt_diversity, read_pairs, summarise_diversity, write_pairs
+from recipe.evaluation.diversity.judges import Compared, Question
+from recipe.evaluation.diversity.plans import LEVELS, Sampled, chosen_prompts, collapsed, plan_key, sampled_plans
+from recipe.evaluation.diversity.scores import (
+    ComparedPair,
+    compare_plans,
+    prompt_diversity,
+    read_pairs,
+    summarise_diversity,
+    write_pairs,
+)
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity, read_scores, write_scores
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.engines.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig, SamplingConfig
-from recipe.engines.protocol import Answer, Chat, Refused
-from recipe.engines.replay import ReplayEngine
-from recipe.evaluation.diversity import LEVELS, Sampled
-from recipe.evaluation.diversity_judge import LlmDiversityJudge, Question, parse, prompt_hash, render
-from recipe.evaluation.diversity_pairs import compare_plans
+from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
+from recipe.evaluation.diversity.plans import LEVELS, Sampled
+from recipe.evaluation.diversity.scores import compare_plans
+from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.wrappers import ReplayEngine
 from recipe.types import Example
 
 EXAMPLE = Example("e", "s", "v", "make tea", ("boil the water",), ("steep the tea",), 1)
@@ -143,7 +143,7 @@ def test_identity_tells_model_prompt_and_settings() -> None:
 
 def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> None:
     pytest.importorskip("httpx2")
-    from recipe.engines.endpoint import EndpointEngine
+    from recipe.models.endpoint import EndpointEngine
 
     plans = tuple((f"do {number}",) for number in range(4))
     prompts = [Sampled(EXAMPLE, (0, 1, 2, 3), plans)]

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
-from recipe.evaluation.diversity import Sampled, collapsed
-from recipe.evaluation.diversity_judge import Question
-from recipe.evaluation.diversity_pairs import compare_plans
-from recipe.evaluation.diversity_proxy import CAP, ProxyDiversityJudge, difference, nearest_level
-from recipe.evaluation.diversity_scores import prompt_diversity
-from recipe.evaluation.likeness import Calibration, Likeness
+from recipe.evaluation.diversity.judges import CAP, ProxyDiversityJudge, Question, difference, nearest_level
+from recipe.evaluation.diversity.plans import Sampled, collapsed
+from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
+from recipe.evaluation.matching import Calibration, Likeness
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world

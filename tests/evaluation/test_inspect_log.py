@@ -14,10 +14,9 @@ pytest.importorskip("scipy")
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
-from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.judge.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, write_verdicts
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, rows_path, write_scores
-from recipe.evaluation.verdicts import CRITERIA, Judged, write_verdicts
 from recipe.types import Example, Unscored, Verdict
 
 WHEN = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)

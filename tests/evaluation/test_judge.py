@@ -9,15 +9,13 @@ import pytest
 pytest.importorskip("scipy")
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
-from recipe.engines.ledger import Ledger, Prices
-from recipe.engines.protocol import Answer, Chat, Refused
 from recipe.errors import ComputeError
-from recipe.evaluation.cases import Case
-from recipe.evaluation.controls import control_cases
-from recipe.evaluation.judge import LlmJudge, estimate
-from recipe.evaluation.judged import judge_scores
-from recipe.evaluation.rubric import SCHEMA
-from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.llm import LlmJudge, estimate
+from recipe.evaluation.judge.plans import Case, control_cases
+from recipe.evaluation.judge.rubric import SCHEMA
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores
+from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.wrappers import Ledger, Prices
 from recipe.progress import SILENT, Progress
 from recipe.types import Example, Unscored, Verdict
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recipe.errors import InputError
-from recipe.evaluation.judge_agreement import agreement_with, kendall, read_judged, spearman
-from recipe.evaluation.readings import WorldReader
+from recipe.evaluation.judge.verdicts import Judged, write_verdicts
 from recipe.evaluation.scores import (
     Counts,
     JudgeIdentity,
@@ -20,9 +19,11 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
-from recipe.evaluation.validity import ScoredPlan, score_plans
-from recipe.evaluation.verdicts import Judged, write_verdicts
+from recipe.evaluation.validity.measure import ScoredPlan, score_plans
+from recipe.evaluation.validity.readings import WorldReader
+from recipe.evaluation.validity.scores import agreement_with, read_judged
 from recipe.planning.predictions import Prediction
+from recipe.stats import kendall, spearman
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.load import load_world
 

@@ -12,10 +12,10 @@ pytest.importorskip("httpx2")
 from tests.engines.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig
-from recipe.engines.endpoint import EndpointEngine, host
-from recipe.evaluation.cases import Case
-from recipe.evaluation.judge import LlmJudge
-from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.llm import LlmJudge
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.models.endpoint import EndpointEngine, host
 from recipe.types import Example, Unscored, Verdict
 
 SIX = dict(zip(CRITERIA, (4, 3, 5, 2, 1, 0), strict=True))

@@ -17,7 +17,7 @@ from tests.engines.endpoint_server import Reply, Server, completion, serving
 
 from recipe.artifacts import write_jsonl
 from recipe.cli import main
-from recipe.evaluation.verdicts import CRITERIA
+from recipe.evaluation.judge.verdicts import CRITERIA
 
 CONCURRENCY = 16
 

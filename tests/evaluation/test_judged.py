@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("scipy")
-from recipe.evaluation.judged import judge_scores, role_of
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, role_of
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores
-from recipe.evaluation.verdicts import CRITERIA, Judged
 from recipe.types import Example, Unscored, Verdict
 
 JUDGE = JudgeIdentity("a judge", "llm")

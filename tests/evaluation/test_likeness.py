@@ -13,7 +13,7 @@ pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError
-from recipe.evaluation.likeness import Calibration, Likeness, calibrate, ordered_likeness
+from recipe.evaluation.matching import Calibration, Likeness, calibrate, ordered_likeness
 from recipe.world.load import load_world
 
 LETTERS = "abcdef"

@@ -14,9 +14,8 @@ pytest.importorskip("scipy")
 from recipe.artifacts import write_jsonl
 from recipe.cli import main
 from recipe.data.examples import write_examples
-from recipe.evaluation.judged import judge_scores
+from recipe.evaluation.judge.verdicts import Judged, judge_scores, write_verdicts
 from recipe.evaluation.paired import DEFAULT, compare_systems
-from recipe.evaluation.results import Interval
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
     Counts,
@@ -27,7 +26,7 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
-from recipe.evaluation.verdicts import Judged, write_verdicts
+from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
 
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})

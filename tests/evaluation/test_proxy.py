@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
-from recipe.evaluation.cases import Case
-from recipe.evaluation.likeness import Calibration, Likeness
-from recipe.evaluation.proxy import ProxyJudge, verdict_of
-from recipe.evaluation.verdicts import CRITERIA
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.proxy import ProxyJudge, verdict_of
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.matching import Calibration, Likeness
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world

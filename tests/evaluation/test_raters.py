@@ -15,9 +15,8 @@ pytest.importorskip("scipy")
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.human import human_verdicts
-from recipe.evaluation.judged import judge_scores
-from recipe.evaluation.raters import (
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, read_verdicts, write_verdicts
+from recipe.evaluation.people.agreement import (
     MEASURES,
     TOTAL,
     agreement,
@@ -26,10 +25,8 @@ from recipe.evaluation.raters import (
     repeat_raters,
     require_same_plans,
 )
-from recipe.evaluation.rating_sheets import PlanKey, item_code
-from recipe.evaluation.ratings import Rating
+from recipe.evaluation.people.ratings import PlanKey, Rating, human_verdicts, item_code
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
-from recipe.evaluation.verdicts import CRITERIA, Judged, read_verdicts, write_verdicts
 from recipe.types import Example, Unscored, Verdict
 
 EXAMPLES = [

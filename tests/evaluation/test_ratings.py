@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.evaluation.rating_sheets import COLUMNS, cell, item_code, write_sheet
-from recipe.evaluation.ratings import Rating, read_ratings
-from recipe.evaluation.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.evaluation.people.ratings import COLUMNS, Rating, cell, item_code, read_ratings, write_sheet
 from recipe.types import Example, Unscored, Verdict
 
 HEADER = (

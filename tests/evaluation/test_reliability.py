@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 pytest.importorskip("krippendorff")
 pytest.importorskip("scipy")
 from krippendorff import alpha
-from scipy import stats
+from scipy.stats import spearmanr
 
+from recipe import stats
 from recipe.errors import ComputeError
-from recipe.evaluation import reliability
-from recipe.evaluation.reliability import Level, compare_raters, krippendorff_alpha
+from recipe.stats import Level, compare_raters, krippendorff_alpha
 
 NAN = math.nan
 FOUR_OBSERVERS = [
@@ -95,12 +95,12 @@ def test_alpha_by_its_definition(table: NDArray[np.float64], level: Level) -> No
 def test_resamples_are_what_the_package_says_of_them(level: Level) -> None:
     table = np.array(FOUR_OBSERVERS)[:, :11]
     values = np.unique(table[~np.isnan(table)])
-    columns = reliability._moments(table) if level == "interval" else reliability._coincidences(table, values)
+    columns = stats._moments(table) if level == "interval" else stats._coincidences(table, values)
     for seed in range(20):
         drawn = np.random.default_rng(seed).integers(0, 11, size=11)
-        [ours] = reliability._alphas(columns[drawn].sum(axis=0)[None], level)
+        [ours] = stats._alphas(columns[drawn].sum(axis=0)[None], level)
         assert ours == pytest.approx(alpha(reliability_data=table[:, drawn], level_of_measurement=level))
-    [same] = reliability._alphas(columns[[0] * 11].sum(axis=0)[None], level)  # all ones
+    [same] = stats._alphas(columns[[0] * 11].sum(axis=0)[None], level)  # all ones
     assert math.isnan(same)
 
 
@@ -149,7 +149,7 @@ def test_what_is_no_table_of_ratings_is_an_error(table: list[list[float]]) -> No
 def test_two_raters_by_hand() -> None:
     found = compare_raters([5, 3, 2, 0], [4, 3, 0, 0], list("uvwx"))
     assert (found.units, found.exact, found.near, found.bias.mean) == (4, 0.5, 0.75, 0.75)
-    assert found.spearman == pytest.approx(stats.spearmanr([5, 3, 2, 0], [4, 3, 0, 0]).statistic)
+    assert found.spearman == pytest.approx(spearmanr([5, 3, 2, 0], [4, 3, 0, 0]).statistic)
     assert compare_raters([3, 3], [1, 2], ["u", "v"]).spearman is None
 
 

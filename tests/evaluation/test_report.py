@@ -12,7 +12,6 @@ from recipe.evaluation import plots, results
 from recipe.evaluation.report import render_html, rerender
 from recipe.evaluation.results import (
     Curve,
-    Interval,
     Line,
     Results,
     Scores,
@@ -23,6 +22,8 @@ from recipe.evaluation.results import (
     save_results,
     to_json,
 )
+from recipe.report.plots import SPARE, regime_colours
+from recipe.stats import Interval
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +157,9 @@ def test_real_data_makes_no_claim_of_validity(fake_real_results: Results) -> Non
 
 
 def test_regimes_keep_their_colours() -> None:
-    first, second = plots.regime_colours(["base", "RL", "other"]), plots.regime_colours(["rl", "best of 4"])
+    first, second = regime_colours(["base", "RL", "other"]), regime_colours(["rl", "best of 4"])
     assert first["RL"] == second["rl"]
-    assert first["other"] == plots.SPARE[0]
+    assert first["other"] == SPARE[0]
     assert len({*first.values(), *second.values()}) == 4
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.evaluation.cases import Case
-from recipe.evaluation.rubric import MEANINGS, SCHEMA, as_data, code_of, prompt_hash, render
-from recipe.evaluation.verdicts import CRITERIA
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.rubric import MEANINGS, SCHEMA, as_data, code_of, prompt_hash, render
+from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.prompting import visible
 from recipe.types import Example
 
@@ -72,7 +72,7 @@ def test_the_code_is_never_in_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
         def hexdigest(self) -> str:
             return self._found
 
-    monkeypatch.setattr("recipe.evaluation.rubric.sha256", Weak)
+    monkeypatch.setattr("recipe.evaluation.judge.rubric.sha256", Weak)
     assert code_of("x") == "0" * 16
     assert code_of(f"x {'0' * 16}") == "1" * 16
     assert code_of(f"x {'0' * 16} {'1' * 16}") == "2" * 16

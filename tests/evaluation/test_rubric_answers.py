@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.evaluation.rubric_answers import parse
-from recipe.evaluation.verdicts import CRITERIA
+from recipe.evaluation.judge.rubric import parse
+from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.types import Unscored, Verdict
 
 SIX = dict(zip(CRITERIA, (4, 3, 5, 2, 1, 0), strict=True))

@@ -7,7 +7,7 @@ import pytest
 
 from recipe.errors import InputError
 from recipe.evaluation import scores as s
-from recipe.evaluation.results import Interval
+from recipe.stats import Interval
 
 JUDGE = s.JudgeIdentity("a judge", "llm", "owner/a-judge", "0" * 64, {"repeats": "2"})
 HALF = Interval(0.5, 0.4, 0.6, 10, 5)

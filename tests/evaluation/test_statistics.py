@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipe import stats
 from recipe.errors import ComputeError
-from recipe.evaluation import statistics
-from recipe.evaluation.statistics import macro_interval, mean_interval, paired_interval, standard_error
+from recipe.stats import macro_interval, mean_interval, paired_interval, standard_error
 
 floats = st.floats(-10, 10)
 
@@ -21,7 +21,7 @@ def test_resampling_equals_the_enumeration_of_all_draws() -> None:
     sums, sizes = np.array([3.0, 1.0, 8.0]), np.array([2.0, 1.0, 4.0])
     draws = [list(draw) for draw in itertools.product(range(3), repeat=3)]
     every = np.array([sums[draw].sum() / sizes[draw].sum() for draw in draws])
-    sampled = statistics._resampled_means(sums, sizes, seed=0)
+    sampled = stats._resampled_means(sums, sizes, seed=0)
     for bound in np.linspace(every.min(), every.max(), 9) + 0.01:
         assert (sampled < bound).mean() == pytest.approx((every < bound).mean(), abs=0.02)
     assert sampled.mean() == pytest.approx(every.mean(), abs=0.02)
@@ -32,7 +32,7 @@ def test_one_value_a_cluster_is_the_ordinary_bootstrap() -> None:
     values = rng.normal(size=40)
     ours = mean_interval(values, [str(n) for n in range(40)])
     means = rng.choice(values, size=(40_000, 40)).mean(1)
-    assert [ours.low, ours.high] == pytest.approx(np.quantile(means, statistics.expanded_levels(40)), abs=0.02)
+    assert [ours.low, ours.high] == pytest.approx(np.quantile(means, stats.expanded_levels(40)), abs=0.02)
 
 
 def test_large_samples_give_the_normal_interval() -> None:
@@ -54,7 +54,7 @@ def test_clusters_of_equal_values_widen_the_interval_as_theory_says() -> None:
 
 @pytest.mark.parametrize(("freedom", "known"), [(2, 4.3027), (3, 3.1824), (7, 2.3646), (23, 2.0687), (99, 1.9842)])
 def test_student_quantiles_match_the_table(freedom: int, known: float) -> None:
-    tail, upper = statistics.expanded_levels(freedom + 1)
+    tail, upper = stats.expanded_levels(freedom + 1)
     assert upper == 1 - tail
     assert -NormalDist().inv_cdf(tail) == pytest.approx(known * math.sqrt((freedom + 1) / freedom), rel=5e-5)
 
@@ -92,7 +92,7 @@ def test_differences_are_antisymmetric_and_hold_their_mean(rows: list[tuple[floa
 
 
 def test_coverage_with_eight_goals_is_near_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "DRAWS", 1500)
+    monkeypatch.setattr(stats, "DRAWS", 1500)
     rng = np.random.default_rng(7)
     goals = np.repeat(list("abcdefgh"), 12)
     held = 0
@@ -137,7 +137,7 @@ def test_macro_draws_equal_the_enumeration_of_both_datasets() -> None:
             for there in itertools.product(range(3), repeat=3)
         ]
     )
-    one, ones = statistics._resampled_means, np.ones
+    one, ones = stats._resampled_means, np.ones
     drawn = (one(first, ones(2), 0, 0) + one(second, ones(3), 0, 1)) / 2
     for bound in np.linspace(every.min(), every.max(), 9) + 0.01:
         assert (drawn < bound).mean() == pytest.approx((every < bound).mean(), abs=0.02)
@@ -165,12 +165,12 @@ def test_large_datasets_give_the_normal_interval_of_a_stratified_mean() -> None:
 
 
 def test_equal_datasets_have_the_freedom_of_all_their_videos() -> None:
-    group = statistics._Clustered(np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4))
+    group = stats._Clustered(np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4))
     assert group.variance() == pytest.approx(np.var([0, 1, 2, 3], ddof=1) / 4)
-    assert statistics._pooled_levels([group] * 3) == pytest.approx(statistics._widened(9, 4 / 3))
-    steady = statistics._Clustered(np.ones(7), np.ones(7))
-    assert statistics._pooled_levels([group, steady]) == pytest.approx(statistics.expanded_levels(4))
-    assert statistics._pooled_levels([steady, steady]) == statistics.expanded_levels(7)
+    assert stats._pooled_levels([group] * 3) == pytest.approx(stats._widened(9, 4 / 3))
+    steady = stats._Clustered(np.ones(7), np.ones(7))
+    assert stats._pooled_levels([group, steady]) == pytest.approx(stats.expanded_levels(4))
+    assert stats._pooled_levels([steady, steady]) == stats.expanded_levels(7)
 
 
 def test_a_dataset_of_one_video_leaves_the_macro_mean_without_an_interval() -> None:
@@ -217,7 +217,7 @@ def test_a_macro_interval_holds_its_mean_and_knows_no_order(
 def test_coverage_of_the_macro_mean(
     sizes: tuple[int, ...], trials: int, low: float, high: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics, "DRAWS", 1500)
+    monkeypatch.setattr(stats, "DRAWS", 1500)
     rng = np.random.default_rng(8)
     held = 0
     for _ in range(trials):

@@ -16,10 +16,18 @@ from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.task_graphs import GoalGraph, TaskGraphs, goal_key, read_task_graphs
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.readings import MOST_CHARACTERS, MOST_LINES, Reading, shown
-from recipe.evaluation.task_graph_choice import Candidates, Chooser, Meant
-from recipe.evaluation.task_graph_matching import same_words, threshold_of
-from recipe.evaluation.task_graphs import GraphReader
+from recipe.evaluation.validity.readings import (
+    MOST_CHARACTERS,
+    MOST_LINES,
+    Candidates,
+    Chooser,
+    GraphReader,
+    Meant,
+    Reading,
+    same_words,
+    shown,
+    threshold_of,
+)
 from recipe.world.graph import TaskGraph
 from recipe.world.validity import score_key
 

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from recipe.errors import InputError
-from recipe.evaluation.validity import (
+from recipe.evaluation.validity.measure import (
     ScoredPlan,
     best_of,
     differences,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from recipe.cli import main
+from recipe.evaluation.judge.verdicts import Judged, write_verdicts
 from recipe.evaluation.scores import ValidityScores, read_scores, rows_path
-from recipe.evaluation.verdicts import Judged, write_verdicts
 from recipe.types import Verdict
 
 Command = Callable[..., tuple[int, str, str]]

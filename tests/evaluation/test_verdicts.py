@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.evaluation.verdicts import CRITERIA, Judged, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, read_verdicts, write_verdicts
 from recipe.types import Unscored, Verdict
 
 SCORES = "{" + ", ".join(f'"{name}": 3' for name in CRITERIA) + "}"

@@ -3,10 +3,11 @@
 from recipe.evaluation import results as r
 from recipe.experiments.findings import WINDOW, caveats, summary
 from recipe.experiments.settings import ExperimentConfig, FilesSource, WorldSource
+from recipe.stats import Interval
 
 
 def scores(split: str, regime: str, **means: float) -> r.Scores:
-    return r.Scores(split, regime, {name: r.Interval(mean) for name, mean in means.items()}, 10, 10)
+    return r.Scores(split, regime, {name: Interval(mean) for name, mean in means.items()}, 10, 10)
 
 
 def parts(total: float) -> r.RewardParts:
@@ -15,7 +16,7 @@ def parts(total: float) -> r.RewardParts:
 
 def difference(split: str, regime: str, metric: str, mean: float, half: float | None) -> r.Difference:
     bounds = (None, None) if half is None else (mean - half, mean + half)
-    return r.Difference(split, regime, "base", metric, r.Interval(mean, *bounds))
+    return r.Difference(split, regime, "base", metric, Interval(mean, *bounds))
 
 
 CURVE = r.Curve(

@@ -35,8 +35,8 @@ from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import SILENT
 from recipe.text import format_plan
 from recipe.types import Example
+from recipe.world.clips import GREY
 from recipe.world.examples import draw_examples
-from recipe.world.frames_clips import GREY
 from recipe.world.load import load_world
 
 

@@ -8,8 +8,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from recipe.checkpoints import load_checkpoint, quiet_loading  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint, quiet_loading  # noqa: E402
 
 
 def without(model: Path, target: Path, name: str) -> str:

@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from recipe.checkpoints import load_checkpoint  # noqa: E402
-from recipe.decoding import complete, log_likelihood  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint  # noqa: E402
+from recipe.models.decoding import complete, log_likelihood  # noqa: E402
 
 
 class Counting(torch.nn.Module):  # type: ignore[misc]

@@ -11,8 +11,8 @@ pytest.importorskip("av")
 
 from recipe.config import FrameConfig
 from recipe.errors import InputError
-from recipe.perception import clips as module
-from recipe.perception.clips import Clips, VideoClips
+from recipe.perception import frames as module
+from recipe.perception.frames import Clips, VideoClips
 from recipe.types import Example, Frames
 
 EVEN = [20 * n for n in range(60)]

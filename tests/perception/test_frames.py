@@ -17,8 +17,7 @@ pytest.importorskip("av")
 from recipe.config import FrameConfig
 from recipe.errors import InputError
 from recipe.perception.footage import open_footage
-from recipe.perception.frames import probe, read_frames, sampling_grid, shown_at
-from recipe.perception.picture import image, pose
+from recipe.perception.frames import image, pose, probe, read_frames, sampling_grid, shown_at
 
 EVEN = [20 * n for n in range(60)]
 THIRTIETHS = Fraction(1, 30)

@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("av")
 from recipe.artifacts import file_sha256
 from recipe.config import FrameConfig, PhiConfig
-from recipe.engines.cache import AnswerCache
-from recipe.engines.protocol import Answer, Chat, videos
 from recipe.errors import ComputeError, InputError
-from recipe.perception.phi_run import Clip, PhiRun
+from recipe.models.protocol import Answer, Chat, videos
+from recipe.models.wrappers import AnswerCache
+from recipe.perception.phi import Clip, PhiRun
 
 FRAMES = FrameConfig(count=2)
 
@@ -149,10 +149,10 @@ def test_videos_that_cannot_be_read(tmp_path: Path, clips: list[Clip], workers: 
 
 
 def test_a_digest_is_kept_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.engines import cache
+    from recipe.models import wrappers
 
     read: list[Path] = []
-    monkeypatch.setattr(cache, "file_sha256", lambda path: read.append(path) or file_sha256(path))
+    monkeypatch.setattr(wrappers, "file_sha256", lambda path: read.append(path) or file_sha256(path))
     file, kept = tmp_path / "file", AnswerCache(tmp_path / "c")
     file.write_bytes(b"a")
     first = kept.sha256(file)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.engines.replay import ReplayEngine
 from recipe.errors import InputError
+from recipe.models.wrappers import ReplayEngine
 from recipe.planning.planner import Planner, Request
 from recipe.planning.predictions import (
     Matched,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.planning.streaming import steps_as_written
+from recipe.planning.planner import steps_as_written
 from recipe.text import plan_steps
 
 TEXTS = st.text(st.sampled_from("ab12.)-* \n\r`:S"), max_size=60) | st.text(max_size=40)

@@ -12,12 +12,10 @@ import pytest
 
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.reward.adapters import ms_swift, trainer_reward
-from recipe.reward.adapters.batch import Row, score_rows
-from recipe.reward.adapters.microbatch import MicroBatcher
-from recipe.reward.adapters.rows import text_of
-from recipe.reward.adapters.source import RewardSource
-from recipe.reward.adapters.trl import alignment_reward
+from recipe.reward.scorer import Row, score_rows
+from recipe.reward.trainers import ms_swift, trainer_reward
+from recipe.reward.trainers.source import MicroBatcher, RewardSource, text_of
+from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 

@@ -21,8 +21,8 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe.reward.adapters import source
-from recipe.reward.adapters.batch import Row
+from recipe.reward.scorer import Row
+from recipe.reward.trainers import source
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
 
@@ -90,7 +90,7 @@ def conversation(row: Row) -> list[dict[str, str]]:
 
 def test_trl_scores_and_leaves_failed_rows_out(verifier: Verifier, tiny_model: Path, tmp_path: Path) -> None:
     trl, torch = theirs("trl"), theirs("torch")
-    adapter = importlib.import_module("recipe.reward.adapters.trl")
+    adapter = importlib.import_module("recipe.reward.trainers.trl")
     columns = [{"prompt": conversation(row)[:1], "goal": row.goal, "history": list(row.history)} for row in ROWS]
     trainer = trl.GRPOTrainer(
         model=str(tiny_model),
@@ -141,7 +141,7 @@ def verl_sample(row: Row) -> Any:
 
 def verl_manager(name: str, function: str) -> Any:
     reward, omegaconf = theirs("verl.trainer.ppo.reward"), theirs("omegaconf")
-    chosen = {"path": "pkg://recipe.reward.adapters.verl", "name": function}
+    chosen = {"path": "pkg://recipe.reward.trainers.verl", "name": function}
     config = {"custom_reward_function": chosen, "reward_manager": {"source": "register", "name": name}, "timeout": 20}
     tokenizer = SimpleNamespace(decode=lambda ids, **_: "".join(chr(code) for code in ids.tolist() if code))
     return reward.load_reward_manager(omegaconf.OmegaConf.create({"reward": config}), tokenizer)
@@ -207,7 +207,7 @@ def test_openrlhf_scores_and_a_failure_has_no_reward(
 ) -> None:
     agent = theirs("openrlhf.utils.agent")
     path = tmp_path / "reward.py"
-    path.write_text("from recipe.reward.adapters.openrlhf import reward_func\n")
+    path.write_text("from recipe.reward.trainers.openrlhf import reward_func\n")
     remote = str(path) if way == "file" else address
     for row in (GOOD, EMPTY):
         result = openrlhf_rollout(agent, remote, row)
@@ -224,7 +224,7 @@ def test_openrlhf_scores_and_a_failure_has_no_reward(
 
 def test_verifiers_scores_and_a_failure_is_an_error_of_the_trace(verifier: Verifier) -> None:
     vf = theirs("verifiers.v1")
-    adapter = importlib.import_module("recipe.reward.adapters.verifiers")
+    adapter = importlib.import_module("recipe.reward.trainers.verifiers")
 
     class Data(vf.TaskData):  # type: ignore[misc]
         goal: str
@@ -237,8 +237,8 @@ def test_verifiers_scores_and_a_failure_is_an_error_of_the_trace(verifier: Verif
         alignment = vf.reward(adapter.alignment)
 
     plugs = vf.TaskConfig(
-        rewards={"alignment": {"fn": "recipe.reward.adapters.verifiers:alignment"}},
-        metrics={"parts": {"fn": "recipe.reward.adapters.verifiers:alignment_parts"}},
+        rewards={"alignment": {"fn": "recipe.reward.trainers.verifiers:alignment"}},
+        metrics={"parts": {"fn": "recipe.reward.trainers.verifiers:alignment_parts"}},
     )
     config = {Plugged: plugs, Written: vf.TaskConfig()}
     for kind in (Plugged, Written):
@@ -264,7 +264,7 @@ def test_ms_swift_scores_and_a_failed_group_has_no_advantage(verifier: Verifier)
     theirs("swift.rewards")
     torch, core = theirs("torch"), theirs("swift.rl_core.grpo_algorithm")
     advantage, data = theirs("swift.rl_core.advantage"), theirs("swift.rl_core.data")
-    adapter = importlib.import_module("recipe.reward.adapters.ms_swift")
+    adapter = importlib.import_module("recipe.reward.trainers.ms_swift")
     orms = theirs("swift.rewards").orms
     adapter.register(orms)
     samples = [

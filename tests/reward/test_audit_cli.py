@@ -10,15 +10,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from recipe.audit.page import render_audit
+from recipe.audit.perturb import CORRUPTIONS
+from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit
 from recipe.cli.reward import app
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError
-from recipe.evaluation.audit.page import render_audit
-from recipe.evaluation.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit
-from recipe.evaluation.results import Interval
-from recipe.reward.audit.corruptions import CORRUPTIONS
+from recipe.stats import Interval
 from recipe.types import Narration, Procedure, Segment, Step
 
 TASKS = {

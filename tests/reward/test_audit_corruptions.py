@@ -11,9 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recipe.reward.audit.corruptions import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, audit_prompts, cut_at
-from recipe.reward.audit.selection import Performed, collapsed, select
-from recipe.reward.audit.wordings import wordings
+from recipe.audit.perturb import (
+    ALTERNATIVE,
+    CORRUPTIONS,
+    TRUE,
+    AuditPrompt,
+    Performed,
+    audit_prompts,
+    collapsed,
+    cut_at,
+    select,
+    wordings,
+)
 from recipe.types import Procedure, Step
 
 

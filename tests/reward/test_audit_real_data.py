@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from recipe.audit.measure import Extent, audit_rewards
+from recipe.audit.results import Audit
+from recipe.audit.score import Audited
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.narrations import read_narrations
-from recipe.evaluation.audit.results import Audit
-from recipe.evaluation.audit.run import Extent, audit_rewards
-from recipe.reward.audit.scoring import Audited
 from recipe.reward.verifier import Verifier
 
 pytestmark = [pytest.mark.real_data, pytest.mark.slow]

@@ -9,21 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, prompt_means
+from recipe.audit.perturb import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts, select
+from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
+from recipe.audit.score import (
+    PADDED,
+    Audited,
+    LengthScorer,
+    attack,
+    attack_prompts,
+    composition,
+    controls,
+    corpus_coverage,
+    mixed_vocabulary,
+    score_prompts,
+    spread,
+)
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.audit.measures import length_correlation, measure, prompt_means
-from recipe.evaluation.audit.results import Audit, CoverageResult, RewardAudit
-from recipe.evaluation.audit.run import Extent, audit_rewards
-from recipe.evaluation.audit.sentences import answer
-from recipe.evaluation.results import Interval
-from recipe.reward.audit.attack import attack, attack_prompts, composition, mixed_vocabulary, spread
-from recipe.reward.audit.controls import LengthScorer, controls
-from recipe.reward.audit.corruptions import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts
-from recipe.reward.audit.coverage import corpus_coverage
-from recipe.reward.audit.scoring import PADDED, Audited, score_prompts
-from recipe.reward.audit.selection import select
-from recipe.reward.prompts import PromptGroup
 from recipe.reward.relevance import centred
 from recipe.reward.relevance import relevance as exact_relevance
+from recipe.reward.scorer import PromptGroup
+from recipe.stats import Interval
 from recipe.types import Procedure, Reward, Step
 
 GOALS = {

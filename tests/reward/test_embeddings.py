@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from recipe.errors import ComputeError, InputError
-from recipe.reward.cache import LruCache
-from recipe.reward.embeddings import StepEmbeddings
+from recipe.reward.embeddings import LruCache, StepEmbeddings
 
 
 class Letters:

@@ -12,11 +12,8 @@ from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError
-from recipe.reward.explanation.explain import explain
-from recipe.reward.explanation.links import Links
-from recipe.reward.explanation.records import AlignedNarration, Explanation, Match, best_matches
-from recipe.reward.explanation.rows import as_row, from_row
-from recipe.reward.explanation.words import in_words, parts
+from recipe.explain.explain import as_row, explain, from_row, in_words, parts
+from recipe.explain.records import AlignedNarration, Explanation, Links, Match, best_matches
 from recipe.reward.method import PooledAlignment
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Narration, Reward, Segment

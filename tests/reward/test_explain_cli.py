@@ -12,9 +12,8 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
-from recipe.reward.explanation.explain import explain
-from recipe.reward.explanation.links import Links
-from recipe.reward.explanation.rows import as_row, from_row
+from recipe.explain.explain import as_row, explain, from_row
+from recipe.explain.records import Links
 from recipe.reward.verifier import Verifier
 
 HISTORY = ["boil some water", "warm up the pot"]

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 pytest.importorskip("jinja2")
 
 from recipe.config import RewardConfig
-from recipe.evaluation.alignment_picture import AXIS, LINE, TEXT, _apart, barcode, draw, place, segment_note
-from recipe.evaluation.explanation_page import render_page
-from recipe.reward.explanation.explain import explain
-from recipe.reward.explanation.links import Links
-from recipe.reward.explanation.records import AlignedNarration, Explanation, Match
+from recipe.explain.explain import explain
+from recipe.explain.page import AXIS, LINE, TEXT, _apart, barcode, draw, place, render_page, segment_note
+from recipe.explain.records import AlignedNarration, Explanation, Links, Match
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 

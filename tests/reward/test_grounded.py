@@ -10,11 +10,18 @@ from recipe.alignment import backends, reference
 from recipe.alignment.ragged import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
-from recipe.reward.grounded import calibrated, gains, grounded_reward, order_agreement, weights
-from recipe.reward.landscape import Landscape
-from recipe.reward.pools import Lengths, choose_judges
-from recipe.reward.prompts import PromptGroup
+from recipe.reward.grounded import (
+    Landscape,
+    Lengths,
+    calibrated,
+    choose_judges,
+    gains,
+    grounded_reward,
+    order_agreement,
+    weights,
+)
 from recipe.reward.relevance import centred
+from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Reward
 

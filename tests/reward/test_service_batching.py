@@ -12,9 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.refusals import Refusal
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.service.messages import Refusal, ServiceSettings
 from recipe.types import Reward
 
 batching = pytest.importorskip("recipe.reward.service.batching")

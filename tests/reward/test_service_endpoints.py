@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recipe.errors import ComputeError
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.service.messages import ServiceSettings
 from recipe.types import Hit, Reward
 
 pytest.importorskip("fastapi")

@@ -28,7 +28,7 @@ SLOW = """
 import time, zlib, sys
 from recipe.reward.service.app import create_app
 from recipe.reward.service.server import listen, serve
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.service.messages import ServiceSettings
 from recipe.types import Reward
 
 class Scorer:

@@ -13,10 +13,10 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.opening import open_verifier
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.service.messages import Refusal
 from recipe.reward.service.process import ScoringProcess
-from recipe.reward.service.refusals import Refusal
+from recipe.reward.service.server import open_verifier
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 

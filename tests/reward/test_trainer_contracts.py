@@ -23,10 +23,10 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.reward.adapters import easyr1, ms_swift, openrlhf, source, verifiers, verl
-from recipe.reward.adapters.batch import Row
-from recipe.reward.adapters.rows import row_of
-from recipe.reward.adapters.trl import alignment_reward
+from recipe.reward.scorer import Row
+from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, verifiers, verl
+from recipe.reward.trainers.source import row_of
+from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
 from recipe.types import Narration, Segment

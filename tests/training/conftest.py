@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recipe.checkpoints import load_checkpoint
 from recipe.config import BaseModelConfig
 from recipe.data.examples import write_examples
+from recipe.models.checkpoints import load_checkpoint
 from recipe.training.base import train_base
+from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.training.quiet import quiet
 from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Example, Frames, Reward
 

@@ -8,21 +8,35 @@ from pathlib import Path
 import pytest
 import torch
 
-from recipe.checkpoints import Checkpoint, load_checkpoint
-from recipe.decoding import log_likelihood
 from recipe.errors import ComputeError, ConfigError
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.decoding import log_likelihood
 from recipe.text import format_plan, video_messages
-from recipe.training.eye.align import align, batch_loss, lessons
-from recipe.training.eye.attributes import learn_attributes, look, seen
-from recipe.training.eye.optimiser import FLOOR, Group, Schedule, optimise
-from recipe.training.eye.tower import eye_of, load_eye, new_eye, save_eye
-from recipe.training.eye.words import learn_words, word_accuracy, words_of_steps
-from recipe.training.tokenizer import chat_text
+from recipe.training.base import chat_text
 from recipe.training.video_model import VisionShape
+from recipe.training.vision_pretraining import (
+    FLOOR,
+    Group,
+    Schedule,
+    align,
+    batch_loss,
+    eye_of,
+    learn_attributes,
+    learn_words,
+    lessons,
+    load_eye,
+    look,
+    new_eye,
+    optimise,
+    save_eye,
+    seen,
+    word_accuracy,
+    words_of_steps,
+)
 from recipe.types import Example, Frames
+from recipe.world.clips import history_steps
 from recipe.world.examples import careless_examples, draw_examples
 from recipe.world.frames import RATE, Painter, generator, spread
-from recipe.world.frames_clips import history_steps
 from recipe.world.graph import World
 from recipe.world.load import load_world
 

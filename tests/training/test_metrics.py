@@ -6,7 +6,7 @@ import pytest
 
 from recipe.artifacts import read_jsonl
 from recipe.errors import MissingExtra
-from recipe.training.metrics import MetricsLog
+from recipe.training.loop import MetricsLog
 
 
 def losses(record: dict[str, Any]) -> dict[str, Any] | None:

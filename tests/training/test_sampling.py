@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from recipe.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint
 from recipe.training.policy import load_policy
 from recipe.training.sampling import sample
 

@@ -7,8 +7,8 @@ from safetensors.torch import load_file
 from recipe.artifacts import read_jsonl
 from recipe.config import LoraSettings, SFTConfig
 from recipe.text import format_plan
+from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
 from recipe.training.sft import sft_trainer, train_sft
 from recipe.types import Example

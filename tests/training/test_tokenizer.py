@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from recipe.text import SYSTEM_PROMPT, planner_messages
-from recipe.training.tokenizer import SPECIAL_TOKENS, chat_text, train_tokenizer
+from recipe.training.base import SPECIAL_TOKENS, chat_text, train_tokenizer
 
 TEXTS = ["Goal: make tea", "1. boil the water\n2. wait 10 minutes", "don't stir"]
 

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from recipe.checkpoints import load_checkpoint  # noqa: E402
-from recipe.vision import fast_vision  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint  # noqa: E402
+from recipe.models.vision import fast_vision  # noqa: E402
 
 
 @pytest.fixture

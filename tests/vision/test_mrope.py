@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from recipe.errors import InputError  # noqa: E402
-from recipe.vision import Patches, mrope_positions  # noqa: E402
+from recipe.models.vision import Patches, mrope_positions  # noqa: E402
 
 VIDEO = 7
 MODEL: Any = SimpleNamespace(

@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from recipe.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
-from recipe.decoding import complete, log_likelihood, stream  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
+from recipe.models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
+from recipe.models.decoding import complete, log_likelihood, stream  # noqa: E402
+from recipe.models.vision import Patches, mrope_positions  # noqa: E402
 from recipe.types import Frames  # noqa: E402
-from recipe.vision import Patches, mrope_positions  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_equal_prompts_and_clips_are_read_once(
         complete(checkpoint.model, prompts * 3, likeliest, ends=[], longest=2, clips=shown * 3)
         assert rows == [6, 21]  # "tea" with one clip stands twice among seven
         assert sum(patches) == sum(len(one.pixels) for one in dict.fromkeys(shown) if one is not None)
-        monkeypatch.setattr("recipe.decoding._PATCHES", 50)
+        monkeypatch.setattr("recipe.models.decoding._PATCHES", 50)
         patches.clear()
         complete(checkpoint.model, prompts, likeliest, ends=[], longest=1, clips=shown)
         assert patches == [48, 24, 32]

@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("trl")
 
-from recipe.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from recipe.errors import ConfigError  # noqa: E402
+from recipe.models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from recipe.text import planner_messages  # noqa: E402
-from recipe.training.tokenizer import train_tokenizer  # noqa: E402
+from recipe.training.base import train_tokenizer  # noqa: E402
 from recipe.training.video_model import VisionShape, build_video_model  # noqa: E402
 from recipe.types import Frames  # noqa: E402
 

@@ -16,8 +16,8 @@ transformers = pytest.importorskip("transformers")
 
 from recipe.config import FrameConfig  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
+from recipe.models.vision import VideoProcessor, smart_resize  # noqa: E402
 from recipe.types import Frames  # noqa: E402
-from recipe.vision import VideoProcessor, smart_resize  # noqa: E402
 
 SMALL = VideoProcessor(min_pixels=56 * 56, max_pixels=84 * 84)
 

@@ -13,9 +13,8 @@ import torch
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe.world import frames as module
-from recipe.world.frames import PAIR, RATE, SIZE, Painter, generator, spread
-from recipe.world.frames_clips import GREY, DrawnClips, history_steps
-from recipe.world.frames_symbols import SIZES, draw_codes
+from recipe.world.clips import GREY, DrawnClips, history_steps
+from recipe.world.frames import PAIR, RATE, SIZE, SIZES, Painter, draw_codes, generator, spread
 from recipe.world.graph import World
 
 

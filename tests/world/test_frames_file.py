@@ -12,11 +12,11 @@ pytest.importorskip("av", reason="writing videos needs PyAV")
 from recipe.cli import app
 from recipe.config import FrameConfig
 from recipe.errors import InputError
+from recipe.models.vision import VideoProcessor
 from recipe.perception.frames import read_frames
 from recipe.training.video_model import VisionShape
-from recipe.vision import VideoProcessor
+from recipe.world.clips import ENLARGED, write_clip
 from recipe.world.frames import RATE, Painter
-from recipe.world.frames_file import ENLARGED, write_clip
 from recipe.world.graph import World
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.world.graph import World
-from recipe.world.recognise import Recogniser
+from recipe.world.graph import Recogniser, World
 
 
 def blend(first: str, second: str) -> str:

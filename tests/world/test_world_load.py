@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from recipe.errors import InputError
-from recipe.world.graph import World
+from recipe.world.graph import World, words
 from recipe.world.load import FEWEST_WORDINGS, LONGEST, SHORTEST, load_world
-from recipe.world.recognise import words
 
 DOMAINS = {"cooking", "repair", "crafts", "gardening", "first_aid", "household"}
 

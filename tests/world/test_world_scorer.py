@@ -5,8 +5,7 @@ import pytest
 from recipe.errors import InputError
 from recipe.world.examples import draw_examples
 from recipe.world.graph import World
-from recipe.world.scorer import ValidityScorer
-from recipe.world.validity import score_plan
+from recipe.world.validity import ValidityScorer, score_plan
 
 
 def test_a_plan_is_paid_its_validity(world: World) -> None:

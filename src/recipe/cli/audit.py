@@ -12,10 +12,10 @@ from recipe.cli.console import out, print_json, progress
 from recipe.cli.reward_options import AsJson, Config, Folder, settings
 
 if TYPE_CHECKING:
+    from recipe.audit.results import Audit
     from recipe.config import RewardConfig
     from recipe.corpus.store import Corpus
-    from recipe.evaluation.audit.results import Audit
-    from recipe.evaluation.results import Interval
+    from recipe.stats import Interval
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
 """What --verifier may name; `paper` reads the pool that the settings say."""
@@ -47,16 +47,16 @@ def audit(
     if unknown := [name for name in names if name not in NAMES]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES)}.", param_hint="--verifier")
     from recipe.artifacts import require_writable
+    from recipe.audit.measure import Extent, audit_rewards
+    from recipe.audit.results import rewards_json
+    from recipe.audit.score import Audited
     from recipe.corpus.store import Corpus
     from recipe.data.procedures import read_procedures
-    from recipe.evaluation.audit.results import rewards_json
-    from recipe.evaluation.audit.run import Extent, audit_rewards
-    from recipe.reward.audit.scoring import Audited
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
     if output is not None:
-        from recipe.evaluation.audit.page import DATA, write_audit
+        from recipe.audit.page import DATA, write_audit
 
         require_writable(output / DATA)
     chosen = [one for path in procedures for one in read_procedures(path).procedures]
@@ -102,7 +102,7 @@ def _record(
 
 def _show(found: "Audit") -> None:
     """The sentences, then a table: rewards as columns."""
-    from recipe.reward.audit.corruptions import CORRUPTIONS
+    from recipe.audit.perturb import CORRUPTIONS
 
     for sentence in (found.answer, *found.findings):
         out.print(f"- {sentence}", highlight=False, markup=False)

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from recipe.cli import console
-from recipe.cli import endpoint_options as endpoints
-from recipe.cli.data_options import Benchmarks, Root, known
-from recipe.cli.local_model import model_identity
+from recipe.cli import models as endpoints
+from recipe.cli.data import Benchmarks, Root, known
+from recipe.cli.models import model_identity
 from recipe.errors import ComputeError, InputError, listed
 
 if TYPE_CHECKING:
     from recipe.config import PhiConfig
-    from recipe.engines.ledger import Prices
-    from recipe.perception.phi import Kind
+    from recipe.models.wrappers import Prices
+    from recipe.perception.phi import Ask, Kind, PhiRun, Result
     from recipe.perception.phi_files import Chosen, Written
-    from recipe.perception.phi_run import Ask, PhiRun, Result
     from recipe.types import Procedure
 
     Write = Callable[[PhiRun, Result, Prices], Written]
@@ -192,9 +191,9 @@ def _tell(
 ) -> dict[str, Any]:
     """Ask about the clips, write what is told and the manifest."""
     from recipe.artifacts import require_writable
-    from recipe.engines.ledger import Prices
+    from recipe.models.wrappers import Prices
+    from recipe.perception.phi import PhiRun
     from recipe.perception.phi_files import write_manifest
-    from recipe.perception.phi_run import PhiRun
 
     require_writable(wanted.output)
     prices = Prices() if who.endpoint is None else Prices(who.endpoint.price_in, who.endpoint.price_out)
@@ -243,14 +242,14 @@ def _engine(who: Model, config: "PhiConfig", cache: Path, stack: ExitStack) -> "
 
     sampling = phi_sampling(config, who.batch_size)
     if who.endpoint is not None:
-        from recipe.engines.endpoint import EndpointEngine
+        from recipe.models.endpoint import EndpointEngine
 
         settings = who.endpoint.config(who.name, config.frames.max_pixels)
         remote = stack.enter_context(EndpointEngine(settings))
         identity = settings.model_dump(include={"model", "clips", "jpeg_quality"})
         return lambda chats: [one for [one] in remote.answers(chats, 1, sampling)], identity, settings.concurrency
-    from recipe.engines.cache import AnswerCache
-    from recipe.engines.local import LocalEngine
+    from recipe.models.local import LocalEngine
+    from recipe.models.wrappers import AnswerCache
 
     local = LocalEngine(who.name, who.revision, who.device, config.frames)
 

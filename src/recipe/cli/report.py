@@ -9,8 +9,7 @@ import typer
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.evaluation.scoreboard.cases import Cases
-    from recipe.evaluation.scoreboard.grounds import Grounds
+    from recipe.evaluation.scoreboard.cases import Cases, Grounds
 
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
@@ -146,8 +145,8 @@ def _scores(asked: Asked, json: bool) -> None:
 
 
 def _grounds(cases: "Cases", asked: Asked) -> "Grounds":
-    from recipe.evaluation.scoreboard.grounds import NO_GROUNDS, ground
-    from recipe.reward.explanation.links import Links
+    from recipe.evaluation.scoreboard.cases import NO_GROUNDS, ground
+    from recipe.explain.records import Links
 
     links = Links(asked.link)
     if asked.corpus is None or asked.explain == 0:

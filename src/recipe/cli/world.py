@@ -113,9 +113,8 @@ def clip(
 
     from recipe.errors import InputError
     from recipe.types import Example
+    from recipe.world.clips import DrawnClips, write_clip
     from recipe.world.frames import Painter
-    from recipe.world.frames_clips import DrawnClips
-    from recipe.world.frames_file import write_clip
     from recipe.world.load import load_world
 
     if (first is None) == (not history):

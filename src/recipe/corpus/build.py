@@ -1,19 +1,15 @@
-"""Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last.
+"""Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last."""
 
-A build that is stopped at any moment goes on where it was, and ends byte for byte as one that was not.
-"""
-
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
-from recipe.artifacts import JsonObject, locked, read_json, remove, write_json
+from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.building.engines import Engine, Work, encode_staged, on_device
-from recipe.corpus.building.inputs import InputRecord, Origin, note_inputs, stamps, unchanged
-from recipe.corpus.building.shards import recorded_files
-from recipe.corpus.building.staging import present, restage, stage
+from recipe.corpus.encode import Engine, Work, encode_staged, on_device, recorded_files
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.layout import (
     EMBEDDINGS,
@@ -24,6 +20,7 @@ from recipe.corpus.layout import (
     SHARDS,
     STAGED,
     STAGING,
+    TABLES,
     Manifest,
     Plan,
     ShardRecord,
@@ -33,11 +30,204 @@ from recipe.corpus.layout import (
     require_files,
     shard_name,
     total_counts,
+    write_tables,
 )
 from recipe.corpus.scan.kernels import kernels
-from recipe.errors import CorpusError
+from recipe.errors import CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
+
+# The files a corpus was read from, noted so that a build can tell that they are unchanged without reading them.
+
+
+class Origin(NamedTuple):
+    """Where narrations are read from and how."""
+
+    files: tuple[Path, ...]
+    """Files and folders, in the order in which they are read."""
+    reading: JsonObject
+    """The settings they are read with."""
+    exclusions: JsonObject | None = None
+    """What identifies the videos and texts that are kept out."""
+    report: Callable[[], JsonObject] = dict
+    """What reading kept and dropped, asked for after the last narration."""
+
+
+class InputRecord(TypedDict):
+    """One file or folder; `stamp` changes with its size and times, `sha256` with its content."""
+
+    path: str
+    stamp: str
+    sha256: str
+
+
+def stamps(files: Sequence[Path]) -> list[str]:
+    """Of each file or folder, what changes when it is written to; empty where there is none."""
+    return [_stamp(path) for path in files]
+
+
+def note_inputs(files: Sequence[Path], before: Sequence[str]) -> list[InputRecord]:
+    """Records of the files that were read since the stamps `before`. Raises InputError for one that has changed."""
+    for path, stamp in zip(files, before, strict=True):
+        if _stamp(path) != stamp:
+            raise InputError.at(path, "the file changed while it was read", "run the same command again")
+    return [
+        InputRecord(path=str(path.resolve()), stamp=stamp, sha256=_sha256(path))
+        for path, stamp in zip(files, before, strict=True)
+    ]
+
+
+def unchanged(recorded: Sequence[InputRecord], files: Sequence[Path]) -> list[InputRecord] | None:
+    """The records brought up to date where the files hold what they held, else None.
+
+    Only a file that has moved or whose times have changed is read.
+    """
+    if len(recorded) != len(files):
+        return None
+    now = [_again(record, path) for record, path in zip(recorded, files, strict=True)]
+    same = all(new["sha256"] == record["sha256"] for new, record in zip(now, recorded, strict=True))
+    return now if same else None
+
+
+def _again(record: InputRecord, path: Path) -> InputRecord:
+    stamp, place = _stamp(path), str(path.resolve())
+    if stamp and (place, stamp) == (record["path"], record["stamp"]):
+        return record
+    named_alike = path.name == Path(record["path"]).name  # a name may tell the format or the video
+    return InputRecord(path=place, stamp=stamp, sha256=_sha256(path) if stamp and named_alike else "")
+
+
+def _stamp(path: Path) -> str:
+    digest = hashlib.sha256()
+    found = False
+    for file in _files(path):
+        found, status = True, file.stat()
+        digest.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
+    return digest.hexdigest() if found else ""
+
+
+def _sha256(path: Path) -> str:
+    if path.is_file():
+        return file_sha256(path)
+    digest = hashlib.sha256()
+    for file in _files(path):
+        digest.update(f"{file.relative_to(path)} {file_sha256(file)}\n".encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    yield from [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+
+
+# Staging: the narrations, read once as a stream and cut into shards, lie on disk before the first is encoded.
+#
+# Every fault of the input shows here, before hours of encoding; what comes after needs no input any more.
+
+
+SHARD_SEGMENTS = 1 << 18
+"""A shard takes no further narration beyond this many segments, so that one shard always fits in memory."""
+
+
+def stage(narrations: Iterable[Narration], output: Path, size: int, progress: Progress) -> list[ShardRecord]:
+    """Stage all narrations, at most `size` a shard, in place of what was staged before.
+
+    Raises InputError where there are no narrations, or one has no segments or a text that is not valid Unicode.
+    """
+    remove(output / STAGING)
+    records = []
+    with progress.task("reading narrations") as advance:
+        for index, batch in enumerate(_batches(narrations, size)):
+            records.append(_write(output, shard_name(index), batch))
+            advance(len(batch))
+    if not records:
+        raise InputError("there are no narrations to build a corpus from; give at least one.")
+    return records
+
+
+def restage(
+    narrations: Iterable[Narration], output: Path, size: int, recorded: Sequence[ShardRecord], progress: Progress
+) -> None:
+    """Compare the narrations with the shards on record, and stage again those that have been deleted since.
+
+    Raises CorpusError where the narrations are others.
+    """
+    compared = 0
+    with progress.task("comparing narrations") as advance:
+        for batch in _batches(narrations, size):
+            name = shard_name(compared)
+            if compared == len(recorded):
+                raise _changed(output, name, "the input goes on with narrations that the build has not")
+            if _content(batch) != recorded[compared]["content"]:
+                raise _changed(output, name, "the shard holds other narrations than the input")
+            if not present(output, compared):
+                _write(output, name, batch)
+            compared += 1
+            advance(len(batch))
+    if compared < len(recorded):
+        raise _changed(output, shard_name(compared), "the input ends before this shard")
+
+
+def present(output: Path, index: int) -> bool:
+    """True where the shard is finished, or staged."""
+    return any((output / place / shard_name(index)).is_dir() for place in (SHARDS, STAGING))
+
+
+def _changed(output: Path, name: str, problem: str) -> CorpusError:
+    return CorpusError(
+        f"{output / SHARDS / name}: {problem}; "
+        "the input has changed since this build began: choose another folder or delete this one."
+    )
+
+
+def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narration]]:
+    batch: list[Narration] = []
+    segments = 0
+    for narration in narrations:
+        if not narration.segments:
+            raise InputError(f"narration {narration.video_id!r} has no segments; leave it out.")
+        if batch and (len(batch) == size or segments + len(narration.segments) > SHARD_SEGMENTS):
+            yield batch
+            batch, segments = [], 0
+        batch.append(narration)
+        segments += len(narration.segments)
+    if batch:
+        yield batch
+
+
+def _write(output: Path, name: str, batch: list[Narration]) -> ShardRecord:
+    content = _content(batch)
+    with atomic_path(output / STAGING / name) as partial:
+        partial.mkdir()
+        write_tables(partial, batch)
+        files = file_records(partial, TABLES)
+    return ShardRecord(
+        name=name,
+        content=content,
+        narrations=len(batch),
+        segments=sum(len(narration.segments) for narration in batch),
+        timed=sum(narration.segments[0].start is not None for narration in batch),
+        files=files,
+    )
+
+
+def _content(batch: list[Narration]) -> str:
+    """SHA-256 over what the narrations say, whatever the version of the table format."""
+    digest = hashlib.sha256()
+    for narration in batch:
+        spoken = [[segment.text, segment.start, segment.end] for segment in narration.segments]
+        line = json.dumps([narration.video_id, narration.title, narration.source, spoken], ensure_ascii=False)
+        try:
+            digest.update(f"{line}\n".encode())
+        except UnicodeEncodeError:
+            raise InputError(
+                f"narration {narration.video_id!r} has a text that is not valid Unicode; correct it or leave it out."
+            ) from None
+    return digest.hexdigest()
+
+
+# Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last.
+#
+# A build that is stopped at any moment goes on where it was, and ends byte for byte as one that was not.
 
 
 class _Staged(NamedTuple):
@@ -115,14 +305,14 @@ def _bind(output: Path, plan: Plan) -> None:
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
         return
-    if changed := _changed(read_manifest(begun), plan):
+    if changed := _changed_setting(read_manifest(begun), plan):
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
 
 
-def _changed(recorded: Mapping[str, Any], plan: Plan) -> str:
+def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:
     """In words, where the settings of a build are not those on record."""
     simple = {key: plan[key] for key in ("format", "shard_size")}
     found = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, simple)]

@@ -172,7 +172,7 @@ _FAMILIES: dict[str, Callable[[EncoderConfig], Encoder]] = {"hash": _open_hash, 
 def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[[EncoderConfig], Encoder]:
     """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
     try:
-        module = importlib.import_module("recipe.corpus.encoding.sentence_transformer")
+        module = importlib.import_module("recipe.corpus.sentence_transformer")
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise MissingExtra(feature, extra) from None

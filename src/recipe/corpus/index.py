@@ -16,7 +16,7 @@ from recipe.errors import InputError
 from recipe.types import Hit
 
 if TYPE_CHECKING:
-    from recipe.corpus.scan.queries import Queries
+    from recipe.corpus.scan.quantise import Queries
 
 __all__ = ["Certificate", "Found", "Index"]
 
@@ -103,7 +103,7 @@ class Index:
         return scores
 
     def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
-        quantised = kernels("scan.queries").quantise_queries(queries)
+        quantised = kernels("scan.quantise").quantise_queries(queries)
         exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
         scores = self._scores(quantised)
         found = [None] * len(queries) if scores is None else certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
@@ -113,13 +113,13 @@ class Index:
         """Approximate scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
-        path = kernels("scan.paths").choose(self._path)
+        path = kernels("scan.scores").choose(self._path)
         scores: Scores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, path, self._threads)
         return scores
 
     def _scan(self, query: NDArray[np.float32], k: int) -> Found:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
-        search, quantised = kernels("scan.scores"), kernels("scan.queries").quantise_queries([query])
+        search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query])
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
         found: Found

@@ -1,10 +1,12 @@
 """A corpus on disk, opened without reading its vectors: they are mapped into memory and paged in by use."""
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,16 +16,71 @@ from recipe.config import EncoderConfig
 from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.index import Index
 from recipe.corpus.layout import (
+    BOUNDS,
+    CODES,
+    EMBEDDINGS,
+    OFFSETS,
     SHARDS,
     damaged,
     open_manifest,
     read_narrations,
 )
+from recipe.corpus.scan.certificate import Found
 from recipe.corpus.scan.kernels import kernels
-from recipe.corpus.searched import Searched
-from recipe.errors import EncoderMismatch
+from recipe.corpus.sentence_transformer import licence_note
+from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
-from recipe.types import Narration
+from recipe.types import Hit, Narration
+
+# Stage 1 for steps given as texts or vectors, wherever the index lies: in this process, on GPUs or with actors.
+
+
+class Searcher(Protocol):
+    """What answers queries of vectors: an `Index`, or several."""
+
+    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+        """For each query [M_i, d] the k narrations of the highest A_mono."""
+        ...
+
+
+class Searched(ABC):
+    """An encoder and an index; this is stage 1 (paper, section 3.2)."""
+
+    index: Searcher
+
+    @property
+    @abstractmethod
+    def encoder(self) -> Encoder:
+        """The encoder of the index."""
+
+    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
+        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
+
+        Raises InputError where there are no steps, and what the index raises.
+        """
+        if not steps:
+            raise InputError("there are no steps to search with; give at least one.")
+        return self.search_vectors(self.encoder.encode(steps), k)
+
+    def search_many(self, queries: Sequence[Sequence[str]], k: int = 25) -> list[list[Hit]]:
+        """The same for many lists of steps, each distinct step encoded and multiplied once. Raises as `search`."""
+        if not all(queries):
+            raise InputError("a query has no steps; give each at least one.")
+        texts = {step: None for query in queries for step in query}
+        vectors = dict(zip(texts, self.encoder.encode(list(texts)), strict=True)) if texts else {}
+        return self.search_batch([np.stack([vectors[step] for step in query]) for query in queries], k)
+
+    def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
+        """The same for one query given as unit-norm vectors, float32 [M, d]. Raises what the index raises."""
+        return self.search_batch([queries], k)[0]
+
+    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
+        """The same for many queries, in one scan; steps that recur are multiplied once. Raises as `search_vectors`."""
+        return [found.hits for found in self.index.search(queries, k)]
+
+
+# A corpus on disk, opened without reading its vectors: they are mapped into memory and paged in by use.
+
 
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups that jump about."""
@@ -147,3 +204,82 @@ def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig
             f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
             "ask for the corpus's own or build another corpus."
         )
+
+
+# A corpus in figures.
+
+
+def summarise(corpus: Corpus) -> dict[str, Any]:
+    """Counts, lengths, encoder, how the input was read, bytes on disk and in memory, as plain values."""
+    manifest = corpus.manifest
+    return {
+        "id": manifest["id"],
+        "format": manifest["format"],
+        "narrations": manifest["narrations"],
+        "timed": manifest["timed"],
+        "untimed": manifest["narrations"] - manifest["timed"],
+        "segments": manifest["segments"],
+        "mean_length": manifest["segments"] / manifest["narrations"],
+        "lengths": histogram(corpus),
+        "encoder": manifest["encoder"],
+        "licence": licence_note(manifest["encoder"]),
+        "reading": manifest["reading"],
+        "read": manifest["read"],
+        "exclusions": manifest["exclusions"],
+        "shards": len(manifest["shards"]),
+        "shard_size": manifest["shard_size"],
+        "disk_bytes": sum(_bytes(corpus, name) for name in manifest["shards"][0]["files"]),
+        "search_bytes": search_bytes(corpus),
+    }
+
+
+def search_bytes(corpus: Corpus) -> dict[str, int]:
+    """Memory that a search reads, by how it is done; a survivor is a narration whose score is computed exactly."""
+    index = _bytes(corpus, BOUNDS) + _bytes(corpus, OFFSETS)
+    longest = int((corpus.offsets[1:] - corpus.offsets[:-1]).max())
+    return {
+        "cpu_int8": _bytes(corpus, CODES) + index,
+        "longest_survivor": 2 * longest * corpus.dimension,
+        "gpu_int8": _bytes(corpus, CODES) + index,
+        "gpu_float16": _bytes(corpus, EMBEDDINGS) + index,
+    }
+
+
+def histogram(corpus: Corpus) -> dict[str, int]:
+    """Narrations by length in segments, in bins that double: 1, 2-3, 4-7, ..."""
+    lengths = (corpus.offsets[1:] - corpus.offsets[:-1]).tolist()
+    bins = Counter(int(length).bit_length() for length in lengths)
+    return {(f"{1 << (power - 1)}-{(1 << power) - 1}" if power > 1 else "1"): bins[power] for power in sorted(bins)}
+
+
+def _bytes(corpus: Corpus, name: str) -> int:
+    return sum(shard["files"][name]["bytes"] for shard in corpus.manifest["shards"])
+
+
+# Which segment covers which step: the assignment that attains A_mono.
+
+
+class Match(NamedTuple):
+    """A step and the segment that covers it, by index, with their cosine similarity."""
+
+    step: int
+    segment: int
+    similarity: float
+
+
+def best_matches(W: NDArray[np.float32]) -> list[Match]:
+    """The monotone assignment of the highest sum, for W [M steps, L segments]; of equal ones, the earliest.
+
+    >>> best_matches(np.float32([[0.5, 1.0, 0.0], [1.0, 0.0, 0.75]]))
+    [Match(step=0, segment=1, similarity=1.0), Match(step=1, segment=2, similarity=0.75)]
+    """
+    D = np.array(W, dtype=np.float64)
+    for i in range(1, len(D)):
+        D[i] += np.maximum.accumulate(D[i - 1])
+    matches = []
+    end = D.shape[1]
+    for i in reversed(range(len(D))):
+        k = int(np.argmax(D[i, :end]))
+        matches.append(Match(i, k, float(W[i, k])))
+        end = k + 1
+    return matches[::-1]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from recipe.artifacts import read_json
 from recipe.data.benchmarks import BENCHMARKS, Part, Summary, find_benchmark, summarise
-from recipe.data.signatures import publisher_of
+from recipe.data.layout import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Procedure

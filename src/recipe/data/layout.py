@@ -1,15 +1,70 @@
-"""What readers of published files share: checked shapes, splits by lists, errors that say where a file differs."""
+"""What readers of published files share: checked shapes, splits by lists, and the publisher of a file."""
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from recipe.artifacts import read_json
-from recipe.data.signatures import publisher_of
 from recipe.errors import InputError
 from recipe.types import Step
+
+# Whose annotations a JSON file holds, told from what is in it, so that a file in the wrong folder is named.
+
+
+def publisher_of(value: object) -> str | None:
+    """The benchmark that publishes JSON of this shape, by its name in `BENCHMARKS`; None where none does.
+
+    One entry is looked at, so a file with a fault further on is still told.
+
+    >>> publisher_of({"repot_0029": {"task": "repotting plant", "task_id": 4, "steps": []}})
+    'niv'
+    """
+    if not isinstance(value, dict):
+        return None
+    return next((name for name, fits in _SHAPES.items() if fits(value)), None)
+
+
+def _coin(value: dict[str, object]) -> bool:
+    return _has(_entry(value.get("database")), "class", "annotation")
+
+
+def _captaincook4d(value: dict[str, object]) -> bool:
+    return _has(_entry(value), "recording_id", "steps")
+
+
+def _niv(value: dict[str, object]) -> bool:
+    return _has(_entry(value), "task", "steps")
+
+
+def _egoexo4d(value: dict[str, object]) -> bool:
+    return "taxonomy" in value or _has(_entry(value.get("annotations")), "scenario", "segments")
+
+
+def _egoper(value: dict[str, object]) -> bool:
+    return _has(_entry(value), "segments", "action2idx")
+
+
+_SHAPES: dict[str, Callable[[dict[str, object]], bool]] = {
+    "coin": _coin,
+    "captaincook4d": _captaincook4d,
+    "niv": _niv,
+    "egoexo4d": _egoexo4d,
+    "egoper": _egoper,
+}
+
+
+def _entry(value: object) -> object:
+    return next(iter(value.values()), None) if isinstance(value, dict) else None
+
+
+def _has(value: object, *fields: str) -> bool:
+    return isinstance(value, dict) and all(field in value for field in fields)
+
+
+# What readers of published files share: checked shapes, splits by lists, errors that say where a file differs.
+
 
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -17,9 +17,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import combinations
 
 from recipe.data.histories import History, with_histories
-from recipe.evaluation.agreement import Embed, NearestStep, ordered_f1, step_f1
-from recipe.evaluation.results import Interval
-from recipe.evaluation.statistics import mean_interval
+from recipe.evaluation.matching import Embed, NearestStep, ordered_f1, step_f1
+from recipe.stats import Interval, mean_interval
 from recipe.types import Example
 
 MEASURES = {

@@ -13,15 +13,12 @@ from typing import Any, NamedTuple
 from recipe.artifacts import JsonObject
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
-from recipe.evaluation.clusters import video_of
-from recipe.evaluation.comparison import Comparison, adjusted, compare
-from recipe.evaluation.diversity_pairs import ComparedPair
-from recipe.evaluation.diversity_scores import prompt_diversity, read_pairs
-from recipe.evaluation.judged import role_of
+from recipe.evaluation.diversity.scores import ComparedPair, prompt_diversity, read_pairs
+from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged, role_of
 from recipe.evaluation.results import to_json
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
-from recipe.evaluation.verdicts import CRITERIA, FULL, Judged
+from recipe.stats import Comparison, adjusted, compare, video_of
 from recipe.types import Example, Verdict
 
 DEFAULT = {

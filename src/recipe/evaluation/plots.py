@@ -1,7 +1,7 @@
-"""The report's figures: one colour a regime, labels at the data, intervals as bars."""
+"""Figures of an experiment's report: means, over-optimisation, training curves, differences and seeds."""
 
-from collections.abc import Iterable, Sequence
-from itertools import cycle
+from collections.abc import Sequence
+from itertools import cycle, groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,67 +10,22 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.formats import format_number
-from recipe.evaluation.results import METRICS, SPLITS, Curve, Difference, Interval, Lengths, Reranking, Results
+from recipe.evaluation.results import SPLITS, Curve, Difference, Lengths, Reranking, Results
+from recipe.report.numbers import METRICS, format_number
+from recipe.report.plots import COLOURS, INK, MARKERS, MUTED, REWARDS, STYLE, label_rows, new_figure, regime_colours
+from recipe.stats import Interval
 
 try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import MaxNLocator
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
-INK, MUTED, RULE = "#1b1b1a", "#6b6b66", "#dddcd5"
-"""Text, secondary text, and grid."""
-
-COLOURS = {
-    "reference": "#8a8a84",
-    "base": "#6e6e69",
-    "sft": "#0072b2",
-    "rl": "#d55e00",
-    "sft->rl": "#a0508a",
-    "best": "#00805f",
-}
-"""Regimes by their lower-case names; after Okabe and Ito, so that colour-blind readers tell them apart."""
-
-REWARDS = {"paper": COLOURS["rl"], "grounded": COLOURS["best"], "validity": COLOURS["sft"], "relevance": "#7a4fbf"}
-"""Regimes that end on the name of what pays or chooses, in a comparison of rewards."""
-
-SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b")
-"""Colours of further regimes, in order of appearance."""
-
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "text.color": INK,
-    "axes.edgecolor": RULE,
-    "axes.labelcolor": MUTED,
-    "axes.labelsize": 9,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "axes.titlecolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": RULE,
-    "grid.linewidth": 0.8,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
-    "savefig.facecolor": "none",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "recipe",
-    "lines.solid_capstyle": "round",
-}
-
 WINDOW = 7
 """Training steps that a running mean covers at most."""
+
 
 SERIES = {
     "kl": "KL to the reference policy",
@@ -79,27 +34,9 @@ SERIES = {
 }
 """Series of a curve beside those of the over-optimisation figure, with their names in words."""
 
+
 CHANGES = ("score", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
 """Metrics whose paired differences are drawn, one panel each; those of them that are known."""
-
-MARKERS = ("o", "D", "s", "^")
-"""Splits, where they share a panel."""
-
-
-def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
-    """A colour for each regime; those of one name always have the same."""
-    spare = cycle(SPARE)
-    return {regime: _known_colour(regime) or next(spare) for regime in dict.fromkeys(regimes)}
-
-
-def _known_colour(regime: str) -> str | None:
-    name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
-    for reward, colour in REWARDS.items():
-        if name.endswith(reward):
-            return colour
-    if name.startswith("best"):
-        return COLOURS["best"]
-    return COLOURS.get(name)
 
 
 @mpl.rc_context(STYLE)
@@ -242,11 +179,6 @@ def _main_metric(results: Results) -> str:
     return "score" if any("score" in row.metrics for row in results.scores) else "reward"
 
 
-def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:
-    """An empty figure of a size in inches; `gap` is the space between panels as a share of their width."""
-    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=gap))
-
-
 def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:
     rows = [row for row in results.scores if metric in row.metrics]
     splits = list(dict.fromkeys(row.split for row in rows))
@@ -301,14 +233,6 @@ def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = 
     if value.low is not None and value.high is not None:
         panel.plot([value.low, value.high], [place, place], color=colour, linewidth=2.6, alpha=0.4)
     panel.plot([value.mean], [place], marker, color=colour, markersize=6)
-
-
-def label_rows(panel: Axes, names: Sequence[str]) -> None:
-    """Names of the rows 0, 1, ... from top to bottom."""
-    panel.set_yticks(range(len(names)), names, fontsize=10)
-    panel.set_ylim(len(names) - 0.5, -0.65)
-    for label in panel.get_yticklabels():
-        label.set_color(INK)
 
 
 def _trace(panel: Axes, curve: Curve, name: str, colour: str) -> float:
@@ -367,3 +291,80 @@ def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float
     style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
     shown = format_number(value, 1 if value >= 2 else 2)
     panel.annotate(f"{text} {shown}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)
+
+
+TITLES = {
+    "validity": "exact validity",
+    "f1": "step F1 with the reference",
+    "length": "steps in a plan",
+    "reward": "reward, each its own",
+    "copied": "share copied from the history",
+    "repeated": "share repeated in the plan",
+    "clipped": "share cut at the token limit",
+}
+"""Series of curves in the order of their panels."""
+
+
+COLUMNS = 3
+
+
+@mpl.rc_context(STYLE)
+def curves_figure(curves: Sequence[Curve]) -> Figure | None:
+    """Every series over training, one panel each: a thin line a run, a thick one for the mean of a regime's runs."""
+    names = [name for name in TITLES if any(name in curve.series for curve in curves)]
+    if not names:
+        return None
+    rows = -(-len(names) // COLUMNS)
+    figure = new_figure(7.6, 0.4 + 2.0 * rows, gap=0.06)
+    panels = figure.subplots(rows, COLUMNS, squeeze=False)
+    colours = regime_colours(curve.regime for curve in curves)
+    for name, panel in zip(names, panels.flat, strict=False):
+        for regime, runs in groupby(curves, key=lambda curve: curve.regime):
+            _draw(panel, [run for run in runs if name in run.series], name, colours[regime])
+        panel.set_title(TITLES[name])
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+    for panel in panels.flat[len(names) :]:
+        panel.set_visible(False)
+    for panel in panels[-1]:
+        panel.set_xlabel("training step")
+    handles = [mpl.lines.Line2D([], [], color=tint, linewidth=2, label=regime) for regime, tint in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    return figure
+
+
+def _draw(panel: Axes, runs: Sequence[Curve], name: str, colour: str) -> None:
+    """The runs of one regime, smoothed."""
+    lines = []
+    for run in runs:
+        values = np.array([np.nan if value is None else value for value in run.series[name]], dtype=np.float64)
+        lines.append(running_mean(values, smoothing_window(len(values))))
+        panel.plot(run.steps, lines[-1], color=colour, linewidth=0.8, alpha=0.45)
+    if lines and len({len(line) for line in lines}) == 1:
+        panel.plot(runs[0].steps, np.mean(lines, axis=0), color=colour, linewidth=2)
+
+
+@mpl.rc_context(STYLE)
+def seeds_figure(by_seed: Sequence[Difference], metric: str, name: str) -> Figure | None:
+    """The change of a metric by every run alone, one panel a split and one row a regime; None without such runs."""
+    shown = [one for one in by_seed if one.metric == metric]
+    if not shown:
+        return None
+    regimes = list(dict.fromkeys(one.regime for one in shown))
+    splits = list(dict.fromkeys(one.split for one in shown))
+    figure = new_figure(7.6, 0.9 + 0.5 * len(regimes), gap=0.06)
+    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    colours = regime_colours(regimes)
+    for split, panel in zip(splits, panels, strict=True):
+        panel.axvline(0, color=MUTED, linewidth=1)
+        for one in (one for one in shown if one.split == split):
+            seeds = [other.seed for other in shown if (other.split, other.regime) == (split, one.regime)]
+            place = regimes.index(one.regime) + 0.18 * (seeds.index(one.seed) - (len(seeds) - 1) / 2)
+            if one.value.low is not None and one.value.high is not None:
+                panel.plot([one.value.low, one.value.high], [place] * 2, color=colours[one.regime], alpha=0.4)
+            panel.plot([one.value.mean], [place], "o", color=colours[one.regime], markersize=5)
+        panel.set_title(SPLITS.get(split, split))
+        panel.set_xlabel(f"change of {name}")
+        panel.locator_params(axis="x", nbins=5)
+    label_rows(panels[0], regimes)
+    return figure

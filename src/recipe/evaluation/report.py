@@ -3,14 +3,17 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation import comparison_plots, plots
-from recipe.evaluation.formats import (
+from recipe.evaluation import plots
+from recipe.evaluation.results import SPLITS, Curve, Difference, Results, Scores, ShownPrompt, load_results
+from recipe.report.html import template
+from recipe.report.numbers import (
+    METRICS,
+    SHARES,
     format_bounds,
     format_cell,
     format_number,
@@ -18,19 +21,8 @@ from recipe.evaluation.formats import (
     format_signed,
     format_signed_bounds,
 )
-from recipe.evaluation.inline import DARK, inline_svg, variable
-from recipe.evaluation.results import (
-    METRICS,
-    SHARES,
-    SPLITS,
-    Curve,
-    Difference,
-    Interval,
-    Results,
-    Scores,
-    ShownPrompt,
-    load_results,
-)
+from recipe.report.plots import DARK, inline_svg, regime_colours, variable
+from recipe.stats import Interval
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -60,7 +52,7 @@ class Figure:
 
 def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
-    template = files("recipe.evaluation").joinpath("templates/report.html.jinja").read_text(encoding="utf-8")
+    page = template("recipe.evaluation", "report.html.jinja")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "cell": format_cell,
@@ -70,7 +62,7 @@ def render_html(results: Results) -> str:
         "seconds": format_seconds,
         "number": format_number,
     }
-    return environment.from_string(template).render(
+    return environment.from_string(page).render(
         results=results,
         figures=_figures(results),
         tables=[(split, _metrics(rows), rows) for split, rows in _by_split(results)],
@@ -83,7 +75,7 @@ def render_html(results: Results) -> str:
         shares=SHARES,
         statuses=STATUSES,
         shows_statuses=any(line.status != "unknown" for line in _lines(results.prompts)),
-        colours=plots.regime_colours(_regimes(results)),
+        colours=regime_colours(_regimes(results)),
         light=[(variable(colour), colour) for colour in DARK],
         dark=[(variable(colour), shade) for colour, shade in DARK.items()],
         variable=variable,
@@ -123,7 +115,7 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
         baseline = results.by_seed[0].baseline
         caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
         metric = next(name for name in (*MAIN, results.by_seed[0].metric) if _has(results.by_seed, name))
-        draw("seeds", comparison_plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
+        draw("seeds", plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
     if results.differences:
         caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
         draw("differences", plots.differences_figure(results.differences), caption)
@@ -142,7 +134,7 @@ def _draw_training(curves: Sequence[Curve], draw: Callable[[str, Any, str], None
     """One run in its own figures; several by series, all in one."""
     if len(curves) > 1:
         caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
-        draw("training", comparison_plots.curves_figure(curves), caption)
+        draw("training", plots.curves_figure(curves), caption)
         return
     for curve in curves:
         if "reward" in curve.series:

@@ -5,7 +5,6 @@ and leaves out what it cannot know. A number that is not known is None or absent
 """
 
 import json
-import math
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,61 +15,18 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 
 from recipe.artifacts import read_json, write_text
 from recipe.errors import ComputeError, InputError
+from recipe.stats import Interval
 
 Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
 """What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
 that does not belong to the goal; a step of the goal that comes too early; not known."""
 
-METRICS: dict[str, str] = {
-    "score": "validity",
-    "f1": "step F1",
-    "ordered_f1": "step F1 in order",
-    "order": "order",
-    "coverage": "coverage",
-    "clean": "clean",
-    "perfect": "perfect plans",
-    "steps": "steps in a plan",
-    "length_error": "length error",
-    "length_apart": "absolute length error",
-    "repeats": "repeated steps",
-    "copied": "copied from the history",
-    "alien": "foreign steps",
-    "distinct": "distinct of 10",
-    "reward": "reward",
-    "paper": "the paper's reward",
-    "grounded": "grounded reward",
-    "relevance": "relevance (no corpus)",
-    "gated": "gated",
-    "kl": "KL, nats per plan",
-    "malformed": "without steps",
-}
-"""Keys of `Scores.metrics` in the order of the table, with their names in words; others are shown too."""
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 REWARDS = ("paper", "grounded", "relevance")
 """Metrics that are rewards, by the name of what pays them."""
-
-SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed"})
-"""Metrics that are shares, shown in percent."""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean and its 95% interval; `low` and `high` are None where no interval was computed."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    observations: int = 0
-    """Prompts (not samples) that the mean is over."""
-    clusters: int = 0
-    """Goals that the prompts come from: what the bootstrap draws."""
-
-    def __post_init__(self) -> None:
-        if not all(math.isfinite(value) for value in (self.mean, self.low, self.high) if value is not None):
-            raise ComputeError("a mean or its interval is not finite; leave out what was not computed.")
 
 
 @dataclass(frozen=True, slots=True)

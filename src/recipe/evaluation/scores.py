@@ -11,7 +11,8 @@ from typing import Literal
 
 from recipe.artifacts import read_json, write_text
 from recipe.errors import InputError
-from recipe.evaluation.results import Interval, from_json, to_json
+from recipe.evaluation.results import from_json, to_json
+from recipe.stats import Interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfig, SamplingConfig, SFTConfig
 from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
-from recipe.data.cut_points import cut_procedures, limit_videos
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
+from recipe.data.supervision import cut_procedures, limit_videos
 from recipe.errors import InputError
 from recipe.experiments.settings import FilesSource, WorldSource
 from recipe.planning.predictions import Prediction, write_predictions
@@ -25,7 +25,7 @@ from recipe.text import planner_messages
 from recipe.types import Example
 
 if TYPE_CHECKING:
-    from recipe.engines.local import LocalEngine
+    from recipe.models.local import LocalEngine
 
 Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
 
@@ -169,7 +169,7 @@ def plan_examples(
     run_dir: Path, run: str, examples: Sequence[Example], sampling: SamplingConfig, samples: int, progress: Progress
 ) -> list[Prediction]:
     """Plans of the model of a training run, with the KL to the base of some of them."""
-    from recipe.engines.local import LocalEngine
+    from recipe.models.local import LocalEngine
     from recipe.planning.planner import Planner
 
     engine = LocalEngine(run_dir / run / "model")

@@ -1,15 +1,205 @@
-"""The frames of a video file in the order they are shown, from its beginning or from a keyframe on."""
+"""Video files: their container, their clock, where they end, and their frames in the order they are shown."""
 
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.errors import InputError
-from recipe.perception.container import CONVERT, FFmpegError, open_container
-from recipe.perception.ending import find_ending
+from recipe.errors import InputError, MissingExtra
+
+# Opening a video file: its container, its picture stream, its clock, and every reason for which it is none.
+
+
+try:
+    import av
+    from av.video.reformatter import Interpolation as Interpolation
+except ModuleNotFoundError as error:
+    raise MissingExtra("reading videos", "video") from error
+
+FFmpegError: type[Exception] = av.error.FFmpegError
+CONVERT = "fetch the file again, or convert it (ffmpeg -i FILE -c:v libx264 NEW.mp4)"
+VIDEO_FILE = "give a video file, such as MP4 or WebM"
+
+
+class Opened(NamedTuple):
+    """An open container of PyAV, its video stream, and the seconds at which its clock starts."""
+
+    container: Any
+    stream: Any
+    zero: Fraction
+
+    @property
+    def aspect(self) -> Fraction | None:
+        """Width of a pixel by its height; None where the file does not say."""
+        aspect = self.stream.sample_aspect_ratio
+        return _fraction(aspect) if aspect else None
+
+    def seconds(self, stamp: int, stream: Any = None) -> float:
+        """Seconds into the file of a time stamp of a stream, of the video stream where none is given."""
+        return float(stamp * _fraction((stream or self.stream).time_base) - self.zero)
+
+
+def open_container(path: Path) -> Opened:
+    """Open a video file; the caller closes the container. Raises InputError for what is not one or has no picture."""
+    _check_file(path)
+    try:
+        # Neither a playlist nor a name with a colon may lead to a network.
+        container = av.open(f"file:{path}", options={"protocol_whitelist": "file"})
+    except FFmpegError as error:
+        raise _not_a_video(path, error) from None
+    try:
+        return Opened(container, _video_stream(path, container), _zero(container))
+    except BaseException:
+        container.close()
+        raise
+
+
+def _check_file(path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise InputError.at(path, "this is a folder", "give the path of a video file")
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise InputError.at(path, "the file is empty", "fetch it again")
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError.at(path, "the file does not exist", "check the path") from None
+    except OSError as error:
+        raise InputError.at(path, f"the file cannot be read ({error.strerror})", "check its permissions") from None
+
+
+def _not_a_video(path: Path, error: Exception) -> InputError:
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start[4:] == b"ftyp":
+        problem = "the file breaks off or is damaged: the index of its frames (moov, moof) cannot be read"
+        return InputError.at(path, problem, "fetch it again")
+    reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+    return InputError.at(path, f"not a video that FFmpeg can read, or one that breaks off ({reason})", VIDEO_FILE)
+
+
+def _video_stream(path: Path, container: Any) -> Any:
+    if container.format.name.endswith("_pipe") or container.format.name in ("image2", "tty"):
+        raise InputError.at(path, "this is a picture or a text, not a video", VIDEO_FILE)
+    # To FFmpeg the cover of a song is a video stream.
+    streams = [one for one in container.streams.video if not one.disposition & av.stream.Disposition.attached_pic]
+    if not streams:
+        if container.streams.audio:
+            raise InputError.at(path, "the file holds sound but no pictures", "give a file with a video stream")
+        raise InputError.at(path, "the file holds no pictures, or breaks off before it tells of them", VIDEO_FILE)
+    stream = container.streams.best("video")
+    stream = stream if stream in streams else streams[0]
+    if stream.codec_context is None:
+        raise InputError.at(path, "this FFmpeg has no decoder for its codec", CONVERT)
+    stream.thread_type = "AUTO"
+    return stream
+
+
+def _zero(container: Any) -> Fraction:
+    """Where the earliest of picture and sound begins; what comes before 0 (priming of sound) is not played."""
+    streams = [*container.streams.video, *container.streams.audio]
+    starts = [one.start_time * _fraction(one.time_base) for one in streams if one.start_time is not None]
+    return max(min(starts, default=Fraction(0)), Fraction(0))
+
+
+def _fraction(rational: Any) -> Fraction:
+    return Fraction(rational.numerator, rational.denominator)
+
+
+# Where a video file ends: what its header says is not taken on trust, its packets are read to the end.
+#
+# Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
+# Nothing is decoded.
+
+
+SLACK = 1.0
+"""Seconds by which a file may end earlier than its header says and still counts as complete."""
+TAIL = 5.0
+"""Seconds before the stated end at which reading starts: the frame shown last is not the one stored last, and some
+formats find no keyframe but any frame."""
+MICROSECONDS = 1_000_000
+GUESSES = 0x0200
+"""AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading."""
+
+
+class Ending(NamedTuple):
+    """What reading a file to its end tells."""
+
+    seconds: float
+    """When the time of the last frame is over; of an incomplete file, as far as it can be read."""
+    complete: bool
+    """False where the file breaks off before the end that its header states."""
+    keyframes: tuple[int, ...]
+    """Time stamps at which decoding may begin, in the stream's time base, as far as the file has an index."""
+
+
+def find_ending(path: Path) -> Ending:
+    """Read a video file's end. Raises InputError for what is no video."""
+    opened = open_container(path)
+    try:
+        return _find(path, opened)
+    finally:
+        opened.container.close()
+
+
+def _find(path: Path, opened: Opened) -> Ending:
+    container, stream = opened.container, opened.stream
+    picture = whole = float("-inf")
+    stated = _stated(opened)
+    if stated is not None:
+        picture, whole = _last(opened, _tail(container))
+    # Some formats tell their index only once a seek has been asked for.
+    entries = [] if container.format.flags & GUESSES else list(stream.index_entries)
+    held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
+    if picture == float("-inf") or whole < (stated or 0) - SLACK:
+        again = open_container(path)
+        try:
+            picture, whole = _last(again, again.container.demux())
+        finally:
+            again.container.close()
+    complete = held and (stated is None or whole >= stated - SLACK)
+    return Ending(picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe)))
+
+
+def _stated(opened: Opened) -> float | None:
+    """Seconds at which the file should end by its header."""
+    length: int | None = opened.container.duration
+    if length is None:
+        return None
+    begin: int = opened.container.start_time or 0
+    return (begin + length) / MICROSECONDS - float(opened.zero)
+
+
+def _tail(container: Any) -> Iterator[Any]:
+    try:
+        begin: int = container.start_time or 0
+        container.seek(begin + max(0, container.duration - int(TAIL * MICROSECONDS)))
+        yield from container.demux()
+    except FFmpegError:
+        return
+
+
+def _last(opened: Opened, packets: Iterator[Any]) -> tuple[float, float]:
+    """When the last picture, and when the last packet of any stream, is over; -inf without one."""
+    picture = whole = float("-inf")
+    usual = float(1 / opened.stream.average_rate) if opened.stream.average_rate else 0.0
+    try:
+        for packet in packets:
+            stamp = packet.dts if packet.pts is None else packet.pts
+            if stamp is None or packet.is_discard or packet.is_corrupt:
+                continue
+            end = opened.seconds(stamp + (packet.duration or 0), packet.stream)
+            whole = max(whole, end)
+            if packet.stream_index == opened.stream.index:
+                picture = max(picture, end if packet.duration else end + usual)
+    except FFmpegError:
+        pass  # what can be read ends here
+    return picture, whole
+
+
+# The frames of a video file in the order they are shown, from its beginning or from a keyframe on.
 
 
 class Shown(NamedTuple):

@@ -1,24 +1,98 @@
-"""Frames of a video at evenly spaced times, and never one that is shown at or after the cut point.
-
-The stretch from `start` to the cut point, or to the end of the video, is divided into pieces of 1 / rate seconds; the
-middle of each is asked for, and what it gives is the frame being shown then: the last one that appeared. `count` sets
-the number of pieces; `fps` sets their length, and a last, shorter piece counts where its middle lies in the stretch.
-A frame is given again where it is still being shown, so that times may be equal but never decrease.
-"""
+"""Frames of a video at evenly spaced times, and never one that is shown at or after the cut point."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.config import FrameConfig
 from recipe.errors import InputError
-from recipe.perception.footage import Footage, Shown, open_footage
-from recipe.perception.picture import image, pose
-from recipe.types import Frames
+from recipe.perception.footage import Footage, Interpolation, Shown, open_footage
+from recipe.perception.videos import VideoFolder
+from recipe.types import Example, Frames
+
+# A decoded frame as an image: upright, with square pixels, and no larger than a model can use.
+#
+# A frame is scaled by FFmpeg's bicubic filter, which widens as it shrinks so that nothing aliases, then turned.
+
+
+SURPLUS = 2
+"""A frame is scaled down only where it has more than this many times the pixels wanted, and then to so many. What is
+left is for the model's own processor, whose filter then decides how the image looks."""
+
+
+class Pose(NamedTuple):
+    """How the images of a video are scaled and turned: the same for all its frames."""
+
+    width: int
+    """Of the scaled frame, before it is turned."""
+    height: int
+    swapped: bool
+    """Rows become columns; the two flips come after."""
+    flip_rows: bool
+    flip_columns: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the image."""
+        return (self.width, self.height, 3) if self.swapped else (self.height, self.width, 3)
+
+    @property
+    def rotation(self) -> int:
+        """Degrees clockwise that it is turned by: 0, 90, 180 or 270; of a mirror image, those without the mirror."""
+        if self.swapped:
+            return 270 if self.flip_rows else 90
+        return 180 if self.flip_rows else 0
+
+
+def pose(frame: Any, aspect: Fraction | None, max_pixels: int | None = None) -> Pose:
+    """How to show the frames of a video, of which `frame` is one; `aspect` is a pixel's width by its height."""
+    width, height = _square(frame.width, frame.height, aspect)
+    if max_pixels is not None and width * height > SURPLUS * max_pixels:
+        scale = math.sqrt(SURPLUS * max_pixels / (width * height))
+        width, height = max(1, int(width * scale)), max(1, int(height * scale))
+    return Pose(width, height, *_turn(frame))
+
+
+def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
+    """RGB uint8 [H, W, 3] of a frame; a view, not contiguous where it is turned."""
+    scaled = frame.reformat(pose.width, pose.height, format="rgb24", interpolation=Interpolation.BICUBIC).to_ndarray()
+    turned = scaled.transpose(1, 0, 2) if pose.swapped else scaled
+    result: NDArray[np.uint8] = turned[:: -1 if pose.flip_rows else 1, :: -1 if pose.flip_columns else 1]
+    return result
+
+
+def _square(width: int, height: int, aspect: Fraction | None) -> tuple[int, int]:
+    """Size with square pixels: the width is stretched or shrunk, as players do."""
+    return (max(1, round(width * aspect)), height) if aspect else (width, height)
+
+
+def _turn(frame: Any) -> tuple[bool, bool, bool]:
+    """Swapped, rows flipped, columns flipped, from the display matrix (ISO/IEC 14496-12, 6.2.2), to quarter turns.
+
+    A point (x, y) is shown at (a x + c y, b x + d y).
+    """
+    matrix = next((one for one in frame.side_data if one.type.name == "DISPLAYMATRIX"), None)
+    if matrix is None:
+        return False, False, False
+    a, b, _, c, d = np.frombuffer(bytes(matrix), dtype=np.int32)[:5].tolist()
+    if abs(b) + abs(c) > abs(a) + abs(d):
+        return True, b < 0, c < 0
+    return False, d < 0, a < 0
+
+
+# Frames of a video at evenly spaced times, and never one that is shown at or after the cut point.
+#
+# The stretch from `start` to the cut point, or to the end of the video, is divided into pieces of 1 / rate seconds; the
+# middle of each is asked for, and what it gives is the frame being shown then: the last one that appeared. `count` sets
+# the number of pieces; `fps` sets their length, and a last, shorter piece counts where its middle lies in the stretch.
+# A frame is given again where it is still being shown, so that times may be equal but never decrease.
+
 
 LEAP = 0.5
 """Seconds of video that jumping to a keyframe must save: less is decoded sooner than jumped over."""
@@ -144,3 +218,41 @@ def _grid(begin: float, end: float, count: int, rate: float) -> Grid:
     middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
     # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
     return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
+
+
+# What shows an example's history: frames of its video, decoded up to its cut point.
+
+
+Clips = Callable[[Example], Frames]
+"""The video history h_V of an example: frames shown before its first step to be planned."""
+
+
+class VideoClips:
+    """Clips of the videos in a folder. The last few are kept, so that one prompt's completions share one decoding."""
+
+    def __init__(self, folder: VideoFolder | Path, config: FrameConfig, keep: int = 4) -> None:
+        """`keep` clips are held in memory. Raises InputError where the folder does not exist."""
+        self._videos = folder if isinstance(folder, VideoFolder) else VideoFolder(folder)
+
+        @lru_cache(maxsize=keep)
+        def read(path: Path, until: float) -> Frames:
+            return read_frames(path, config, until)
+
+        self._read = read
+
+    def __call__(self, example: Example) -> Frames:
+        """Frames shown before the example's `until`.
+
+        Raises InputError where the video is missing or cannot be read up to there, and for an example that does not
+        say where its history ends: the whole video would show what is to be planned.
+        """
+        if example.until is None:
+            problem = "the example does not say where its history ends in the video"
+            remedy = "prepare the examples from annotations with times"
+            raise InputError.at(f"example {example.example_id}", problem, remedy, field="until")
+        path = self._videos.find(example.source, example.video_id)
+        if path is None:
+            problem = f"no video {example.video_id!r} of {example.source or 'any source'}"
+            remedy = "download it, or leave out examples without a video"
+            raise InputError.at(self._videos.folder, problem, remedy)
+        return self._read(path, example.until)

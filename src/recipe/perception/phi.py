@@ -1,26 +1,112 @@
-"""Phi: a frozen vision-language model that tells a video as steps in words (paper, sections 3.1 and 4).
+"""Phi: a frozen vision-language model that describes a video as steps in words (paper, sections 3.1 and 4)."""
 
-    h_hat = Phi(h_V)     what was done in the frames before the cut: what a Socratic planner reads
-    y_hat = Phi(V)       the whole procedure with times where the model gives them: weak supervision
-
-The paper states no prompt; those here are text files of the package, known by their hash. Answers are read as plans
-are, by `recipe.text.parse_plan`. Then a step that is told again directly after itself counts once, because small
-models stutter, and nothing else is repaired.
-"""
-
-from collections.abc import Sequence
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from recipe.artifacts import fingerprint
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.clock import read_clock
 from recipe.config import PhiConfig, SamplingConfig
-from recipe.engines.protocol import Chat, Engine
-from recipe.perception.phi_times import read_steps
-from recipe.progress import SILENT, Progress
+from recipe.errors import InputError, RecipeError
+from recipe.models.protocol import Answer, Chat, Engine
+from recipe.models.wrappers import AnswerCache
+from recipe.perception.frames import probe, read_frames
+from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
 from recipe.text import plan_steps
 from recipe.types import Frames, Step
+
+# Times in what a vision-language model tells: read where they are sound, left out where they are not.
+#
+# A step may carry a start, or a start and an end, before its text or behind it, bare or in brackets: `00:05 - 00:12
+# Pour`, `[0:05] Pour`, `Pour (5s to 12s)`. A number alone is no time, and `Stir for 30 seconds` tells how long, not
+# when. Times are left out, and the step stays without any,
+#
+# * where one is malformed (`00:75`), an end lies before its start, or a start lies at or after the end of the video; an
+#   end after the end of the video is the end of the video;
+# * where starts go back: the longest sequence of steps whose starts do not is kept, the last where several are as long,
+#   so that one wrong time costs one step its times and not all after it.
+
+
+_CLOCK = r"\d+(?::\d\d){1,2}(?:\.\d+)?"
+_UNITS = r"\d+(?:\.\d+)?\s*(?:s|secs?|seconds)\b"
+_TO = r"\s*(?:-|–|—|→|to|until)\s*"
+_SPANS = (
+    rf"[\[(<]\s*(?P<start>{_CLOCK}|{_UNITS})(?:{_TO}(?P<end>{_CLOCK}|{_UNITS}))?\s*[\])>]",
+    rf"(?P<start>{_CLOCK})(?:{_TO}(?P<end>{_CLOCK}))?",
+    rf"(?P<start>{_UNITS}){_TO}(?P<end>{_UNITS})",
+)
+_BEFORE = [re.compile(rf"^\s*{span}\s*[-–—:.,|]*\s*", re.IGNORECASE) for span in _SPANS]
+_BEHIND = [re.compile(rf"\s*[-–—:,|]*\s*(?:\b(?:at|from)\s+)?{span}\s*\.?\s*$", re.IGNORECASE) for span in _SPANS]
+_UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
+
+
+def read_steps(text: str, duration: float) -> list[Step]:
+    """The steps of an answer about a video of `duration` seconds, in the order told, with the times that hold.
+
+    >>> read_steps("Here you are:\\n00:05 - 00:12 Pour\\n[00:03] Stir\\n00:20 Serve (2 cups)", 15)
+    [Step(text='Pour', start=None, end=None), Step(text='Stir', start=3.0, end=None), \
+Step(text='Serve (2 cups)', start=None, end=None)]
+    """
+    # A line that begins with a time is a step, as one that begins with a number is.
+    lines = [f"- {line.strip()}" if _found(_BEFORE, line) else line for line in text.splitlines()]
+    return _in_order([step for line in plan_steps("\n".join(lines)) if (step := _step(line, duration)).text])
+
+
+def _found(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
+    return next((found for pattern in patterns if (found := pattern.search(line))), None)
+
+
+def _step(told: str, duration: float) -> Step:
+    line = " ".join(told.split())  # else a long run of blanks would cost the patterns its square
+    found = _found(_BEFORE, line) or _found(_BEHIND, line)
+    if found is None:
+        return Step(line)
+    text = (line[: found.start()] + line[found.end() :]).strip()
+    if not any(char.isalnum() for char in text):
+        return Step("")
+    start, end = _seconds(found["start"]), _seconds(found["end"])
+    if start is None or start >= duration or (found["end"] and (end is None or end < start)):
+        return Step(text)
+    return Step(text, start, None if end is None else min(end, duration))
+
+
+def _seconds(written: str | None) -> float | None:
+    return None if written is None else read_clock(_UNIT.sub("", written))
+
+
+def _in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps, without times but for the longest sequence whose starts do not decrease."""
+    timed = [(place, step.start) for place, step in enumerate(steps) if step.start is not None]
+    lasts: list[float] = []  # the smallest start that a sequence of each length can end with
+    lengths = []
+    for _, start in timed:
+        length = bisect_right(lasts, start)
+        lasts[length : length + 1] = [start]
+        lengths.append(length)
+    # From the end, the last start of each length: of one length they fall, so that none is later than the one behind.
+    kept, wanted = set[int](), len(lasts) - 1
+    for (place, _), length in zip(reversed(timed), reversed(lengths), strict=True):
+        if length == wanted:
+            kept.add(place)
+            wanted -= 1
+    return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
+
+
+# Phi: a frozen vision-language model that tells a video as steps in words (paper, sections 3.1 and 4).
+#
+#     h_hat = Phi(h_V)     what was done in the frames before the cut: what a Socratic planner reads
+#     y_hat = Phi(V)       the whole procedure with times where the model gives them: weak supervision
+#
+# The paper states no prompt; those here are text files of the package, known by their hash. Answers are read as plans
+# are, by `recipe.text.parse_plan`. Then a step that is told again directly after itself counts once, because small
+# models stutter, and nothing else is repaired.
+
 
 Kind = Literal["history", "trace"]
 """What Phi is asked for: the steps up to a moment, or a whole video's with times."""
@@ -62,7 +148,7 @@ class Prompt:
 
 
 class Phi:
-    """Phi on any engine, for a few clips at hand; `recipe.perception.phi_run` is for many, and resumes."""
+    """Phi on any engine, for a few clips at hand; `recipe.perception.phi` is for many, and resumes."""
 
     def __init__(self, engine: Engine, config: PhiConfig | None = None) -> None:
         self._engine, self._config = engine, config or PhiConfig()
@@ -118,3 +204,167 @@ def _sound(step: str) -> str:
 
 def _file(name: str) -> str:
     return packaged("recipe.perception", name)
+
+
+# Phi over many videos: a job that can be killed at any moment and goes on with what it has.
+#
+# An answer is kept the moment it comes, under what makes it: model, prompt and goal, the SHA-256 of the video file, the
+# moment up to which it is shown, frames and sampling. So a video that moved or was renamed is not asked about again,
+# and one that changed is. Frames are decoded when their turn comes; no more than the clips under way are in memory.
+
+
+Ask = Callable[[Sequence[Chat]], Sequence[Answer]]
+"""One answer to each chat; several threads may call it at once where there is more than one worker."""
+
+
+class Clip(NamedTuple):
+    """What Phi is shown of a video, and the goal."""
+
+    name: str
+    path: Path
+    goal: str
+    until: float | None = None
+    """Seconds before which every frame is shown; None for the whole video."""
+
+
+class Told(NamedTuple):
+    """What Phi said of a clip."""
+
+    answer: Answer
+    duration: float
+    """Seconds of the video; 0 where a moment of it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Answers by the name of the clip, and why there are none for the others."""
+
+    told: dict[str, Told]
+    unreadable: dict[str, str]
+    """Clips whose video cannot be read up to where it should be, and why."""
+    asked: int
+    """Answers that were not known before."""
+
+
+class PhiRun:
+    """Shows clips to a model, each once."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        identity: Mapping[str, object],
+        config: PhiConfig,
+        kind: Kind,
+        cache: Path,
+        *,
+        together: int = 1,
+        workers: int = 1,
+        skip_unreadable: bool = False,
+    ) -> None:
+        """`identity` is all that tells the model from others. `together` clips are asked about in one call, and
+        `workers` calls are under way at once."""
+        self._ask, self._identity, self._config = ask, dict(identity), config
+        self.prompt = Prompt.load(kind, config.goal)
+        self._kind, self._cache = kind, AnswerCache(cache)
+        self._together, self._workers, self._skip = together, workers, skip_unreadable
+
+    def tell(self, clips: Sequence[Clip], progress: Progress = SILENT) -> Result:
+        """What Phi says of each clip.
+
+        Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
+        nothing new is begun, and what was under way is kept.
+        """
+        asked_for = self._asked_for(clips, progress)
+        distinct = {fingerprint(asked): (clip, asked) for clip, asked in zip(clips, asked_for, strict=True)}
+        told = {key: known for key, (_, asked) in distinct.items() if (known := self._known(asked)) is not None}
+        waiting = [key for key in distinct if key not in told]
+        unreadable: dict[str, str] = {}
+        with progress.task("asking Phi", total=len(distinct)) as advance:
+            advance(len(told))
+            groups = [waiting[at : at + self._together] for at in range(0, len(waiting), self._together)]
+            for group in self._each([[distinct[key] for key in group] for group in groups], advance):
+                told |= group.told
+                unreadable |= group.unreadable
+        names = [(clip.name, fingerprint(asked)) for clip, asked in zip(clips, asked_for, strict=True)]
+        return Result(
+            {name: told[key] for name, key in names if key in told},
+            {name: unreadable[key] for name, key in names if key in unreadable},
+            asked=len(waiting) - len(unreadable),
+        )
+
+    def _asked_for(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
+        """All that makes the answer about each clip."""
+        paths = {clip.path: "" for clip in clips}
+        with progress.task("reading video files", total=len(paths)) as advance:
+            for path in paths:
+                paths[path] = self._cache.sha256(path)
+                advance(1)
+        shared = {
+            "model": self._identity,
+            "prompt": self.prompt.hash,
+            "frames": self._config.frames.model_dump(),
+            "sampling": self._config.model_dump(include={"temperature", "max_tokens", "seed"}),
+        }
+        return [
+            shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}
+            for clip in clips
+        ]
+
+    def _known(self, asked: JsonObject) -> Told | None:
+        kept = self._cache.get(asked)
+        if kept is None:
+            return None
+        return Told(
+            Answer(kept["text"], kept["tokens_in"], kept["tokens_out"], kept["seconds"], True), kept["duration"]
+        )
+
+    def _each(self, groups: Sequence[Sequence[tuple[Clip, JsonObject]]], advance: Advance) -> Iterator["_Group"]:
+        """The groups as they are done; in this thread where there is one worker, so that Ctrl-C ends it at once."""
+        if self._workers == 1:
+            for group in groups:
+                yield self._group(group, advance)
+            return
+        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="phi")
+        futures = [pool.submit(self._group, group, advance) for group in groups]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        except RecipeError:
+            pool.shutdown(cancel_futures=True)
+            raise
+        except BaseException:  # Ctrl-C: the engine is closed by whoever opened it, which ends what is under way
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        pool.shutdown()
+
+    def _group(self, group: Sequence[tuple[Clip, JsonObject]], advance: Advance) -> "_Group":
+        """Show some clips, and keep what is said of them."""
+        found = _Group({}, {})
+        shown: list[tuple[JsonObject, Chat, float]] = []
+        for clip, asked in group:
+            try:
+                duration = probe(clip.path).duration if self._kind == "trace" else 0.0
+                frames = read_frames(clip.path, self._config.frames, clip.until)
+            except InputError as error:
+                if not self._skip:
+                    raise
+                found.unreadable[fingerprint(asked)] = str(error)
+                advance(1)
+            else:
+                shown.append((asked, self.prompt.chat(frames, clip.goal), duration))
+        if not shown:
+            return found
+        answers = self._ask([chat for _, chat, _ in shown])
+        for (asked, _, duration), answer in zip(shown, answers, strict=True):
+            told = answer._replace(cached=False)
+            self._cache.put(asked, told._asdict() | {"duration": duration})
+            found.told[fingerprint(asked)] = Told(told, duration)
+            advance(1)
+        return found
+
+
+class _Group(NamedTuple):
+    """What became of clips that were shown together, by fingerprint."""
+
+    told: dict[str, Told]
+    unreadable: dict[str, str]

@@ -16,10 +16,9 @@ from recipe.artifacts import JsonObject, installed, write_json
 from recipe.config import PhiConfig
 from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
-from recipe.engines.ledger import Prices
 from recipe.errors import InputError, listed
-from recipe.perception.phi import read_history, read_trace
-from recipe.perception.phi_run import Clip, PhiRun, Result
+from recipe.models.wrappers import Prices
+from recipe.perception.phi import Clip, PhiRun, Result, read_history, read_trace
 from recipe.perception.videos import Located, VideoFolder, name_of
 from recipe.types import Example, Procedure
 

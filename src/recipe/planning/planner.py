@@ -1,19 +1,43 @@
-"""The planner: requests in, plans out, whatever engine writes them.
+"""The planner: requests in, plans out, whatever engine writes them."""
 
-In the Video configuration a clip stands in place of the written history (paper, section 3.1).
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Chat, Engine
 from recipe.errors import InputError
+from recipe.models.protocol import Chat, Engine
 from recipe.planning.predictions import Prediction
-from recipe.planning.streaming import steps_as_written
 from recipe.progress import SILENT, Progress
-from recipe.text import parse_plan, planner_messages, video_messages
+from recipe.text import format_plan, parse_plan, plan_steps, planner_messages, video_messages
 from recipe.types import Example, Frames, Malformed, Plan
+
+# A plan step by step while it is being written.
+
+
+def steps_as_written(pieces: Iterable[str]) -> Iterator[str]:
+    """The steps of a completion that arrives in `pieces`, each once its line is complete.
+
+    Together they are what `parse_plan` reads in the whole text: lines without a number or bullet, which are steps only
+    where no line has one, wait for the end.
+
+    >>> list(steps_as_written(["1. Boil", " water\\n2. St", "eep the tea"]))
+    ['Boil water', 'Steep the tea']
+    """
+    text = ""
+    told = 0
+    for piece in pieces:
+        text += piece
+        if "\n" in piece:
+            # A numbered line put behind the complete ones makes lines without a number no steps.
+            *steps, _ = plan_steps(text[: text.rindex("\n") + 1] + format_plan(["end"]))
+            yield from steps[told:]
+            told = len(steps)
+    yield from plan_steps(text)[told:]
+
+
+# The planner: requests in, plans out, whatever engine writes them.
+#
+# In the Video configuration a clip stands in place of the written history (paper, section 3.1).
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from recipe.errors import InputError
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
-from recipe.reward.adapters import Scorer
+from recipe.reward.trainers import Scorer
 from recipe.types import Example, Malformed, Plan, Reward
 
 

@@ -15,9 +15,9 @@ import httpx2
 import tenacity
 from pydantic import TypeAdapter, ValidationError
 
-from recipe.engines.retry_after import retry_after
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.reward.prompts import as_steps
+from recipe.models.endpoint.host import retry_after
+from recipe.reward.scorer import as_steps
 from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)

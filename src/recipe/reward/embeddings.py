@@ -1,13 +1,58 @@
 """Step texts to vectors, each text encoded once: a policy writes the same steps over and over."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import ComputeError, InputError
-from recipe.reward.cache import LruCache
+
+# A bounded memory of computed values that threads share.
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class LruCache(Generic[Key, Value]):
+    """Keeps the `capacity` values used last.
+
+    >>> cache = LruCache[str, int](capacity=2)
+    >>> for key in "aba": cache.put(key, ord(key))
+    >>> cache.put("c", 99)
+    >>> cache.get("b"), cache.get("a")
+    (None, 97)
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Key) -> Value | None:
+        """The value kept for `key`, None where there is none."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep `value`, and forget what was used longest ago where the cache is full."""
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            while len(self._values) > self._capacity:
+                self._values.popitem(last=False)
+
+
+# Step texts to vectors, each text encoded once: a policy writes the same steps over and over.
+
 
 Vectors = NDArray[np.float32]
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.reward.embeddings import TextEncoder, Vectors
-from recipe.reward.prompts import PromptGroup, Steps
+from recipe.reward.scorer import PromptGroup, Steps
 from recipe.types import Hit, Narration, Reward
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.reward.embeddings import Vectors
-from recipe.reward.prompts import as_steps
+from recipe.reward.scorer import as_steps
 from recipe.types import Reward
 
 Said = tuple[float, float]

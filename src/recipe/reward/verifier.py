@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from recipe.alignment import backends
 from recipe.config import RewardConfig
+from recipe.explain.explain import explain
+from recipe.explain.records import Explanation
 from recipe.reward.embeddings import StepEmbeddings, Vectors
-from recipe.reward.explanation.explain import explain
-from recipe.reward.explanation.records import Explanation
-from recipe.reward.grounded_method import GroundedMethod
+from recipe.reward.grounded import GroundedMethod
 from recipe.reward.method import Method, NarrationIndex, PooledAlignment
-from recipe.reward.paper_method import PaperMethod
-from recipe.reward.prompts import PromptGroup, as_steps
+from recipe.reward.paper import PaperMethod
+from recipe.reward.scorer import PromptGroup, as_steps
 from recipe.types import Reward
 
 _METHODS: dict[str, type[PaperMethod] | type[GroundedMethod]] = {"paper": PaperMethod, "grounded": GroundedMethod}

@@ -1,32 +1,110 @@
-"""A small language model from scratch: Qwen2's architecture, trained on chats of the task and nothing else.
+"""A small language model from scratch: a tokenizer, Qwen2's architecture, and chats of the task."""
 
-Differs from pretraining proper in three ways: a text is one whole chat at the positions at which the
-planner will meet it, instead of a window of a packed stream; batches hold chats of about the same length;
-and the system turn, the same in every chat, is computed once a batch and carries no loss, which halves the
-time and spends no capacity on reciting it. Equal seeds and inputs give equal weights on the same machine.
-"""
-
+import importlib.util
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch.nn.functional import cross_entropy
-from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig
 from recipe.data.examples import read_training_examples
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
+from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
-from recipe.training.tokenizer import chat_text, train_tokenizer
 from recipe.types import Example
+
+# A byte-level BPE with Qwen2's split pattern, special tokens and chat template, trained on our own text.
+#
+# Every text round-trips, since any byte is a token. The result differs from Qwen2.5's tokenizer in its merges
+# only, so that code which runs on the small model runs on `Qwen/Qwen2.5-3B-Instruct` unchanged.
+
+
+END_OF_TURN = "<|im_end|>"
+PADDING = "<|endoftext|>"
+SPECIAL_TOKENS = (
+    PADDING,
+    "<|im_start|>",
+    END_OF_TURN,
+    "<|object_ref_start|>",
+    "<|object_ref_end|>",
+    "<|box_start|>",
+    "<|box_end|>",
+    "<|quad_start|>",
+    "<|quad_end|>",
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+)
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+
+def train_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:
+    """A tokenizer of at most `size` entries, special tokens included, for texts of up to `longest` tokens.
+
+    End of sequence is `<|im_end|>`, padding `<|endoftext|>` on the left, as generation needs it.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.normalizer = normalizers.NFC()
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=list(SPECIAL_TOKENS),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        eos_token=END_OF_TURN,
+        pad_token=PADDING,
+        additional_special_tokens=list(SPECIAL_TOKENS),
+        model_max_length=longest,
+        padding_side="left",
+        chat_template=chat_template(),
+    )
+
+
+def chat_template(family: str = "qwen2_5") -> str:
+    """The chat template of Qwen2.5, or with `qwen2_5_vl` of Qwen2.5-VL, which the training package ships."""
+    spec = importlib.util.find_spec("trl")
+    if spec is None or spec.origin is None:
+        raise MissingExtra("the chat template of Qwen2.5", "train")
+    return (Path(spec.origin).parent / "chat_templates" / f"{family}.jinja").read_text(encoding="utf-8")
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
+    """A conversation as the model reads it; `ask` opens the assistant's turn at the end."""
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))
+
+
+# A small language model from scratch: Qwen2's architecture, trained on chats of the task and nothing else.
+#
+# Differs from pretraining proper in three ways: a text is one whole chat at the positions at which the
+# planner will meet it, instead of a window of a packed stream; batches hold chats of about the same length;
+# and the system turn, the same in every chat, is computed once a batch and carries no loss, which halves the
+# time and spends no capacity on reciting it. Equal seeds and inputs give equal weights on the same machine.
+
 
 WARMUP = 30
 """Steps in which the learning rate rises."""

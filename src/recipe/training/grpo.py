@@ -1,43 +1,137 @@
-"""Group relative policy optimisation against the verifier, by TRL with the settings of the paper.
-
-Differs from TRL's defaults where those differ from GRPO as first published: a KL term with weight beta that
-is not multiplied by the ratio, the loss averaged within each sequence before the batch, rewards scaled
-within the group, and a constant learning rate. The reference policy is the model with its adapter switched
-off.
-
-TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore
-laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
-
-The history is text, or with `input = "video"` the frames before the cut.
-"""
+"""Group relative policy optimisation against the verifier, by TRL with the settings of the paper."""
 
 import logging
 import random
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from datasets import Dataset
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
-from recipe.checkpoints import Checkpoint
+from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
+from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
-from recipe.reward.adapters import Scorer
-from recipe.reward.watchdog import Finding, Watchdog, read_records, replay
-from recipe.text import planner_messages
-from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
-from recipe.training.metrics import MetricsLog, Row
+from recipe.reward.trainers import Scorer, trainer_reward
+from recipe.reward.verifier import Verifier
+from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
+from recipe.text import parse_plan, planner_messages
+from recipe.training.loop import (
+    MetricsLog,
+    Row,
+    Unreported,
+    finish_training,
+    quiet,
+    renamed,
+    shared_arguments,
+    uses_bf16,
+)
 from recipe.training.policy import load_policy, lora_config, trained_in_float32
-from recipe.training.quiet import Unreported, quiet
-from recipe.training.rollouts import PART, RewardFunction, Tell
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.sampling import RollOuts
-from recipe.training.video.grpo import VideoGRPOTrainer, VideoRollOuts
-from recipe.training.video.prompts import Histories, VideoPrompts
-from recipe.training.video.sources import Source, framed, video_source
-from recipe.types import Example
+from recipe.training.video.data import Histories, Source, VideoPrompts, framed, video_source
+from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
+from recipe.types import Example, Malformed, Reward
+
+# Between the trainer and the reward: a step's completions become rewards, a readable record, and metrics.
+#
+# A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog
+# sees what the trainer sees; what it finds is told once.
+
+
+Tell = Callable[[Finding], None]
+"""Where a finding goes, once."""
+PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
+PART = "part/"
+"""Before the names of a reward's further parts, in a trainer's metrics."""
+
+
+class RewardFunction:
+    """The reward as the trainer calls it; writes `step-NNNNN.jsonl` into `folder` as it goes."""
+
+    __name__ = "verifier"
+
+    def __init__(self, scorer: Scorer, folder: Path, longest: int, watchdog: Watchdog, tell: Tell) -> None:
+        # The verifier's encoder likes one large batch better than one for each prompt.
+        prefetch = scorer.prepare if isinstance(scorer, Verifier) else None
+        self._reward, self._folder, self._longest = trainer_reward(scorer, prefetch), folder, longest
+        self._watchdog, self._tell = watchdog, tell
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        completion_ids: Sequence[Sequence[int]],
+        *,
+        example_id: Sequence[str],
+        goal: Sequence[str],
+        history: Sequence[Sequence[str]],
+        trainer_state: Any,
+        log_metric: Callable[[str, float], None],
+        **_: Any,
+    ) -> list[float | None]:
+        began = time.monotonic()
+        texts = [str(turns[0]["content"]) for turns in completions]
+        rewards = self._reward(goal, history, texts)
+        log_metric("reward_seconds", time.monotonic() - began)
+        malformed = [isinstance(parse_plan(text), Malformed) for text in texts]
+        rows = [
+            {
+                "example_id": name,
+                "goal": aim,
+                "history": list(done),
+                "completion": text,
+                "malformed": bad,
+                "clipped": len(tokens) >= self._longest,
+                "reward": None if reward is None else asdict(reward),
+            }
+            for name, aim, done, text, bad, tokens, reward in zip(
+                example_id, goal, history, texts, malformed, completion_ids, rewards, strict=True
+            )
+        ]
+        step = trainer_state.global_step + 1
+        write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
+        # From the record, so that a run that is resumed from its records has seen the same.
+        for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
+            self._tell(finding)
+        for name, value in (reward_metrics(rewards, malformed) | self._watchdog.metrics()).items():
+            log_metric(name, value)
+        return [None if reward is None else reward.total for reward in rewards]
+
+
+def reward_metrics(rewards: Sequence[Reward | None], malformed: Sequence[bool]) -> dict[str, float]:
+    """Means over a step's completions, for the parts of the reward over those that were scored."""
+    scored = [reward for reward in rewards if reward is not None]
+    means = {"malformed": fmean(malformed), "unscored": 1 - len(scored) / len(rewards)}
+    if not scored:
+        return means
+    means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
+    covered = [reward.coverage for reward in scored if reward.coverage is not None]
+    if covered:
+        means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
+    named = dict.fromkeys(name for reward in scored for name in reward.parts)
+    return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}
+
+
+# Group relative policy optimisation against the verifier, by TRL with the settings of the paper.
+#
+# Differs from TRL's defaults where those differ from GRPO as first published: a KL term with weight beta that
+# is not multiplied by the ratio, the loss averaged within each sequence before the batch, rewards scaled
+# within the group, and a constant learning rate. The reference policy is the model with its adapter switched
+# off.
+#
+# TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore
+# laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
+#
+# The history is text, or with `input = "video"` the frames before the cut.
+
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,22 +1,173 @@
-"""What SFT and GRPO share around a TRL trainer: arguments, callbacks, resuming, and the merged model at the
-end.
-"""
+"""What SFT and GRPO share around a TRL trainer: arguments, metrics, resuming, and the merged model at the end."""
 
+import importlib.util
+import json
+import logging
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import datasets
 import torch
+import transformers
 from transformers import PrinterCallback, Trainer, TrainerCallback
 
-from recipe.config import TrainingSettings
-from recipe.errors import ComputeError
+from recipe.artifacts import write_jsonl
+from recipe.config import Metrics, TrainingSettings
+from recipe.errors import ComputeError, MissingExtra
+from recipe.models.checkpoints import quiet_loading
+from recipe.models.vision import VideoProcessor
 from recipe.progress import Advance, Progress
-from recipe.training.metrics import MetricsLog, Row
 from recipe.training.policy import on_cuda, save_merged, written_in_words
 from recipe.training.runs import Run, mark_complete
-from recipe.vision import VideoProcessor
+
+# Silence for the training packages: their bars, advice and warnings; ours is the only voice.
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it, the training packages report errors only."""
+    verbosity = transformers.logging.get_verbosity()
+    loggers = [logging.getLogger(name) for name in ("trl", "peft", "accelerate", "datasets")]
+    levels = [logger.level for logger in loggers]
+    transformers.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with quiet_loading(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(torch|transformers|trl|peft|accelerate|datasets)(\.|$)")
+            # Raised in our name. The version of TRL is pinned, and a test runs the hook.
+            warnings.filterwarnings("ignore", message="You are using 'rollout_func'")
+            yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        datasets.enable_progress_bars()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+class Unreported:
+    """Mixed into a TRL trainer, keeps it from reporting to the hub and from writing model cards."""
+
+    def _send_telemetry(self) -> None:
+        return
+
+    def create_model_card(self, *_: object, **__: object) -> None:
+        return
+
+
+# Metrics of a run: one row an optimiser step in `metrics.jsonl`, and the same numbers to TensorBoard or W&B.
+#
+# Rows come from the trainer's own history, which a checkpoint holds: a resumed run first writes the rows up
+# to its checkpoint and goes on from there, so that no step is missing or stands twice.
+
+
+Row = dict[str, Any]
+
+
+class Sink(Protocol):
+    """A place that metrics are sent to while a run goes on."""
+
+    def write(self, row: Row) -> None:
+        """Send one step's numbers."""
+
+    def close(self) -> None:
+        """Flush and end."""
+
+
+class JsonLines:
+    """`metrics.jsonl`: rewritten up to the resumed step, then appended to."""
+
+    def __init__(self, path: Path, earlier: Sequence[Row]) -> None:
+        write_jsonl(path, earlier)
+        self._stream = path.open("a", encoding="utf-8")
+
+    def write(self, row: Row) -> None:
+        self._stream.write(json.dumps(row) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+class TensorBoard:
+    """Scalars in `logs/`; on resuming, what came after the checkpoint is hidden from view."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second of import, and optional
+
+        self._writer = SummaryWriter(str(folder), purge_step=first_step)
+
+    def write(self, row: Row) -> None:
+        for name, value in row.items():
+            if name != "step" and value is not None:
+                self._writer.add_scalar(name, value, row["step"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WeightsAndBiases:
+    """A run of the project `recipe`, named for its folder."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        import wandb  # noqa: PLC0415 - optional
+
+        self._run = wandb.init(project="recipe", name=folder.name, dir=str(folder), config=dict(config))
+
+    def write(self, row: Row) -> None:
+        self._run.log(row, step=row["step"])
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class MetricsLog:
+    """All sinks of a run, fed with rows made by `shape` from the trainer's records."""
+
+    def __init__(
+        self,
+        folder: Path,
+        kinds: Sequence[Metrics],
+        config: Mapping[str, Any],
+        shape: Callable[[Row], Row | None],
+    ) -> None:
+        if "wandb" in kinds and importlib.util.find_spec("wandb") is None:
+            raise MissingExtra("metrics = ['wandb']", "wandb")
+        self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
+        self._sinks: list[Sink] = []
+
+    def open(self, history: Sequence[Row]) -> None:
+        """Begin, with the trainer's records up to the step that is resumed from."""
+        earlier = [row for record in history if (row := self._shape(record)) is not None]
+        first = earlier[-1]["step"] + 1 if earlier else 1
+        self._sinks = [JsonLines(self._folder / "metrics.jsonl", earlier)]
+        if "tensorboard" in self._kinds:
+            self._sinks.append(TensorBoard(self._folder / "logs", first))
+        if "wandb" in self._kinds:
+            self._sinks.append(WeightsAndBiases(self._folder, self._config))
+
+    def write(self, record: Row) -> None:
+        """Send one of the trainer's records, unless it is not about a step."""
+        row = self._shape(record)
+        if row is not None:
+            for sink in self._sinks:
+                sink.write(row)
+
+    def close(self) -> None:
+        """End all sinks."""
+        for sink in self._sinks:
+            sink.close()
+        self._sinks = []
+
+
+# What SFT and GRPO share around a TRL trainer: arguments, callbacks, resuming, and the merged model at the
+# end.
+
 
 KEPT_CHECKPOINTS = 2
 

@@ -10,10 +10,10 @@ from peft import LoraConfig, PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from recipe.artifacts import atomic_path
-from recipe.checkpoints import Checkpoint, load_checkpoint
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
-from recipe.vision import VideoProcessor, fast_vision
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.vision import VideoProcessor, fast_vision
 
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""

@@ -1,7 +1,7 @@
 """Roll-outs of the policy: plain sampling from its own distribution, several completions of each prompt.
 
-Differs from `generate` in what it leaves out (see `recipe.decoding`), and in that dropout is off, so that completions
-come from the policy that is saved. That takes half the time for a small model on a CPU.
+Differs from `generate` in what it leaves out (see `recipe.models.decoding`), and in that dropout is off, so that
+completions come from the policy that is saved. That takes half the time for a small model on a CPU.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from recipe.decoding import complete
-from recipe.vision import Patches
+from recipe.models.decoding import complete
+from recipe.models.vision import Patches
 
 
 def sample(

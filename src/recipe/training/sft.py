@@ -11,21 +11,26 @@ from datasets import Dataset
 from trl import SFTConfig as TrlSFTConfig
 from trl import SFTTrainer
 
-from recipe.checkpoints import Checkpoint
 from recipe.config import SFTConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
+from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
-from recipe.training.loop import finish_training, renamed, shared_arguments, uses_bf16
-from recipe.training.metrics import MetricsLog, Row
+from recipe.training.loop import (
+    MetricsLog,
+    Row,
+    Unreported,
+    finish_training,
+    quiet,
+    renamed,
+    shared_arguments,
+    uses_bf16,
+)
 from recipe.training.policy import load_policy, lora_config, trained_in_float32
-from recipe.training.quiet import Unreported, quiet
 from recipe.training.runs import Run, open_run
-from recipe.training.video.batches import Collator, rows_in_order
-from recipe.training.video.prompts import Histories, VideoPrompts
-from recipe.training.video.sft import VideoSFTTrainer
-from recipe.training.video.sources import Source, framed, video_source
+from recipe.training.video.data import Collator, Histories, Source, VideoPrompts, framed, rows_in_order, video_source
+from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
 _FIELDS = {

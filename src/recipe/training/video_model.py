@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-from recipe.checkpoints import Checkpoint
 from recipe.errors import ConfigError
-from recipe.training.tokenizer import chat_template
-from recipe.vision import VideoProcessor
+from recipe.models.checkpoints import Checkpoint
+from recipe.models.vision import VideoProcessor
+from recipe.training.base import chat_template
 
 _TOKENS = {
     "image_token_id": "<|image_pad|>",

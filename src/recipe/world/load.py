@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.errors import InputError
-from recipe.world.graph import Talk, TaskGraph, World
-from recipe.world.recognise import words
+from recipe.world.graph import Talk, TaskGraph, World, words
 
 TALK = "talk.toml"
 SHORTEST, LONGEST = 5, 12

@@ -1,21 +1,24 @@
-"""How good a plan is, exactly: its steps are mapped to the task graph, and the graph is the judge.
-
-    order    = respected pairs / pairs         over pairs (a, b) where b is new in the plan and waits for a
-    coverage = required steps named / required over the required steps that the history lacks
-    clean    = useful lines / lines            useful is the first line that names a new step of the goal
-    score    = order * 2 coverage clean / (coverage + clean)
-
-A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
-breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there;
-one that comes too late, because a step of the history should have waited for it, breaks that pair too. Only
-the plan is judged: a history out of order costs nothing. After a history that a valid order begins with, the
-score is 1 for the valid completions and for nothing else.
-"""
+"""How good a plan is, exactly: its steps are mapped to the task graph, and the graph decides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recipe.types import Reward
 from recipe.world.graph import TaskGraph, World
+
+# How good a plan is, exactly: its steps are mapped to the task graph, and the graph is the judge.
+#
+#     order    = respected pairs / pairs         over pairs (a, b) where b is new in the plan and waits for a
+#     coverage = required steps named / required over the required steps that the history lacks
+#     clean    = useful lines / lines            useful is the first line that names a new step of the goal
+#     score    = order * 2 coverage clean / (coverage + clean)
+#
+# A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
+# breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there;
+# one that comes too late, because a step of the history should have waited for it, breaks that pair too. Only
+# the plan is judged: a history out of order costs nothing. After a history that a valid order begins with, the
+# score is 1 for the valid completions and for nothing else.
+
 
 PlanKey = tuple[str | None, ...]
 
@@ -96,3 +99,31 @@ def _order(graph: TaskGraph, done: set[str], place: dict[str, int]) -> float:
     never = max(place.values()) + 1
     kept = sum(earlier in done or place.get(earlier, never) < place[later] for earlier, later in pairs)
     return kept / (len(pairs) + missed)
+
+
+# Exact validity as a reward: the ceiling of what a verifier could pay, since it knows what no corpus says.
+
+
+class ValidityScorer:
+    """Rewards a plan with its validity against the goal's task graph; nothing is aligned and nothing gated."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        """The validity of each continuation, in order. Raises InputError for an unknown goal."""
+        return [_reward(score_plan(self._world, goal, history, plan)) for plan in continuations]
+
+
+def _reward(validity: Validity) -> Reward:
+    return Reward(
+        total=validity.score,
+        aligned_history=0.0,
+        aligned_full=0.0,
+        rho=0.0,
+        gated=False,
+        steps=validity.steps,
+        pool=(),
+        best_narration=None,
+        parts={"order": validity.order, "coverage": validity.coverage, "clean": validity.clean},
+    )

@@ -13,8 +13,7 @@ import pytest
 
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
-from recipe.evaluation.judged import judge_scores
-from recipe.evaluation.results import Interval
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, write_verdicts
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
@@ -29,7 +28,7 @@ from recipe.evaluation.scores import (
     rows_path,
     write_scores,
 )
-from recipe.evaluation.verdicts import CRITERIA, Judged, write_verdicts
+from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
 
 PROXY = JudgeIdentity("proxy (hash)", "proxy", prompt="f" * 64)

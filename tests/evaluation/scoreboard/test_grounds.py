@@ -8,13 +8,12 @@ import pytest
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
-from recipe.evaluation.scoreboard.cases import STEP, STEPS, Case, Cases, Shown
-from recipe.evaluation.scoreboard.grounds import ground, most_apart
+from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
+from recipe.evaluation.scoreboard.cases import STEP, STEPS, Case, Cases, Shown, ground, most_apart
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import rows_path
-from recipe.evaluation.verdicts import read_verdicts, write_verdicts
-from recipe.reward.explanation.links import Links
+from recipe.explain.records import Links
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 

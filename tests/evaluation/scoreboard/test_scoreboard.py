@@ -9,16 +9,15 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
+from recipe.evaluation.judge.verdicts import Judged, read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
-from recipe.evaluation.scoreboard.accuracy import benches, overall
+from recipe.evaluation.scoreboard.accuracy import benches, comparability, is_papers, overall
 from recipe.evaluation.scoreboard.cases import gather_cases
 from recipe.evaluation.scoreboard.differences import compared, plan_accuracy
-from recipe.evaluation.scoreboard.elements import Row, Section, Table
-from recipe.evaluation.scoreboard.judges import comparability, is_papers
 from recipe.evaluation.scoreboard.page import Report, make_report
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, VpaScores, read_scores, rows_path, write_scores
-from recipe.evaluation.verdicts import Judged, read_verdicts, write_verdicts
+from recipe.report.elements import Row, Section, Table
 from recipe.types import Unscored
 
 from .conftest import EXAMPLES, LLAMA, PROXY, example, flat, write_judged

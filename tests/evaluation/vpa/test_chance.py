@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.data.vpa import END, HORIZONS, RULES, Sample, Taxonomy, cut_samples, read_release
-from recipe.evaluation.vpa.actions import ActionIds
-from recipe.evaluation.vpa.chance import expected, random_plans
-from recipe.evaluation.vpa.floors import FLOORS, floor_plans
-from recipe.evaluation.vpa.measures import positions
+from recipe.evaluation.vpa.baselines import FLOORS, expected, floor_plans, random_plans
+from recipe.evaluation.vpa.measures import ActionIds, positions
+from recipe.evaluation.vpa.protocol import END, HORIZONS, RULES, Sample, Taxonomy, cut_samples, read_release
 from recipe.types import Procedure, Step
 
 TAXONOMY = Taxonomy({"tea": ("boil", "mint", "pour"), "kite": ("cut", "pour")})
@@ -114,7 +112,7 @@ def test_the_published_random_rows(shared_data: Path) -> None:
 @pytest.mark.real_data
 def test_only_the_published_cut_is_calibrated(shared_data: Path) -> None:
     from recipe.evaluation.published import published
-    from recipe.evaluation.vpa.calibration import calibrate
+    from recipe.evaluation.vpa.baselines import calibrate
 
     table = published("vpa")
     verdicts = {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recipe.data.vpa import END, Sample, Taxonomy
+from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.evaluation.vpa.remap import MappedPlan, remap
 from recipe.planning.admissible import Embed
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("scipy")
 from recipe.data.examples import read_examples
-from recipe.data.vpa import END
 from recipe.evaluation.scores import VpaScores, read_scores, rows_path
+from recipe.evaluation.vpa.protocol import END
 from recipe.planning.predictions import Prediction, write_predictions
 
 Run = Callable[..., tuple[int, str, str]]

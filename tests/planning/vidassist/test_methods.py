@@ -6,13 +6,11 @@ from pathlib import Path
 import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
 
-from recipe.engines.protocol import Answer, Refused
 from recipe.errors import InputError
-from recipe.planning.vidassist.methods import Models, plan_actions
-from recipe.planning.vidassist.prompts import agent_chat, assess_chat, plan_chat, propose_chat
-from recipe.planning.vidassist.search import PartialPlan
-from recipe.planning.vidassist.settings import VALUES, VidAssistConfig
-from recipe.planning.vidassist.state import State
+from recipe.models.protocol import Answer, Refused
+from recipe.planning.vidassist.methods import VALUES, Models, VidAssistConfig, plan_actions
+from recipe.planning.vidassist.models import agent_chat, assess_chat, plan_chat, propose_chat
+from recipe.planning.vidassist.search import PartialPlan, State
 from recipe.text import planner_messages
 
 BOIL, ADD, POUR, STIR = ACTIONS

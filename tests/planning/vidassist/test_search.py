@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ToyProposer, ToyValue, actions_of
 
-from recipe.planning.vidassist.candidates import candidates_of
-from recipe.planning.vidassist.search import PartialPlan, Search
-from recipe.planning.vidassist.state import Proposal, State
+from recipe.planning.vidassist.search import PartialPlan, Proposal, Search, State, candidates_of
 
 BOIL, ADD, POUR, STIR = ACTIONS
 Plan = tuple[str, ...]

@@ -8,13 +8,19 @@ from hypothesis import strategies as st
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
 
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Answer, Refused
 from recipe.errors import InputError
-from recipe.planning.vidassist.assessor import Evaluation, read_score
-from recipe.planning.vidassist.candidates import candidates_of
-from recipe.planning.vidassist.state import Proposal, State
-from recipe.planning.vidassist.task_graph import TaskGraph, demonstrations
-from recipe.planning.vidassist.values import Considered, TextGeneration, TextMapping, Translation, weighted_mean
+from recipe.models.protocol import Answer, Refused
+from recipe.planning.vidassist.models import Evaluation, TaskGraph, demonstrations, read_score
+from recipe.planning.vidassist.search import (
+    Considered,
+    Proposal,
+    State,
+    TextGeneration,
+    TextMapping,
+    Translation,
+    candidates_of,
+    weighted_mean,
+)
 from recipe.types import Procedure, Step
 
 BOIL, ADD, POUR, STIR = ACTIONS

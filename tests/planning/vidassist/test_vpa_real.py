@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from recipe.cli.vpa.samples import Source, read_samples
-from recipe.planning.vidassist.settings import VidAssistConfig
+from recipe.cli.vpa import Source, read_samples
+from recipe.planning.vidassist.methods import VidAssistConfig
 
 pytestmark = pytest.mark.real_data
 

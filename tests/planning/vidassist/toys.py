@@ -7,10 +7,9 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
-from recipe.engines.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refused
 from recipe.planning.admissible import AdmissibleActions
-from recipe.planning.vidassist.state import Proposal, State
-from recipe.planning.vidassist.values import Considered
+from recipe.planning.vidassist.search import Considered, Proposal, State
 from recipe.progress import SILENT, Progress
 
 ACTIONS = ("boil water", "add tea", "pour milk", "stir")

@@ -12,21 +12,18 @@ from safetensors.torch import load_file
 from trl import GRPOTrainer, SFTTrainer
 
 from recipe.artifacts import read_jsonl
-from recipe.checkpoints import Checkpoint
 from recipe.config import GRPOConfig, LoraSettings
 from recipe.data.examples import read_examples
-from recipe.decoding import complete
 from recipe.errors import ConfigError, InputError
+from recipe.models.checkpoints import Checkpoint
+from recipe.models.decoding import complete
+from recipe.models.vision import Patches
 from recipe.training.grpo import reward_function, train_grpo, video_grpo_trainer
+from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
-from recipe.training.video.grpo import VideoGRPOTrainer
-from recipe.training.video.inputs import decoder_inputs
-from recipe.training.video.prompts import SILENCED
-from recipe.training.video.sources import Source
-from recipe.training.video.tower import FrozenTower
-from recipe.vision import Patches
+from recipe.training.video.data import SILENCED, Source
+from recipe.training.video.trainers import FrozenTower, VideoGRPOTrainer, decoder_inputs
 
 MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"}
 

@@ -9,15 +9,14 @@ import pytest
 import torch
 from peft import get_peft_model
 
-from recipe.checkpoints import Checkpoint
 from recipe.config import LoraSettings
 from recipe.errors import InputError
+from recipe.models.checkpoints import Checkpoint
+from recipe.models.vision import Patches, mrope_positions
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.video.inputs import decoder_inputs
-from recipe.training.video.prompts import VideoPrompts
-from recipe.training.video.tower import FrozenTower
+from recipe.training.video.data import VideoPrompts
+from recipe.training.video.trainers import FrozenTower, decoder_inputs
 from recipe.types import Example, Frames
-from recipe.vision import Patches, mrope_positions
 
 Batch = dict[str, Any]
 

@@ -12,13 +12,12 @@ from recipe.config import LoraSettings, SFTConfig
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError
 from recipe.text import format_plan
+from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.quiet import quiet
 from recipe.training.runs import open_run
 from recipe.training.sft import train_sft, video_sft_trainer
-from recipe.training.video.batches import rows_in_order
-from recipe.training.video.sft import VideoSFTTrainer
-from recipe.training.video.sources import Source
+from recipe.training.video.data import Source, rows_in_order
+from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from recipe.artifacts import read_jsonl
-from recipe.checkpoints import load_checkpoint
 from recipe.config import FrameConfig, SFTConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
+from recipe.models.checkpoints import load_checkpoint
 from recipe.training.sft import train_sft
-from recipe.training.video.sources import video_source
+from recipe.training.video.data import video_source
 from recipe.types import Example
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from recipe.cli.evaluate import agreement, compare, diversity, histories, inspect, judge, ratings, validity, vpa
+from recipe.cli.evaluate import compare, diversity, histories, judge, people, validity, vpa
 
 app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
@@ -18,6 +18,6 @@ app.command("validity")(validity.validity)
 app.command("vpa")(vpa.vpa)
 app.command("histories")(histories.histories)
 app.command("compare")(compare.compare)
-app.command("agreement")(agreement.agreement)
-app.command("ratings")(ratings.ratings)
-app.command("inspect")(inspect.inspect)
+app.command("agreement")(people.agreement)
+app.command("ratings")(people.ratings)
+app.command("inspect")(people.inspect)

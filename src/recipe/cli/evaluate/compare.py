@@ -11,7 +11,7 @@ from recipe.cli import console
 
 if TYPE_CHECKING:
     from recipe.evaluation.paired import ComparedRow, ComparedSystems
-    from recipe.evaluation.results import Interval
+    from recipe.stats import Interval
 
 _LEAST = 0.001
 _PERCENT = ("accuracy", "success_rate", "iou")
@@ -75,7 +75,7 @@ def _name(row: "ComparedRow", several: bool) -> str:
 
 
 def _cells(row: "ComparedRow") -> list[str]:
-    from recipe.evaluation.formats import format_number
+    from recipe.report.numbers import format_number
 
     result = row.result
     digits = 1 if row.metric.endswith(_PERCENT) else 2
@@ -90,7 +90,7 @@ def _cells(row: "ComparedRow") -> list[str]:
 
 def _difference(value: "Interval", digits: int) -> str:
     """A difference and its interval: `+3.6, +1.2 to +6.2`."""
-    from recipe.evaluation.formats import format_number
+    from recipe.report.numbers import format_number
 
     def signed(number: float) -> str:
         return ("+" if round(number, digits) > 0 else "") + format_number(number, digits)

@@ -11,16 +11,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import console
-from recipe.cli import endpoint_options as endpoints
-from recipe.cli.evaluate import judge_options as options
+from recipe.cli import models as endpoints
+from recipe.cli.evaluate import judge as options
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.config import JudgeConfig
-    from recipe.engines.ledger import Ledger
-    from recipe.evaluation.diversity import Sampling
-    from recipe.evaluation.diversity_judge import DiversityJudge
+    from recipe.evaluation.diversity.judges import DiversityJudge
+    from recipe.evaluation.diversity.plans import Sampling
     from recipe.evaluation.scores import DiversityScores
+    from recipe.models.wrappers import Ledger
     from recipe.types import Example
 
 
@@ -74,7 +74,7 @@ def diversity(
     from recipe.artifacts import require_writable
     from recipe.config import JudgeConfig
     from recipe.data.examples import read_examples, write_examples
-    from recipe.evaluation.diversity import chosen_prompts
+    from recipe.evaluation.diversity.plans import chosen_prompts
     from recipe.evaluation.scores import rows_path
 
     for path in filter(None, (chosen, output)):
@@ -132,7 +132,7 @@ def _read(
     predictions: Path, examples: Path, asked: "list[Example]", samples: int, fewer: bool, config: "JudgeConfig"
 ) -> "Sampling":
     from recipe.data.examples import read_examples
-    from recipe.evaluation.diversity import sampled_plans
+    from recipe.evaluation.diversity.plans import sampled_plans
     from recipe.planning.predictions import read_predictions
 
     return sampled_plans(asked, read_predictions(predictions), read_examples(examples), samples, fewer, config)
@@ -140,8 +140,7 @@ def _read(
 
 def _compare(read: "Sampling", who: options.Asked, measure: _Measure) -> "DiversityScores":
     """Ask the judge, and write scores and pairs."""
-    from recipe.evaluation.diversity_pairs import compare_plans
-    from recipe.evaluation.diversity_scores import summarise_diversity, write_pairs
+    from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity, write_pairs
     from recipe.evaluation.scores import rows_path, write_scores
 
     examples = [prompt.example for prompt in read.prompts]
@@ -171,12 +170,12 @@ def _opened(asked: options.Asked) -> Iterator[_Opened]:
     if asked.judge == options.PROXY:
         from recipe.config import EncoderConfig
         from recipe.corpus.encoders import open_encoder
-        from recipe.evaluation.diversity_proxy import ProxyDiversityJudge
+        from recipe.evaluation.diversity.judges import ProxyDiversityJudge
 
         encode = open_encoder(EncoderConfig(name=asked.encoder)).encode
         yield _Opened(ProxyDiversityJudge(encode, asked.encoder))
         return
-    from recipe.evaluation.diversity_judge import LlmDiversityJudge
+    from recipe.evaluation.diversity.judges import LlmDiversityJudge
 
     with options.asking(asked) as model:
         judge = LlmDiversityJudge(model.engine, asked.judge, asked.config, model.ledger)
@@ -192,8 +191,8 @@ def _show_chosen(path: Path, count: int, json: bool) -> None:
 
 def _foretell(read: "Sampling", order_check: float, seed: int, json: bool) -> None:
     """Show how much an LLM would be asked."""
-    from recipe.evaluation.diversity_judge import render
-    from recipe.evaluation.diversity_pairs import questions
+    from recipe.evaluation.diversity.judges import render
+    from recipe.evaluation.diversity.scores import questions
 
     asked = questions(read.prompts, order_check, seed)
     tokens = sum(len(message["content"]) for one in asked for message in render(one)) // 4
@@ -206,7 +205,7 @@ def _foretell(read: "Sampling", order_check: float, seed: int, json: bool) -> No
 
 
 def _show(scores: "DiversityScores", read: "Sampling") -> None:
-    from recipe.evaluation.formats import format_number
+    from recipe.report.numbers import format_number
 
     table = Table(title=escape(f"{scores.system}: procedural diversity"))
     table.add_column("")

@@ -9,7 +9,7 @@ from rich.table import Table
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.evaluation.results import Interval
+    from recipe.stats import Interval
 
 
 def histories(
@@ -59,8 +59,8 @@ def histories(
 
 
 def _show_histories(found: "dict[str, Interval]", compared: int, missing: int) -> None:
-    from recipe.evaluation.formats import format_bounds, format_cell
     from recipe.evaluation.histories import MEASURES
+    from recipe.report.numbers import format_bounds, format_cell
 
     left_out = f", {missing:,} without a history left out" if missing else ""
     table = Table(title=f"histories of {compared:,} examples{left_out}")

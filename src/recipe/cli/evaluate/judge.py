@@ -1,5 +1,7 @@
 """`recipe evaluate judge`: plans by the paper's rubric."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -8,17 +10,135 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import console
-from recipe.cli import endpoint_options as endpoints
-from recipe.cli.evaluate import judge_options as options
+from recipe.cli import models as endpoints
+from recipe.cli.models import model_identity
 from recipe.errors import ComputeError, InputError
 
 if TYPE_CHECKING:
     from recipe.config import JudgeConfig
-    from recipe.evaluation.cases import Case
-    from recipe.evaluation.judge import Estimate
-    from recipe.evaluation.results import Interval
+    from recipe.evaluation.judge.llm import Estimate, Judge
+    from recipe.evaluation.judge.plans import Case
     from recipe.evaluation.scores import ControlScores, DatasetScores, JudgeScores
+    from recipe.models.protocol import Engine
+    from recipe.models.wrappers import Ledger
+    from recipe.stats import Interval
     from recipe.types import Example
+
+# The options of whatever asks a judge, and the judge that they open.
+
+
+PROXY = "proxy"
+"""The judge that needs no model to ask."""
+
+Who = Annotated[
+    str,
+    typer.Option(
+        "--judge",
+        help="Judge: its name at the endpoint, a model folder or hub id, or `proxy`. "
+        "Default at an endpoint: meta-llama/Llama-3.3-70B-Instruct, the paper's.",
+    ),
+]
+Encoder = Annotated[str, typer.Option(help="With `--judge proxy`: encoder, minilm, hash:256, hub id or folder.")]
+Repeats = Annotated[int, typer.Option(min=1, help="Verdicts asked for each plan.")]
+Reasks = Annotated[int, typer.Option(min=0, help="How often an answer that cannot be read is asked for again.")]
+Temperature = Annotated[float, typer.Option(min=0, help="Of the judge; 0 is greedy.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer; a judge that thinks aloud needs more.")]
+Cache = Annotated[Path | None, typer.Option(help="Folder of answers, shared by systems. Default: OUTPUT.cache.")]
+MaxCalls = Annotated[
+    int | None, typer.Option(min=0, help="Answers to pay for at most; what came is kept for the next run.")
+]
+Revision = Annotated[str | None, typer.Option(help="Revision of a judge that is a hub id.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Prompts that a judge on this machine reads at once.")]
+Device = Annotated[str | None, typer.Option(help="Where a judge on this machine computes, such as cuda:1.")]
+
+PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
+"""The paper's judge."""
+
+
+class Asked(NamedTuple):
+    """Who judges, and how it is asked."""
+
+    judge: str
+    encoder: str
+    endpoint: endpoints.Asked | None
+    config: "JudgeConfig"
+    cache: Path
+    revision: str | None = None
+    device: str | None = None
+    max_calls: int | None = None
+
+
+class Opened(NamedTuple):
+    """A judge that is ready, and its ledger, if it keeps one."""
+
+    judge: "Judge"
+    ledger: "Ledger | None" = None
+
+    def spent(self) -> dict[str, float | None]:
+        """Answers, tokens and cost so far, empty where nothing is asked."""
+        return spent(self.ledger)
+
+
+def spent(ledger: "Ledger | None") -> dict[str, float | None]:
+    """What a ledger counts, as numbers; empty without one."""
+    told = {} if ledger is None else ledger.to_json()
+    return {name: value for name, value in told.items() if name != "structured"}
+
+
+class Model(NamedTuple):
+    """The engine that asks the model of a judge, and its ledger, if it keeps one."""
+
+    engine: "Engine"
+    ledger: "Ledger | None" = None
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Opened]:
+    """The judge that the options name; raises InputError where they name none."""
+    if asked.judge == PROXY:
+        from recipe.config import EncoderConfig
+        from recipe.corpus.encoders import open_encoder
+        from recipe.evaluation.judge.proxy import ProxyJudge
+
+        encode = open_encoder(EncoderConfig(name=asked.encoder)).encode
+        yield Opened(ProxyJudge(encode, asked.encoder))
+        return
+    from recipe.evaluation.judge.llm import LlmJudge
+
+    with asking(asked) as model:
+        judge = LlmJudge(model.engine, asked.judge or PAPERS, asked.config, model.ledger)
+        yield Opened(judge, judge.ledger)
+
+
+@contextmanager
+def asking(asked: Asked) -> Iterator[Model]:
+    """The model that the options name, within the budget that they give; raises InputError where they name none."""
+    from recipe.models.wrappers import Budget, BudgetEngine
+
+    budget = None if asked.max_calls is None else Budget(calls=asked.max_calls)
+    with _model(asked) as model:
+        yield model if budget is None else model._replace(engine=BudgetEngine(model.engine, budget))
+
+
+@contextmanager
+def _model(asked: Asked) -> Iterator[Model]:
+    if asked.endpoint is not None:
+        from recipe.models.endpoint import EndpointEngine
+
+        with EndpointEngine(asked.endpoint.config(asked.judge or PAPERS), asked.cache) as remote:
+            yield Model(remote, remote.ledger)
+    elif asked.judge not in ("", PAPERS):
+        from recipe.models.local import LocalEngine
+        from recipe.models.wrappers import AnswerCache, KeptEngine
+
+        engine = LocalEngine(asked.judge, asked.revision, asked.device)
+        identity = model_identity(asked.judge, asked.revision, AnswerCache(asked.cache))
+        yield Model(KeptEngine(engine, identity, asked.cache))
+    else:
+        raise InputError("--endpoint is missing: the judge's address; or give --judge proxy, or a model folder.")
+
+
+# `recipe evaluate judge`: plans by the paper's rubric.
 
 
 def judge(
@@ -27,8 +147,8 @@ def judge(
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts lie beside it.")] = None,
     system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
-    judge: options.Who = "",
-    encoder: options.Encoder = "minilm",
+    judge: Who = "",
+    encoder: Encoder = "minilm",
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
     ] = "first",
@@ -36,16 +156,16 @@ def judge(
         Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
     ] = "zero",
     controls: Annotated[int, typer.Option(min=0, help="Examples whose control plans are judged, too.")] = 50,
-    repeats: options.Repeats = 1,
-    reasks: options.Reasks = 1,
-    temperature: options.Temperature = 0.0,
-    max_tokens: options.MaxTokens = 512,
+    repeats: Repeats = 1,
+    reasks: Reasks = 1,
+    temperature: Temperature = 0.0,
+    max_tokens: MaxTokens = 512,
     seed: Annotated[int, typer.Option(help="Of the judge's samples, the controls and the bootstrap.")] = 0,
-    max_calls: options.MaxCalls = None,
-    cache: options.Cache = None,
-    revision: options.Revision = None,
-    device: options.Device = None,
-    batch_size: options.BatchSize = 16,
+    max_calls: MaxCalls = None,
+    cache: Cache = None,
+    revision: Revision = None,
+    device: Device = None,
+    batch_size: BatchSize = 16,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked, and ask nothing.")] = False,
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
         False
@@ -106,9 +226,7 @@ def judge(
             price_out,
             structured,
         )
-    who = options.Asked(
-        judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision, device, max_calls
-    )
+    who = Asked(judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision, device, max_calls)
     scores = _judge(asked, who, output, system or predictions.stem)
     if json:
         from recipe.evaluation.results import to_json
@@ -136,8 +254,7 @@ def _read(
     config: "JudgeConfig",
 ) -> _Read:
     from recipe.data.examples import read_examples
-    from recipe.evaluation.cases import cases_of
-    from recipe.evaluation.controls import control_cases
+    from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.planning.predictions import read_predictions
 
     asked = read_examples(examples, split)
@@ -147,20 +264,19 @@ def _read(
     return _Read(asked, own.cases + control_cases(asked, controls, config.seed), left_out)
 
 
-def _judge(asked: _Read, who: options.Asked, output: Path, system: str) -> "JudgeScores":
+def _judge(asked: _Read, who: Asked, output: Path, system: str) -> "JudgeScores":
     """Ask the judge, and write scores and verdicts."""
-    from recipe.evaluation.judged import judge_scores
+    from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
     from recipe.evaluation.scores import rows_path, write_scores
-    from recipe.evaluation.verdicts import write_verdicts
 
-    with options.opened(who) as opened:
+    with opened(who) as model:
         try:
-            judged = opened.judge.judge(asked.cases, console.progress())
+            judged = model.judge.judge(asked.cases, console.progress())
         except ComputeError as error:
             kept = "answers that came are kept, and the same command goes on from there"
             raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error
         scores = judge_scores(
-            system, opened.judge.identity, asked.examples, judged, who.config.seed, opened.spent(), asked.left_out
+            system, model.judge.identity, asked.examples, judged, who.config.seed, model.spent(), asked.left_out
         )
     write_verdicts(rows_path(output), judged)
     write_scores(output, scores)
@@ -169,8 +285,8 @@ def _judge(asked: _Read, who: options.Asked, output: Path, system: str) -> "Judg
 
 def _foretell(cases: "list[Case]", config: "JudgeConfig", whole: bool, price: float | None, json: bool) -> None:
     """Show what an LLM would be asked: the first prompt, or how much it is."""
-    from recipe.engines.ledger import Prices
-    from recipe.evaluation.judge import estimate
+    from recipe.evaluation.judge.llm import estimate
+    from recipe.models.wrappers import Prices
 
     found = estimate(cases, config)
     if whole:
@@ -233,7 +349,7 @@ def _table(title: str, headings: tuple[str, ...]) -> Table:
 
 
 def _interval(value: "Interval | None") -> list[str]:
-    from recipe.evaluation.formats import format_number
+    from recipe.report.numbers import format_number
 
     if value is None:
         return ["none", ""]
@@ -247,7 +363,7 @@ def _accuracy(row: "DatasetScores | ControlScores") -> list[str]:
 
 
 def _criteria(row: "DatasetScores | ControlScores") -> list[str]:
-    from recipe.evaluation.formats import format_number
+    from recipe.report.numbers import format_number
 
     return [format_number(value.mean, 1) for value in row.criteria.values()]
 

@@ -12,8 +12,8 @@ from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.readings import Reader
     from recipe.evaluation.scores import ValidityScores
+    from recipe.evaluation.validity.readings import Reader
 
 WORLD = "world"
 """What the graphs of the embedded world are called in scores."""
@@ -62,11 +62,10 @@ def validity(
     """
     from recipe.artifacts import require_writable, write_jsonl
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge_agreement import read_judged
     from recipe.evaluation.results import to_json
     from recipe.evaluation.scores import rows_path, write_scores
-    from recipe.evaluation.validity import score_plans
-    from recipe.evaluation.validity_scores import asked_plans, plan_rows, validity_scores
+    from recipe.evaluation.validity.measure import score_plans
+    from recipe.evaluation.validity.scores import asked_plans, plan_rows, read_judged, validity_scores
     from recipe.planning.predictions import read_predictions
     from recipe.planning.rerank import reward_predictions
 
@@ -104,15 +103,14 @@ def _open(graphs: Path | None, encoder: str, threshold: float | None, split_line
     if graphs is None:
         if threshold is not None or split_lines:
             raise InputError("--threshold and --split-lines go with --graphs: the embedded world knows its own words.")
-        from recipe.evaluation.readings import WorldReader
+        from recipe.evaluation.validity.readings import WorldReader
         from recipe.world.load import load_world
 
         return _Opened(WorldReader(load_world()), WORLD, {})
     from recipe.config import EncoderConfig
     from recipe.corpus.encoders import open_encoder
     from recipe.data.task_graphs import read_task_graphs
-    from recipe.evaluation.task_graph_matching import MARGIN, THRESHOLDS, threshold_of
-    from recipe.evaluation.task_graphs import GraphReader
+    from recipe.evaluation.validity.readings import MARGIN, THRESHOLDS, GraphReader, threshold_of
 
     found = read_task_graphs(graphs)
     embed = open_encoder(EncoderConfig(name=encoder)).encode
@@ -130,8 +128,7 @@ def _open(graphs: Path | None, encoder: str, threshold: float | None, split_line
 
 
 def _show(scores: "ValidityScores") -> None:
-    from recipe.evaluation.formats import format_bounds, format_cell
-    from recipe.evaluation.results import METRICS
+    from recipe.report.numbers import METRICS, format_bounds, format_cell
 
     prompts = next(iter(scores.metrics.values())).observations
     table = Table(title=escape(f"{scores.system}: {prompts} prompts, {scores.samples} samples each"))

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from recipe.config import EncoderConfig
-from recipe.corpus.building.shards import encode_shard
-from recipe.corpus.cluster.connection import cluster, first_line
+from recipe.corpus.cluster.search import cluster, first_line
+from recipe.corpus.encode import encode_shard
 from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import MANIFEST, OFFSETS, PLAN, SHARDS, STAGING, read_manifest, shard_name
 from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError

@@ -1,12 +1,11 @@
-"""Exact search of a corpus larger than one machine or device: shards divided among Ray actors, their best merged.
+"""Exact search of a corpus larger than one machine or device: shards divided among Ray actors."""
 
-Each actor answers with the exact K best of its shards. The K best of all are among these, so that the merge is exact;
-it is made only where every shard has answered.
-"""
-
+import logging
 import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
@@ -17,13 +16,88 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.corpus.cluster.connection import cluster
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import Encoder
 from recipe.corpus.index import Index
 from recipe.corpus.layout import open_manifest, shard_name
 from recipe.corpus.scan.certificate import Found, merge
 from recipe.corpus.scan.kernels import kernels
-from recipe.corpus.searched import Searcher
+from recipe.corpus.store import Corpus, Searched, Searcher
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
+from recipe.types import Narration
+
+# The Ray cluster that a corpus is built or searched on: connected to where there is one, else started here.
+
+
+try:
+    import ray
+except ModuleNotFoundError as error:
+    raise MissingExtra("work on a Ray cluster", "cluster") from error
+
+_OBJECT_STORE = 128 << 20
+"""Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors."""
+
+_PATIENCE = 10.0
+"""Seconds for a named cluster to accept a connection."""
+
+
+@contextmanager
+def cluster(cpus: float = 1) -> Iterator[None]:
+    """A Ray cluster for the time of the context.
+
+    It is the one that this process is connected to, else the one that the environment variable RAY_ADDRESS
+    names, else one started on this machine with room for workers of `cpus` CPUs together. What was connected to
+    or started here is left or stopped at the end. Raises RecipeError where the named one does not answer.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    _connect(os.environ.get("RAY_ADDRESS"), cpus)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None, cpus: float) -> None:
+    if address is None:
+        ray.init(
+            "local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+            object_store_memory=_OBJECT_STORE,
+            include_dashboard=False,
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+        )
+        return
+    try:
+        _reach(address)
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RecipeError(
+            f"the Ray cluster at RAY_ADDRESS={address} cannot be used ({first_line(error)}); "
+            "start it with `ray start --head`, set RAY_AUTH_MODE=token where it asks for a token, "
+            "or unset RAY_ADDRESS to work on this machine alone."
+        ) from None
+
+
+def _reach(address: str) -> None:
+    """Knock first where the address is HOST:PORT, because Ray itself waits there for many minutes."""
+    host, _, port = address.rpartition("/")[2].rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), _PATIENCE).close()
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's error says before it goes on for lines."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+# Exact search of a corpus larger than one machine or device: shards divided among Ray actors, their best merged.
+#
+# Each actor answers with the exact K best of its shards. The K best of all are among these, so that the merge is exact;
+# it is made only where every shard has answered.
+
 
 try:
     import ray
@@ -246,3 +320,58 @@ def _resources() -> str:
     free, whole = ray.available_resources(), ray.cluster_resources()
     parts = [f"{free.get(name, 0):g} of {whole.get(name, 0):g} {name}s" for name in ("CPU", "GPU")]
     return f"the cluster has {' and '.join(parts)} free"
+
+
+# A corpus whose searches run on a Ray cluster, for whatever takes a `Corpus`.
+
+
+class ClusterCorpus(Searched):
+    """A corpus read here, for its encoder, texts and single vectors, and searched by actors; a context manager.
+
+    Open one with `ClusterCorpus.open`.
+    """
+
+    def __init__(self, corpus: Corpus, index: ShardedIndex) -> None:
+        self.corpus = corpus
+        self.index: ShardedIndex = index
+
+    @classmethod
+    def open(
+        cls, path: Path | str, actors: int, placement: Placement | None = None, *, encoder: EncoderConfig | None = None
+    ) -> Self:
+        """The corpus in the folder `path`, as `Corpus.open`, searched as by `ShardedIndex.open`. Raises as both."""
+        corpus = Corpus.open(path, encoder)
+        return cls(corpus, ShardedIndex.open(path, actors, placement or Placement()))
+
+    def close(self) -> None:
+        """Stop the actors, and the cluster where it was started for them."""
+        self.index.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.corpus)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Row of each narration's first segment among all segments, as `Corpus.offsets`."""
+        return self.corpus.offsets
+
+    @property
+    def encoder(self) -> Encoder:
+        """The corpus's encoder, loaded in this process on first use. Raises EncoderMismatch."""
+        return self.corpus.encoder
+
+    def narration(self, index: int) -> Narration:
+        """The narration at `index` in corpus order, as `Corpus.narration`."""
+        return self.corpus.narration(index)
+
+    def embeddings(self, index: int) -> Vectors:
+        """Unit-norm float32 [L, d] of a narration's segments, as `Corpus.embeddings`."""
+        return self.corpus.embeddings(index)

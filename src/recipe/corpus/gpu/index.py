@@ -1,22 +1,194 @@
-"""The index of a corpus on one or several GPUs: the same certified search, the scan and the ranking done there."""
+"""The index of a corpus on one or several GPUs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal, NamedTuple
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recipe.corpus.gpu.scan import Asked, Estimates, Known, Segments, best, estimate, reaching, scan, segments
 from recipe.corpus.index import Index
-from recipe.corpus.layout import Manifest
+from recipe.corpus.layout import Manifest, padded
 from recipe.corpus.scan.certificate import Scores
-from recipe.corpus.scan.opened import Shard
+from recipe.corpus.scan.opened import Rows, Shard
+from recipe.corpus.scan.quantise import Queries
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
+
+# What lies on a GPU of a corpus, and the approximate scores that the certificate is made from (`certificate.Scores`).
+#
+# Two kinds of copies: the 8-bit codes, or the float16 originals themselves at twice the size, whose only errors are the
+# rounding of the steps and of float32 sums.
+
+
+Precision = Literal["int8", "float16"]
+KINDS: dict[Precision, torch.dtype] = {"int8": torch.int8, "float16": torch.float16}
+
+_PIECE = 1 << 26
+"""Bytes copied to a device at a time."""
+_WORKING = 1 << 30
+"""Bytes of a device that a search needs beside the vectors and its sums."""
+BATCH = 64
+"""Queries of which a device holds the sums at a time."""
+_UNIT = 2.0**-23
+"""What the matrix units may lose of a float32 sum at each addition: they cut off where others round."""
+
+
+class Part(NamedTuple):
+    """Consecutive shards on one device; `first` is the number of their first narration."""
+
+    segments: Segments
+    known: Known
+    first: int
+
+
+def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
+    """Shards as at most so many runs of about equal numbers of segments, none empty."""
+    rows = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
+    wanted = rows[-1] * np.arange(devices + 1) / devices
+    bounds = np.searchsorted(rows, wanted).tolist()
+    return (range(a, b) for a, b in pairwise(bounds) if a < b)
+
+
+def place(
+    shards: Sequence[Shard], first: int, device: torch.device, precision: Precision, progress: Progress = SILENT
+) -> Part:
+    """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
+    d = shards[0].embeddings.shape[1]
+    starts = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
+    rows, count = int(starts[-1]), sum(map(len, shards))
+    kind = KINDS[precision]
+    # 40: offsets, members and the bounds of a narration; 8: the sums of a query and the copy of equal queries
+    needed = rows * padded(d) * kind.itemsize + count * (40 + 8 * BATCH) + _WORKING
+    if device.type == "cuda" and needed > (free := torch.cuda.mem_get_info(device)[0]):
+        raise ConfigError(
+            f"{rows:,} segments of {d} numbers as {precision} need {needed:,} bytes on {device}, of which {free:,} are "
+            "free; name more devices, open fewer shards, or choose precision 'int8'."
+        )
+    vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
+    row = 0
+    with progress.task(f"Copy to {device}", rows) as advance:
+        for piece in _pieces(shard.codes if precision == "int8" else shard.embeddings for shard in shards):
+            vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
+            row += len(piece)
+            advance(len(piece))
+    offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
+    here = segments(vectors, np.concatenate([*offsets, starts[-1:]]))
+    return Part(here, _known(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
+
+
+def _pieces(arrays: Iterable[Rows]) -> Iterator[NDArray[np.int8 | np.float16]]:
+    """Consecutive rows, copied: torch takes no array that is mapped to be read only."""
+    for array in arrays:
+        rows, d = array.shape
+        step = max(1, _PIECE // (d * array.dtype.itemsize))
+        for first in range(0, rows, step):
+            yield np.array(array.rows(first, min(rows, first + step)))
+
+
+def _known(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> Known:
+    """||x|| is no more than the norm of x's code and its residual together."""
+    scale, residual, norm = bounds.astype(np.float64).T[..., None]
+    if precision == "float16":
+        scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
+    return Known(*(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm)))
+
+
+class Steps(NamedTuple):
+    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`gpu_rank.Asked`)."""
+
+    vectors: torch.Tensor
+    queries: NDArray[np.int32]
+    asked: Asked
+
+
+def coded(queries: Queries) -> Steps:
+    """The codes of the steps."""
+    asked = (queries.scale / queries.lengths, queries.residuals, queries.norms)
+    return Steps(torch.from_numpy(queries.codes), queries.steps, _asked(*asked))
+
+
+def halved(queries: Queries) -> Steps:
+    """The steps in float16, scaled so that none overflows; the error of their sums counts as one of theirs.
+
+    Products of float16 are exact in float32. Each of the D + M additions of a sum loses at most 2^-23 of the absolute
+    values that go into it, of which the sum is at most ||q|| ||x|| a step.
+    """
+    U, d = queries.vectors.shape
+    scale = float(2.0 ** np.frexp(np.abs(queries.vectors).max())[1])
+    halves = np.zeros((U, padded(d)), np.float16)
+    halves[:, :d] = queries.vectors / np.float32(scale)
+    kept = halves[:, :d].astype(np.float64) * scale
+    rounding = (padded(d) + queries.steps.shape[1] + 1) * _UNIT
+    lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
+    mean = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
+    return Steps(torch.from_numpy(halves), queries.steps, _asked(scale / queries.lengths, mean, queries.norms))
+
+
+def _asked(*values: NDArray[np.float64]) -> Asked:
+    return Asked(*(torch.from_numpy(array[None]) for array in values))
+
+
+class GpuScores:
+    """Scores of Q queries with the narrations of all parts: `certificate.Scores`, the sums staying where they are."""
+
+    def __init__(self, parts: Sequence[Part], steps: Steps) -> None:
+        self.method = "int8" if steps.vectors.dtype == torch.int8 else "float16"
+        self._firsts = [part.first for part in parts]
+        sums = [scan(p.segments, steps.vectors.to(p.segments.vectors.device), steps.queries) for p in parts]
+        self._estimates = [_estimate(part, of, steps.asked) for part, of in zip(parts, sums, strict=True)]
+
+    @property
+    def bounds(self) -> NDArray[np.float64]:
+        """[Q]: no error is larger."""
+        largest: NDArray[np.float64] = np.max([_largest_bounds(these) for these in self._estimates], axis=0)
+        return largest
+
+    def best(self, k: int) -> NDArray[np.int64]:
+        """[Q, k]: the narrations of the k highest scores, k <= N."""
+        found = [best(these, k) for these in self._estimates]
+        estimates = np.concatenate([part.estimates.cpu().numpy() for part in found])
+        narrations = np.concatenate(
+            [part.narrations.cpu().numpy() + first for part, first in zip(found, self._firsts, strict=True)]
+        )
+        order = np.argsort(-estimates, axis=0, kind="stable")[:k]
+        chosen: NDArray[np.int64] = np.take_along_axis(narrations, order, 0)
+        return np.ascontiguousarray(chosen.T)
+
+    def reaching(self, thresholds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
+        narrations, queries = [], []
+        for these, first in zip(self._estimates, self._firsts, strict=True):
+            pairs = reaching(these, torch.from_numpy(thresholds).to(these.sums.device))
+            narrations.append(pairs.narrations.cpu().numpy() + first)
+            queries.append(pairs.queries.cpu().numpy())
+        return np.concatenate(narrations), np.concatenate(queries)
+
+
+def _estimate(part: Part, sums: torch.Tensor, asked: Asked) -> Estimates:
+    return estimate(sums, part.known, Asked(*(values.to(sums.device) for values in asked)))
+
+
+def _largest_bounds(these: Estimates) -> NDArray[np.float64]:
+    known, asked = these.known, these.asked
+    bounds: NDArray[np.float64] = (
+        (known.residual.max() * asked.norm + known.norm.max() * asked.residual)[0].cpu().numpy()
+    )
+    return bounds
+
+
+# The index of a corpus on one or several GPUs: the same certified search, the scan and the ranking done there.
+
 
 try:
     import torch
     import triton
 
-    from recipe.corpus.gpu.parts import KINDS, GpuScores, Precision, coded, divide, halved, place
     from recipe.corpus.gpu.scan import fits
-    from recipe.corpus.scan.queries import Queries
+    from recipe.corpus.scan.quantise import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
         raise

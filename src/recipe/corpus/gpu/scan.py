@@ -1,4 +1,4 @@
-"""The scan of vectors that lie on a GPU: narrations in groups of equal length, and the kernel's launch over them."""
+"""The scan of vectors on a GPU: the kernel's launch, blocks of queries, and the few numbers that leave the device."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -9,8 +9,250 @@ from numpy.typing import NDArray
 from triton.runtime import driver
 
 from recipe.corpus.gpu.kernels import coverage
-from recipe.corpus.gpu.plan import Shape, plan
 from recipe.errors import InputError
+
+# How the queries of a batch become blocks of columns for the GPU's kernel: shared beginnings once, padding small.
+
+
+NARROWEST = 16
+"""Columns of the narrowest tile that the matrix units take."""
+
+
+class Shape(NamedTuple):
+    """Of a block: levels and width of its heads and of its tails, all powers of two; no heads where `heads` is 0."""
+
+    head_levels: int
+    heads: int
+    tail_levels: int
+    tails: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block."""
+        return self.head_levels * self.heads + self.tail_levels * self.tails
+
+
+class Plan(NamedTuple):
+    """B blocks of one shape; -1 stands for no step and for no query."""
+
+    shape: Shape
+    heads: NDArray[np.int32]
+    """[B, head levels, heads]: the steps of each head."""
+    tails: NDArray[np.int32]
+    """[B, tail levels, tails]: the steps that follow it."""
+    parents: NDArray[np.int32]
+    """[B, tails]: the head of each tail."""
+    queries: NDArray[np.int32]
+    """[B, tails]: the query of each tail."""
+    copies: NDArray[np.int64]
+    """[Q]: the query that stands for each: of equal ones, the first."""
+
+    @property
+    def columns(self) -> int:
+        """Columns that are multiplied in all, padding included."""
+        return len(self.tails) * self.shape.columns
+
+
+class Sorted(NamedTuple):
+    """The unique queries in the order of their steps, so that those that begin alike are neighbours."""
+
+    steps: NDArray[np.int32]
+    """[R, M], -1 after a query's last."""
+    lengths: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    """[R]: the first of the queries equal to each."""
+    copies: NDArray[np.int64]
+    """[Q]: the same for each query."""
+
+
+def plan(steps: NDArray[np.int32], widest: int) -> Plan:
+    """Blocks of at most `widest` columns, where one query's levels are no more, for queries [Q, M] of steps.
+
+    -1 follows a query's last step. Of three ways to cut queries in heads and tails it takes the one of the fewest
+    columns: no heads; what a query has in common with another; powers of two, for lengths between them.
+    """
+    unique, firsts, copies = np.unique(steps, axis=0, return_index=True, return_inverse=True)
+    lengths = (unique >= 0).sum(axis=1)
+    power = 1 << (int(lengths.max()).bit_length() - 1)
+    cuts = [np.zeros_like(lengths), _shared(unique, lengths), np.minimum(lengths, power)]
+    ordered = Sorted(unique, lengths, firsts, firsts[copies.ravel()])
+    return min((_blocks(ordered, cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
+
+
+def _shared(unique: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Steps at the beginning of each query that another begins with too: of sorted queries, a neighbour."""
+    equal = np.logical_and.accumulate(unique[1:] == unique[:-1], axis=1).sum(axis=1)
+    neighbours = np.maximum(np.r_[0, equal], np.r_[equal, 0])
+    return np.minimum(neighbours, lengths)
+
+
+def _blocks(queries: Sorted, cut: NDArray[np.int64], widest: int) -> Plan:
+    """The queries in order, as many to a block as fit."""
+    head_levels = _power(int(cut.max())) if cut.any() else 0
+    tail_levels = _power(max(1, int((queries.lengths - cut).max())))
+    heads = [tuple(row[:end]) for row, end in zip(queries.steps.tolist(), cut.tolist(), strict=True)]
+    fewest = max(1, NARROWEST // tail_levels)
+    tails = max(_power(len(heads)), fewest)
+    while True:
+        shape = Shape(head_levels, _most(heads, tails, head_levels), tail_levels, tails)
+        if shape.columns <= widest or tails == fewest:
+            return _fill(shape, queries, cut, heads)
+        tails //= 2
+
+
+def _most(heads: list[tuple[int, ...]], tails: int, levels: int) -> int:
+    """Width of the heads of `levels` steps, where `tails` queries make a block."""
+    if not levels:
+        return 0
+    most = max(len(set(heads[start : start + tails])) for start in range(0, len(heads), tails))
+    return max(_power(most), NARROWEST // levels)
+
+
+def _fill(shape: Shape, queries: Sorted, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> Plan:
+    count = -(-len(keys) // shape.tails)
+    heads = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
+    tails = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
+    parents = np.zeros((count, shape.tails), np.int32)
+    columns = np.full((count, shape.tails), -1, np.int32)
+    places: list[dict[tuple[int, ...], int]] = [{} for _ in range(count)]
+    for row, key in enumerate(keys):
+        block, place = divmod(row, shape.tails)
+        tail = queries.steps[row, cut[row] : queries.lengths[row]]
+        tails[block, : len(tail), place] = tail
+        columns[block, place] = queries.firsts[row]
+        if shape.heads:
+            head = places[block].setdefault(key, len(places[block]))
+            heads[block, : len(key), head] = key
+            parents[block, place] = head
+    return Plan(shape, heads, tails, parents, columns, queries.copies)
+
+
+def _power(number: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << (number - 1).bit_length()
+
+
+# From the sums of a scan to the few numbers that leave the device: the best narrations, and those that may be.
+#
+# The sums are read once, for the highest estimate of every block of narrations; what follows looks into the few blocks
+# that can matter.
+
+
+BLOCK = 256
+"""Narrations of a block."""
+_CHUNK = 1 << 18
+"""Narrations widened to float64 at a time, a multiple of a block."""
+_PAIRS = 1 << 14
+"""Blocks that are looked into at a time."""
+
+
+class Known(NamedTuple):
+    """What bounds the error of a narration's vectors: float64 [N, 1] each, on their device.
+
+    With x a vector and c its copy on the device: ||x - scale c|| <= residual, ||scale c|| <= norm.
+    """
+
+    scale: torch.Tensor
+    residual: torch.Tensor
+    norm: torch.Tensor
+
+
+class Asked(NamedTuple):
+    """The same of each query, float64 [1, Q], means over its steps; weight, too, makes A_mono of a narration's sum."""
+
+    weight: torch.Tensor
+    residual: torch.Tensor
+    norm: torch.Tensor
+
+
+class Estimates(NamedTuple):
+    """A_mono of Q queries with N narrations as the scan has it, and what bounds its error."""
+
+    sums: torch.Tensor
+    """[N, Q], of a scan."""
+    maxima: torch.Tensor
+    """float64 [blocks, Q]: the highest estimate of each block of narrations."""
+    known: Known
+    asked: Asked
+
+
+class Best(NamedTuple):
+    """The highest estimates of each query and whose they are, best first: [k, Q] each."""
+
+    estimates: torch.Tensor
+    narrations: torch.Tensor
+
+
+class Pairs(NamedTuple):
+    """Narrations and queries, int64 [P] each."""
+
+    narrations: torch.Tensor
+    queries: torch.Tensor
+
+
+def estimate(sums: torch.Tensor, known: Known, asked: Asked) -> Estimates:
+    """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
+    maxima = []
+    for start in range(0, len(sums), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        maxima.append(_blockwise(sums[rows] * (known.scale[rows] * asked.weight)))
+    return Estimates(sums, torch.cat(maxima), known, asked)
+
+
+def best(these: Estimates, k: int) -> Best:
+    """The k highest estimates of each query, or all where there are fewer.
+
+    k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
+    """
+    blocks = these.maxima.topk(min(k, len(these.maxima)), dim=0).indices
+    queries = torch.arange(blocks.shape[1], device=blocks.device).expand_as(blocks)
+    estimates, rows = (
+        values.movedim(2, 1).flatten(0, 1) for values in _look_into(these, blocks, queries, bounds=False)
+    )
+    top = estimates.topk(min(k, len(these.sums)), dim=0)
+    return Best(top.values, rows.gather(0, top.indices))
+
+
+def reaching(these: Estimates, thresholds: torch.Tensor) -> Pairs:
+    """The pairs whose A_mono may be as high as the query's threshold, float64 [Q].
+
+    The estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
+    """
+    upper = these.maxima + _blockwise(these.known.residual) * these.asked.norm
+    upper += _blockwise(these.known.norm) * these.asked.residual
+    blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
+    found = []
+    for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
+        bounds, rows = _look_into(these, part, of, bounds=True)
+        pairs, places = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
+        found.append(Pairs(rows[pairs, places], of[pairs]))
+    return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True))) if found else Pairs(blocks, queries)
+
+
+def _look_into(
+    these: Estimates, blocks: torch.Tensor, queries: torch.Tensor, bounds: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Estimates of the narrations of blocks with their queries, or upper bounds, and the narrations: [..., BLOCK]."""
+    rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
+    there = rows < len(these.sums)
+    rows = rows.clamp_max(len(these.sums) - 1)
+    asked = Asked(*(values[0, queries][..., None] for values in these.asked))
+    known = Known(*(values[rows, 0] for values in these.known))
+    values = these.sums[rows, queries[..., None]] * (known.scale * asked.weight)
+    if bounds:
+        values += known.residual * asked.norm + known.norm * asked.residual
+    return values.where(there, -torch.inf), rows
+
+
+def _blockwise(values: torch.Tensor) -> torch.Tensor:
+    """The maxima [blocks, ...] of values [n, ...] over blocks of rows."""
+    missing = -len(values) % BLOCK
+    padded = torch.nn.functional.pad(values, (0, 0, 0, missing), value=-torch.inf)
+    return padded.unflatten(0, (-1, BLOCK)).amax(dim=1)
+
+
+# The scan of vectors that lie on a GPU: narrations in groups of equal length, and the kernel's launch over them.
+
 
 WINDOW = 1 << 15
 """Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""

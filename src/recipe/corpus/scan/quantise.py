@@ -1,19 +1,23 @@
-"""Vectors to 8-bit codes, with what bounds the error of every dot product taken from them.
-
-A fixed orthogonal map R (random signs, then a Walsh-Hadamard transform) first spreads each vector evenly over its
-coordinates, so that one step size a narration serves all of them. Everything is float64 in a fixed order, rounded
-once: the same vectors give the same bytes on every machine.
-"""
+"""Vectors to 8-bit codes with bounds on the error of every dot product, and queries packed for the integer scan."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.alignment.compilation import compiled
+from recipe.alignment.ragged import compiled
 from recipe.corpus.layout import padded
+from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
+
+# Vectors to 8-bit codes, with what bounds the error of every dot product taken from them.
+#
+# A fixed orthogonal map R (random signs, then a Walsh-Hadamard transform) first spreads each vector evenly over its
+# coordinates, so that one step size a narration serves all of them. Everything is float64 in a fixed order, rounded
+# once: the same vectors give the same bytes on every machine.
+
 
 LARGEST = 127
 _ROWS = 4096
@@ -117,3 +121,153 @@ def _quantise(
         bounds[n, 0] = scale
         bounds[n, 1] = np.float32(residual * _UP + 1e-9)
         bounds[n, 2] = np.float32(norm * _UP + 1e-9)
+
+
+# Queries for the integer scan: unique steps, quantised with one scale, packed as each path wants them.
+
+
+_SPARE = 3
+"""Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
+
+
+class Queries(NamedTuple):
+    """Q queries over U unique steps."""
+
+    vectors: NDArray[np.float32]
+    """[U, d]: the unique steps."""
+    codes: NDArray[np.int8]
+    """[U, D]: their codes."""
+    scale: float
+    """Of all codes: R q is about scale * code."""
+    steps: NDArray[np.int32]
+    """[Q, M]: row in `codes` of each query's steps, -1 after its last."""
+    lengths: NDArray[np.int64]
+    """[Q]: number of steps."""
+    norms: NDArray[np.float64]
+    """[Q]: mean over a query's steps of ||q||."""
+    residuals: NDArray[np.float64]
+    """[Q]: mean over a query's steps of ||R q - scale * code||."""
+
+
+def quantise_queries(queries: Sequence[NDArray[np.float32]]) -> Queries:
+    """Queries [M_i, d] with equal steps merged, and the codes of the unique ones."""
+    lengths = np.array([len(query) for query in queries])
+    stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
+    rows: dict[bytes, int] = {}
+    index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
+    vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
+    rotated = rotate(vectors)
+    scale = float(np.abs(rotated).max()) / LARGEST or 1.0
+    codes = np.rint(rotated / scale)
+    steps = np.full((len(queries), lengths.max()), -1, np.int32)
+    steps[np.arange(steps.shape[1]) < lengths[:, None]] = index
+    lost = np.linalg.norm(rotated - scale * codes, axis=1)
+    norm = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    present = steps >= 0
+    norms, residuals = (np.where(present, values[steps], 0).sum(axis=1) / lengths for values in (norm, lost))
+    return Queries(vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
+
+
+class Layout(NamedTuple):
+    """Where a batch's unique steps are among the columns of its similarities."""
+
+    positions: NDArray[np.int64]
+    """[U]: column of each unique step."""
+    columns: NDArray[np.int32]
+    """[B, M, 16]: column of each step of 16 queries."""
+    kinds: NDArray[np.int32]
+    """[B, M]: how these 16 lie, `IN_ORDER`, `IN_BLOCK` or `SCATTERED`."""
+    width: int
+    """Columns, a multiple of what a panel takes; those of no step are zero."""
+
+
+def lay_out(queries: Queries) -> Layout:
+    """Columns such that the i-th steps of 16 queries lie in one block of 16 wherever that leaves few columns empty.
+
+    A query's steps after its last, and the queries that fill up the last 16, read a column of zeros: a similarity of
+    zero at the end of a query, or at all of it, leaves the sum of A_mono as it is.
+    """
+    steps = _filled(queries.steps)
+    kinds, zeros = np.empty((2, *steps.shape[:2]), np.int32)
+    plan = _Plan(len(queries.codes))
+    for at in np.ndindex(kinds.shape):
+        kinds[at], zeros[at] = plan.place(list(dict.fromkeys(steps[at].tolist())))
+    columns = np.where(steps >= 0, plan.positions[steps], zeros[:, :, None]).astype(np.int32)
+    width = _multiple(plan.width, LANES * PANEL_GROUPS)
+    return Layout(plan.positions, cache_lines(columns), cache_lines(kinds), width)
+
+
+class _Plan:
+    """Columns given to unique steps, block by block; the step -1 is the column of zeros of a block that needs one."""
+
+    def __init__(self, unique: int) -> None:
+        self.positions = np.full(unique, -1, np.int64)
+        self.width = 0
+        self._free: list[int] = []
+        """Columns left in the block that is being filled."""
+        self._zeros: dict[int, int] = {}
+
+    def place(self, steps: list[int]) -> tuple[int, int]:
+        """Give columns to those of 16 queries' distinct steps that have none; how all lie, and which column is zero."""
+        new = [step for step in steps if step >= 0 and self.positions[step] < 0]
+        if len(new) == LANES:
+            self.positions[new] = self._block()
+            return IN_ORDER, 0
+        blocks = {int(self.positions[step]) // LANES for step in steps if step >= 0 and step not in new}
+        if not blocks:
+            if len(self._free) <= _SPARE < len(steps):
+                self._free = self._block()
+            if len(steps) <= len(self._free):
+                blocks = {self._free[0] // LANES}
+        elif new or (-1 in steps and not blocks <= self._zeros.keys()):
+            blocks = set()
+        for step in new:
+            self.positions[step] = self._column()
+        zero = self._zero(next(iter(blocks), None)) if -1 in steps else 0
+        return (IN_BLOCK if len(blocks) == 1 else SCATTERED), zero
+
+    def _zero(self, block: int | None) -> int:
+        """The column of zeros of the block, or of any."""
+        block = next(iter(self._zeros), None) if block is None else block
+        if block not in self._zeros:
+            column = self._column()
+            self._zeros[column // LANES] = column
+            return column
+        return self._zeros[block]
+
+    def _column(self) -> int:
+        if not self._free:
+            self._free = self._block()
+        return self._free.pop(0)
+
+    def _block(self) -> list[int]:
+        self.width += LANES
+        return list(range(self.width - LANES, self.width))
+
+
+def _filled(steps: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Steps [Q, M] as [B, M, 16], -1 for the queries that are not there."""
+    groups = -(-len(steps) // LANES)
+    filled = np.full((groups * LANES, steps.shape[1]), -1, np.int32)
+    filled[: len(steps)] = steps
+    return filled.reshape(groups, LANES, -1).transpose(0, 2, 1)
+
+
+def cache_lines(array: NDArray[Any]) -> NDArray[Any]:
+    """A contiguous copy that begins on a cache line."""
+    copy = scratch(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def scratch(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
+    """An array that begins on a cache line, its content arbitrary."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    memory = np.empty(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    array: NDArray[Any] = memory[start : start + size].view(kind).reshape(shape)
+    return array
+
+
+def _multiple(count: int, of: int) -> int:
+    return -(-count // of) * of

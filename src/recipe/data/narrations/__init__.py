@@ -4,11 +4,10 @@ paths -> `files` (folders, archives) -> `formats` (which layout) -> one module a
 file has it) -> `cleaning` (what is usable) -> narrations, each video once (`reading`).
 """
 
+from recipe.data.narrations.drafts import DEFAULTS, Duplicates, FormatName, ReadingOptions, ReadingReport
 from recipe.data.narrations.json_lines import to_row
-from recipe.data.narrations.options import DEFAULTS, Duplicates, FormatName, ReadingOptions
 from recipe.data.narrations.reading import read_narrations
-from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.titles import titled
+from recipe.data.narrations.tables import titled
 
 __all__ = [
     "DEFAULTS",

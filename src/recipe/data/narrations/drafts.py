@@ -1,13 +1,131 @@
-"""What a reader hands on: a narration as its file has it, unchecked, with the place of every part.
+"""Drafts of narrations as their files have them, and which of their captions are usable."""
 
-A reader knows a file's layout and nothing about what makes a good caption; `cleaning` knows what a good caption is and
-nothing about files. A part that has not the layout's shape travels as a `Fault`, so that one policy decides on all.
-"""
-
+import codecs
+import math
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
+from pydantic import field_validator
+
+from recipe.config import Settings
 from recipe.errors import InputError
+from recipe.types import Narration, Segment
+
+# How narrations are read: the settings that decide which segments a corpus consists of.
+
+
+Duplicates = Literal["error", "keep-first"]
+"""What to do with a video id that was read before: refuse it, or keep the narration that came first."""
+
+FormatName = Literal[
+    "jsonl",
+    "procedures",
+    "howtocaption",
+    "howto100m",
+    "howto100m-csv",
+    "htm-align",
+    "htm-aa",
+    "whisperx",
+    "subtitles",
+    "parquet",
+]
+"""The layouts that narration corpora are published in; see docs/readers.md."""
+
+
+class ReadingOptions(Settings):
+    """How narration files are read (docs/readers.md); part of a corpus' manifest, for it decides its segments."""
+
+    format: Literal["auto"] | FormatName = "auto"
+    """Layout of the files; `auto` tells it from each file's name and first bytes."""
+    captions: Literal["each", "joined", "first"] = "each"
+    """Several captions of one time span become a segment each, one joined segment, or the first one alone."""
+    min_score: float | None = None
+    """Captions with a lower score are left out; only for files whose captions carry scores."""
+    alignable: bool = False
+    """Of HTM-Align, read only the sentences that are marked as alignable with the video."""
+    rolling: Literal["collapse", "keep"] = "collapse"
+    """Subtitles that roll, where each cue repeats the line before it: say each line once, or keep all."""
+    bad: Literal["error", "skip"] = "error"
+    """A caption or narration that cannot be used: refuse the file, or leave out that caption and count it."""
+    encoding: str = "utf-8"
+    """Character encoding of text files."""
+    source: str | None = None
+    """Name of the corpus, recorded where the files name none; left out: the format's own name."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        try:
+            "".encode(name)
+        except LookupError:
+            raise ValueError("the encoding is unknown; examples are utf-8, latin-1 and utf-16") from None
+        return codecs.lookup(name).name
+
+
+DEFAULTS = ReadingOptions()
+
+
+# What was read and what was left out, in numbers.
+
+
+@dataclass(slots=True)
+class ReadingReport:
+    """Counts of one pass over narration files; filled while `read_narrations` is consumed."""
+
+    narrations: int = 0
+    segments: int = 0
+    files: Counter[str] = field(default_factory=Counter)
+    """Files read, by format."""
+    skipped_captions: Counter[str] = field(default_factory=Counter)
+    """Captions that could not be used, by reason."""
+    skipped_narrations: Counter[str] = field(default_factory=Counter)
+    """Narrations that could not be used, or of which no caption was left, by reason."""
+    duplicates: int = 0
+    """Narrations of a video that was read before."""
+    below_score: int = 0
+    """Captions with a score below the smallest asked for."""
+    not_alignable: int = 0
+    """Sentences left out because they are marked as not alignable."""
+    no_goal: int = 0
+    """Procedures without a goal, read as narrations without a title."""
+    collapsed: int = 0
+    """Cues that only repeated lines already said."""
+    passed_over: int = 0
+    """Files in folders and archives that hold no narrations in a layout that is recognised."""
+    passed_over_names: list[str] = field(default_factory=list)
+    """The first hundred of them."""
+
+    def lines(self) -> list[str]:
+        """What was left out, one sentence each; empty where everything was read."""
+        parts = [
+            *(_line(n, f"caption{_s(n)} skipped: {reason}") for reason, n in self.skipped_captions.most_common()),
+            *(_line(n, f"narration{_s(n)} skipped: {reason}") for reason, n in self.skipped_narrations.most_common()),
+            _line(self.duplicates, f"narration{_s(self.duplicates)} of a video that was read before"),
+            _line(self.below_score, f"caption{_s(self.below_score)} below the smallest score"),
+            _line(self.not_alignable, f"sentence{_s(self.not_alignable)} not alignable"),
+            _line(self.no_goal, f"procedure{_s(self.no_goal)} without a goal, read without a title"),
+            _line(self.collapsed, f"rolling cue{_s(self.collapsed)} collapsed"),
+            _line(self.passed_over, f"file{_s(self.passed_over)} without narrations passed over"),
+        ]
+        return [part for part in parts if part]
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _line(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count else ""
+
+
+# What a reader hands on: a narration as its file has it, unchecked, with the place of every part.
+#
+# A reader knows a file's layout and nothing about what makes a good caption; `cleaning` knows what a good caption is
+# and nothing about files. A part that has not the layout's shape travels as a `Fault`, so that one policy decides on
+# all.
 
 
 class Place(NamedTuple):
@@ -57,3 +175,166 @@ class Draft(NamedTuple):
     source: str | None = None
     ordered: bool = False
     """True where the layout promises captions sorted by start; others are sorted."""
+
+
+# From drafts to narrations: what a usable caption is, and what becomes of the others.
+
+
+LATEST = 24 * 3600
+"""No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+_BLANK = Fault(
+    "blank text",
+    "the text is missing, blank or not a string",
+    "give the text or remove the segment",
+    "text",
+)
+_NO_UNICODE = Fault(
+    "text that is not Unicode",
+    "the text holds half of a surrogate pair",
+    "write the text anew as UTF-8",
+    "text",
+)
+_HALF = Fault("only one of start and end", "only one of 'start' and 'end' is given", "give both or none")
+_SOME = Fault(
+    "times for some captions only",
+    "some segments of the narration have times and some have none",
+    "give times for all segments or for none",
+)
+_NOTHING = Fault("no captions", "the narration has no segments", "give it segments or remove it")
+
+
+def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narration | None:
+    """The narration of a draft, or None where nothing of it can be used or is wanted.
+
+    Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
+    """
+    captions = draft.captions
+    fault = _header_fault(draft) or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
+    if fault is not None or isinstance(captions, Fault):
+        _reject(draft, fault or _NOTHING, options, report)
+        return None
+
+    def drop(index: int, fault: Fault) -> None:
+        if options.bad == "error":
+            raise fault.at(draft.caption_place(index, fault.part))
+        report.skipped_captions[fault.reason] += 1
+
+    segments = _segments(captions, draft.ordered, drop)
+    if not segments:
+        report.skipped_narrations["no usable caption"] += 1
+        return None
+    title = draft.title.strip() or None if isinstance(draft.title, str) else None
+    return Narration(str(draft.video_id).strip(), segments, title, draft.source or options.source)
+
+
+def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: ReadingReport) -> None:
+    if options.bad == "error":
+        raise fault.at(draft.place._replace(field=fault.part or draft.place.field))
+    report.skipped_narrations[fault.reason] += 1
+
+
+def _header_fault(draft: Draft) -> Fault | None:
+    """What is wrong with the id or the title."""
+    video, title = draft.video_id, draft.title
+    if video is None:
+        return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
+    if not isinstance(video, str) or not video.strip():
+        problem, remedy = "the text is empty or not a string", "give 'video_id' as a non-empty string"
+        return Fault("no video id", problem, remedy, "video_id")
+    if title is not None and not isinstance(title, str):
+        return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
+    for name, text in (("video_id", video), ("title", title or "")):
+        if _SURROGATES.search(text):
+            return _NO_UNICODE._replace(part=name)
+    return None
+
+
+def _segments(
+    captions: Sequence[Caption | Fault], ordered: bool, drop: Callable[[int, Fault], None]
+) -> tuple[Segment, ...]:
+    """The captions that can be used, in time order, equal times in file order."""
+    kept: list[tuple[int, Segment]] = []
+    for index, caption in enumerate(captions):
+        found = _segment(caption)
+        if isinstance(found, Fault):
+            drop(index, found)
+        else:
+            kept.append((index, found))
+    kept = _all_timed_or_none(kept, drop)
+    if not ordered:
+        kept.sort(key=_span)
+        return tuple(segment for _, segment in kept)
+    return _in_order(kept, drop)
+
+
+def _segment(caption: Caption | Fault) -> Segment | Fault:
+    if isinstance(caption, Fault):
+        return caption
+    text, start, end = caption
+    if not isinstance(text, str) or not (text := text.strip()):
+        return _BLANK
+    if not text.isascii() and _SURROGATES.search(text):
+        return _NO_UNICODE
+    # Almost all captions take this way: one chain of comparisons, which NaN and infinity fail.
+    if type(start) in _NUMBERS and type(end) in _NUMBERS and 0 <= start <= end <= LATEST:  # type: ignore[operator]
+        return Segment(text, float(start), float(end))  # type: ignore[arg-type]
+    if start is None and end is None:
+        return Segment(text)
+    return _time_fault(start, end)
+
+
+_NUMBERS = (float, int)
+
+
+def _time_fault(start: object, end: object) -> Segment | Fault:
+    for part, value in (("start", start), ("end", end)):
+        if value is None:
+            return _HALF
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            problem = f"the time {value!r} is not a number of seconds from 0 on"
+            return Fault("time that is no number", problem, "give seconds from the start of the video", part)
+        if not math.isfinite(value) or value < 0:
+            problem = f"the time {value!r} is not a number of seconds from 0 on"
+            reason = "negative time" if value < 0 and math.isfinite(value) else "time that is no number"
+            return Fault(reason, problem, "give seconds from the start of the video", part)
+        if value > LATEST:
+            problem = f"the time {value:g} s is later than {LATEST // 3600} hours"
+            remedy = "give seconds, not milliseconds or frames"
+            return Fault(f"time beyond {LATEST // 3600} hours", problem, remedy, part)
+    problem = f"the segment ends at {end:g} s, before its start at {start:g} s"
+    return Fault("end before start", problem, "correct the times", "end")
+
+
+def _all_timed_or_none(
+    kept: list[tuple[int, Segment]], drop: Callable[[int, Fault], None]
+) -> list[tuple[int, Segment]]:
+    """Without the untimed segments of a narration that has timed ones."""
+    untimed = [index for index, segment in kept if segment.start is None]
+    if not untimed or len(untimed) == len(kept):
+        return kept
+    for index in untimed:
+        drop(index, _SOME)
+    return [(index, segment) for index, segment in kept if segment.start is not None]
+
+
+def _span(item: tuple[int, Segment]) -> tuple[float, float]:
+    segment = item[1]
+    return (segment.start or 0.0, segment.end or 0.0)
+
+
+def _in_order(kept: list[tuple[int, Segment]], drop: Callable[[int, Fault], None]) -> tuple[Segment, ...]:
+    """Without the segments that start before one that stands ahead of them."""
+    ordered: list[Segment] = []
+    previous = 0.0
+    for index, segment in kept:
+        start = segment.start or 0.0
+        if start < previous:
+            problem = f"the segment starts at {start:g} s, before the previous one at {previous:g} s"
+            drop(index, Fault("out of order", problem, "sort the segments by start", "start"))
+        else:
+            ordered.append(segment)
+            previous = start
+    return tuple(ordered)

@@ -1,9 +1,6 @@
-"""From paths to byte streams: files, folders, archives and compressed files, one after another.
+"""From paths to texts: files, folders, archives and compressed files, one after another, a block at a time."""
 
-A folder stands for all files in it, in the order of their names; an archive for its
-members. Nothing is unpacked to disk.
-"""
-
+import codecs
 import gzip
 import io
 import os
@@ -12,12 +9,18 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from recipe.artifacts import not_a_file
 from recipe.errors import InputError
+
+# From paths to byte streams: files, folders, archives and compressed files, one after another.
+#
+# A folder stands for all files in it, in the order of their names; an archive for its
+# members. Nothing is unpacked to disk.
+
 
 HEAD = 1 << 16
 """Bytes that a file's format is told from."""
@@ -162,3 +165,91 @@ class _Guarded(io.RawIOBase):
             raise _damaged(self._label, error) from None
         buffer[: len(block)] = block
         return len(block)
+
+
+# From bytes to text, a block at a time; a byte that does not belong is named with its place.
+
+
+LONGEST = 1 << 28
+"""Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
+
+_BLOCK = 1 << 18
+
+
+def blocks(file: Opened, encoding: str) -> Generator[str]:
+    """The text of a file in blocks, without a byte order mark. Raises InputError with line and position."""
+    name = "utf-8-sig" if encoding == "utf-8" else encoding
+    decoder = codecs.getincrementaldecoder(name)()
+    position, line = 0, 1
+    while True:
+        block = file.stream.read(_BLOCK)
+        held = len(decoder.getstate()[0])
+        try:
+            text = decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start].count(b"\n")
+            raise _not_text(file, encoding, position - held + error.start, line + before, error) from None
+        if text:
+            yield text
+        if not block:
+            return
+        position += len(block)
+        line += text.count("\n")
+
+
+def _not_text(file: Opened, encoding: str, position: int, line: int, error: UnicodeDecodeError) -> InputError:
+    found = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
+    remedy = f"convert the file to UTF-8 or give its encoding, such as latin-1 (byte {found} at position {position:,})"
+    return InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line)
+
+
+def whole(file: Opened, encoding: str) -> str:
+    """The text of a file of one video. Raises InputError where it is longer than any is."""
+    parts, length = list[str](), 0
+    with closing(blocks(file, encoding)) as found:
+        for part in found:
+            parts.append(part)
+            length += len(part)
+            if length > LONGEST:
+                raise too_long(file.label, "the file of a video")
+    return "".join(parts)
+
+
+def lines(file: Opened, encoding: str) -> Iterator[str]:
+    """The lines of a file, each with its line feed. Raises InputError for a line that is longer than any is."""
+    begun, length = list[str](), 0
+    with closing(blocks(file, encoding)) as parts:
+        for part in parts:
+            first, *rest = part.split("\n")
+            begun.append(first)
+            length += len(first)
+            for following in rest:
+                yield "".join(begun) + "\n"
+                begun, length = [following], len(following)
+            if length > LONGEST:
+                raise too_long(file.label, "a line")
+    if last := "".join(begun):
+        yield last
+
+
+def too_long(label: str, what: str) -> InputError:
+    """The error for text that no video has so much of."""
+    return InputError.at(label, f"{what} is longer than {LONGEST:,} characters", "check the file and its format")
+
+
+# The video id in the name of a file that holds one video.
+
+
+_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+_BRACKETS = re.compile(r"\[([A-Za-z0-9_-]{11})\]$")
+
+
+def video_id(name: str) -> str:
+    """A file's name without its suffix and language: `ID.vtt`, `ID.en.vtt` and yt-dlp's `Title [ID].en-US.vtt`.
+
+    >>> video_id("dQw4w9WgXcQ.en-orig.vtt"), video_id("How to boil [dQw4w9WgXcQ].de.srt"), video_id("a.b.csv")
+    ('dQw4w9WgXcQ', 'dQw4w9WgXcQ', 'a.b')
+    """
+    stem = _LANGUAGE.sub("", name.rpartition(".")[0] or name)
+    found = _BRACKETS.search(stem)
+    return found[1] if found else stem

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place
-from recipe.data.narrations.options import ReadingOptions
-from recipe.data.narrations.report import ReadingReport
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
 
 _LAYOUT = "give 'start', 'end' and 'text' as lists of equal lengths"
 

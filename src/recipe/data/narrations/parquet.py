@@ -13,12 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
 from recipe.data.narrations.files import Opened
-from recipe.data.narrations.options import ReadingOptions
 from recipe.data.narrations.parallel import Lists, drafts
-from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.seen import SeenVideos
+from recipe.data.narrations.reading import SeenVideos
 from recipe.errors import InputError
 
 VIDEOS_AT_ONCE = 64
@@ -31,7 +29,7 @@ _NO_SEGMENT = Fault("not a caption", "the segment is missing", "give the segment
 _Row = dict[str, Any]
 
 
-def read(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def read_parquet(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a video. Raises InputError for a file that is damaged, has other columns or scatters a video's rows."""
     if file.path is None:
         raise InputError.at(file.label, "a Parquet file cannot be read from an archive", "unpack it and give the file")

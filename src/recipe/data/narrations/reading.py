@@ -1,18 +1,162 @@
-"""Reading narrations: paths to files, files to drafts, drafts to narrations, each video once."""
+"""Reading narrations: paths to files, files to drafts by format, drafts to narrations, each video once."""
 
+import importlib
+import json
+import re
+import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import TracebackType
+from typing import Protocol, cast
 
-from recipe.data.narrations.cleaning import clean
-from recipe.data.narrations.drafts import Draft
-from recipe.data.narrations.files import Opened, opened_files
-from recipe.data.narrations.formats import A_FILE_A_VIDEO, FORMATS, detect, reader, suited
-from recipe.data.narrations.options import DEFAULTS, Duplicates, FormatName, ReadingOptions
-from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.seen import SeenVideos
+from recipe.data.narrations.drafts import DEFAULTS, Draft, Duplicates, FormatName, ReadingOptions, ReadingReport, clean
+from recipe.data.narrations.files import HEAD, Opened, opened_files
 from recipe.errors import InputError
 from recipe.types import Narration
+
+# The ids of the videos read so far, on disk, so that memory does not grow with a corpus.
+
+
+class SeenVideos:
+    """Where each video was read first: a private temporary database that vanishes with the object.
+
+    SQLite keeps it within its page cache (16 MiB) and the temporary folder, which takes about 100 bytes a video.
+    """
+
+    def __init__(self) -> None:
+        # Narrations may be consumed on another thread than the one that asked for them.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA cache_size = -16384")
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute("CREATE TABLE seen (video TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._database.execute("BEGIN")
+
+    def __enter__(self) -> "SeenVideos":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._database.close()
+
+    def add(self, video_id: str, place: str) -> bool:
+        """Take note of a video; False where it was there before."""
+        row = (video_id, place)
+        return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount == 1
+
+    def place(self, video_id: str) -> str:
+        """Where a video that was added was read first."""
+        (found,) = self._database.execute("SELECT place FROM seen WHERE video = ?", (video_id,)).fetchone()
+        return str(found)
+
+
+# Which layout a file has, told from its name and its first bytes, and the module that reads it.
+
+
+FORMATS: dict[FormatName, str] = {
+    "jsonl": "json_lines.read_json_lines",
+    "procedures": "json_lines.read_step_lists",
+    "howtocaption": "howtocaption.read_howtocaption",
+    "howto100m": "json_files.read_howto100m",
+    "howto100m-csv": "tables.read_howto100m_csv",
+    "htm-align": "json_files.read_htm_align",
+    "htm-aa": "tables.read_htm_aa",
+    "whisperx": "json_files.read_whisperx",
+    "subtitles": "subtitles.read_subtitles",
+    "parquet": "parquet.read_parquet",
+}
+"""Name to the module of this package and its function that reads the format."""
+
+SUFFIXES: dict[FormatName, tuple[str, ...]] = {
+    "jsonl": (".jsonl", ".ndjson"),
+    "procedures": (".jsonl", ".ndjson"),
+    "howtocaption": (".pkl", ".pickle"),
+    "howto100m": (".json",),
+    "howto100m-csv": (".csv",),
+    "htm-align": (".json",),
+    "htm-aa": (".csv",),
+    "whisperx": (".json",),
+    "subtitles": (".vtt", ".srt"),
+    "parquet": (".parquet",),
+}
+"""Files in folders and archives that are read as a format; a file that is named itself may be called anything."""
+
+A_FILE_A_VIDEO: tuple[FormatName, ...] = ("howto100m-csv", "whisperx", "subtitles")
+"""Formats whose files hold one video each."""
+
+
+class Read(Protocol):
+    """The narrations of one file, as it has them, in its order; raises InputError where the file is damaged."""
+
+    def __call__(self, file: Opened, options: ReadingOptions, report: ReadingReport, /) -> Iterator[Draft]: ...
+
+
+def reader(name: FormatName) -> Read:
+    """The function that reads a format."""
+    module, function = FORMATS[name].split(".")
+    return cast(Read, getattr(importlib.import_module(f"{__package__}.{module}"), function))
+
+
+def suited(file: Opened, name: FormatName) -> bool:
+    """True where a file in a folder is to be read as the format that was asked for."""
+    return file.name.lower().endswith(SUFFIXES[name])
+
+
+def detect(file: Opened, encoding: str) -> FormatName | None:
+    """The format of a file, or None where it holds no narrations in a layout that is known."""
+    head = file.stream.peek(HEAD)[:HEAD]
+    if head[:4] == b"PAR1":
+        return "parquet"
+    suffix = file.name.lower()
+    if suffix.endswith(SUFFIXES["howtocaption"]) or re.match(rb"\x80[\x02-\x05]", head):
+        return "howtocaption"
+    text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
+    if _is_procedure(text):
+        return "procedures"
+    for name in ("jsonl", "subtitles"):
+        if suffix.endswith(SUFFIXES[name]):
+            return name
+    for name, shape in _SHAPES.items():
+        if shape.match(text):
+            return name
+    header = {field.strip(" \"'\r").lower() for field in text.partition("\n")[0].split(",")}
+    for name, columns in _HEADERS.items():
+        if columns <= header:
+            return name
+    # What is named as narrations and is JSON, or nothing, gets the sentence of the reader that knows most about it.
+    return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
+
+
+def _is_procedure(text: str) -> bool:
+    """True where the first line is an object with a goal and steps, and with nothing that narrations have."""
+    try:
+        row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}
+
+
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_SHAPES: dict[FormatName, re.Pattern[str]] = {
+    "subtitles": re.compile(r"WEBVTT|\d+\s*\n\d+:\d+:\d+[,.]\d+\s*-->"),
+    "whisperx": re.compile(r'\{\s*("text"\s*:\s*"|"language"\s*:|"(segments|word_segments)"\s*:\s*\[\s*(\{|\]\s*,))'),
+    "howto100m": re.compile(rf'\{{\s*({_STRING}\s*:\s*\{{\s*("(text|start|end)"|\}})|\}}\s*\Z)'),
+    "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
+    "jsonl": re.compile(r'\{\s*"(video_id|segments|sentences|title|source)"\s*:'),
+}
+"""How the text of a format begins; the first that fits."""
+
+_HEADERS: dict[FormatName, set[str]] = {
+    "htm-aa": {"vid", "timestamp", "text"},
+    "howto100m-csv": {"start", "end", "text"},
+}
+"""The columns that tell a table's format."""
+
+
+# Reading narrations: paths to files, files to drafts, drafts to narrations, each video once.
+
 
 _PASSED_OVER = 100
 """Names of files that are kept in the report."""

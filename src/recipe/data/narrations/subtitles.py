@@ -15,12 +15,8 @@ from typing import NamedTuple
 import webvtt
 from webvtt.errors import MalformedFileError
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place
-from recipe.data.narrations.files import Opened
-from recipe.data.narrations.names import video_id
-from recipe.data.narrations.options import ReadingOptions
-from recipe.data.narrations.report import ReadingReport
-from recipe.data.narrations.text import whole
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.files import Opened, video_id, whole
 
 _TIMING = re.compile(r"^[ \t]*\d[\d:.,]*[ \t]*-->", re.MULTILINE)
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
@@ -37,7 +33,7 @@ class _Cue(NamedTuple):
     lines: tuple[str, ...]
 
 
-def read(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def read_subtitles(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video."""
     place = Place(file.label)
     captions = _captions(whole(file, options.encoding).lstrip(), options, report)

@@ -1,26 +1,73 @@
-"""Accuracy by judge: a section for each, with its systems, its controls, and published figures where they belong."""
+"""Accuracy by judge: its systems, its controls, and published figures where they belong."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from recipe.evaluation.published import PublishedRow, PublishedTable, published
-from recipe.evaluation.results import Interval
-from recipe.evaluation.scoreboard.elements import (
-    NONE,
-    Cell,
-    Figure,
-    Heading,
-    Row,
-    Section,
-    Table,
-    count,
-    measured,
-    plain,
-)
-from recipe.evaluation.scoreboard.judges import comparability, dataset_name, is_papers, normal, split_name
+from recipe.data.benchmarks import BENCHMARKS
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
+from recipe.evaluation.published import JUDGE, PublishedRow, PublishedTable, published
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import Counts, DatasetScores, JudgeIdentity, JudgeScores
-from recipe.evaluation.verdicts import CRITERIA, HIGHEST
+from recipe.report.elements import NONE, Cell, Figure, Heading, Row, Section, Table, count, measured, plain
+from recipe.stats import Interval
+
+# Which judge a figure is by, and whether the paper's figures may stand beside it.
+
+
+SPLIT_NAMES = {"in-domain": "In-domain", "zero-shot": "Zero-shot", "all": "All datasets"}
+_TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
+
+
+def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
+    """Whether a judge is the paper's model itself: no quantised or sped-up variant, no proxy, nobody else.
+
+    >>> is_papers(JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct"))
+    True
+    >>> is_papers(JudgeIdentity("Llama-3.3-70B-Instruct", "proxy"))
+    False
+    """
+    return judge.kind == "llm" and (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
+
+
+def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
+    """The sentence that stands wherever published figures are near those of a judge."""
+    if is_papers(judge, model):
+        return (
+            f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
+            "the paper's list of test examples is not known: compare with care."
+        )
+    what = {"proxy": "a proxy computed on this machine", "human": "a person", "llm": "another model"}[judge.kind]
+    return (
+        f"{judge.name} is {what}, and not the paper's judge, {model}: its figures are not comparable with published "
+        "ones, which stand in tables of their own."
+    )
+
+
+def normal(dataset: str) -> str:
+    """A dataset's name as published tables key it.
+
+    >>> normal("Ego-Exo4D"), normal("NIV")
+    ('egoexo4d', 'niv')
+    """
+    return "".join(char for char in dataset.lower() if char.isalnum())
+
+
+def dataset_name(dataset: str) -> str:
+    """A dataset's name as tables show it.
+
+    >>> dataset_name("egoexo4d"), dataset_name("my kitchen")
+    ('Ego-Exo4D', 'my kitchen')
+    """
+    return _TITLES.get(normal(dataset), dataset)
+
+
+def split_name(split: str) -> str:
+    """A split's name as tables show it."""
+    return SPLIT_NAMES.get(split, split)
+
+
+# Accuracy by judge: a section for each, with its systems, its controls, and published figures where they belong.
+
 
 SPLIT_ORDER = ("in-domain", "zero-shot")
 CRITERION_NAMES = {name: name.replace("_", " ") for name in CRITERIA}

@@ -6,14 +6,12 @@ from itertools import combinations
 from statistics import fmean
 from typing import NamedTuple
 
-from recipe.evaluation.clusters import video_of
-from recipe.evaluation.comparison import Comparison, adjusted, compare
-from recipe.evaluation.scoreboard.accuracy import Bench, benches
-from recipe.evaluation.scoreboard.elements import Cell, Figure, Heading, Row, Section, Table, count, difference, plain
-from recipe.evaluation.scoreboard.judges import normal, split_name
+from recipe.evaluation.judge.verdicts import FULL, Judged
+from recipe.evaluation.scoreboard.accuracy import Bench, benches, normal, split_name
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import JudgeScores
-from recipe.evaluation.verdicts import FULL, Judged
+from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, count, difference, plain
+from recipe.stats import Comparison, adjusted, compare, video_of
 from recipe.types import Verdict
 
 PAIRS = 28

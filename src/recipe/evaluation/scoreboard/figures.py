@@ -5,17 +5,25 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from recipe.errors import MissingExtra
-from recipe.evaluation.inline import inline_svg
-from recipe.evaluation.plots import INK, MARKERS, MUTED, RULE, STYLE, new_figure
+from recipe.evaluation.judge.verdicts import HIGHEST
 from recipe.evaluation.published import published
-from recipe.evaluation.results import METRICS, Interval
-from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, Bench, criteria_means, overall
+from recipe.evaluation.scoreboard.accuracy import (
+    CRITERION_NAMES,
+    Bench,
+    criteria_means,
+    dataset_name,
+    is_papers,
+    normal,
+    overall,
+    split_name,
+)
 from recipe.evaluation.scoreboard.differences import Compared
-from recipe.evaluation.scoreboard.elements import Figure
-from recipe.evaluation.scoreboard.judges import dataset_name, is_papers, normal, split_name
-from recipe.evaluation.scoreboard.shown import shown
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
-from recipe.evaluation.verdicts import HIGHEST
+from recipe.report.elements import Figure
+from recipe.report.html import shown
+from recipe.report.numbers import METRICS
+from recipe.report.plots import INK, MARKERS, MUTED, RULE, STYLE, inline_svg, new_figure
+from recipe.stats import Interval
 
 try:
     import matplotlib as mpl

@@ -7,24 +7,18 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from recipe.errors import MissingExtra
-from recipe.evaluation.explanation_page import page_template
-from recipe.evaluation.inline import DARK, variable
-from recipe.evaluation.plots import regime_colours
 from recipe.evaluation.scoreboard import figures
-from recipe.evaluation.scoreboard.account import account_section
-from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches
-from recipe.evaluation.scoreboard.assistance import vpa_section
-from recipe.evaluation.scoreboard.cases import Case, Cases, gather_cases, page_data
+from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches, split_name
+from recipe.evaluation.scoreboard.cases import NO_GROUNDS, Case, Cases, Grounds, gather_cases, page_data
 from recipe.evaluation.scoreboard.differences import compared, differences_section
-from recipe.evaluation.scoreboard.diversity import diversity_section
-from recipe.evaluation.scoreboard.elements import Figure, Heading, Section
-from recipe.evaluation.scoreboard.graphs import validity_section
-from recipe.evaluation.scoreboard.grounds import NO_GROUNDS, Grounds
-from recipe.evaluation.scoreboard.judges import split_name
-from recipe.evaluation.scoreboard.markdown import render_markdown
-from recipe.evaluation.scoreboard.shown import script_json, shown
+from recipe.evaluation.scoreboard.sections import account_section, diversity_section, validity_section, vpa_section
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
+from recipe.explain.page import page_template
+from recipe.report.elements import Figure, Heading, Section
+from recipe.report.html import script_json, shown, template
+from recipe.report.markdown import render_markdown
+from recipe.report.plots import DARK, regime_colours, variable
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -75,7 +69,7 @@ def make_report(board: Board, title: str) -> Report:
 
 def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
-    script = page_template("alignment.js") + page_template("scoreboard.js")
+    script = page_template("alignment.js") + template("recipe.evaluation", "scoreboard.js")
     colours = regime_colours(report.board.systems)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
@@ -83,14 +77,14 @@ def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
     data = page_data(
         report.board, report.cases, {name: variable(colour) for name, colour in colours.items()}, grounds.names or {}
     )
-    return environment.from_string(page_template("scoreboard.html.jinja")).render(
+    return environment.from_string(template("recipe.evaluation", "scoreboard.html.jinja")).render(
         report=report,
         is_figure=lambda block: isinstance(block, Figure),
         svg=Markup,
         groups=_groups,
         data=Markup(script_json(data)),
         listed=[_listed(case) for case in report.cases.cases[:LISTED]],
-        style=Markup(page_template("scoreboard.css") + page_template("alignment.css")),
+        style=Markup(template("recipe.evaluation", "scoreboard.css") + page_template("alignment.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         light=[(variable(colour), colour) for colour in DARK],

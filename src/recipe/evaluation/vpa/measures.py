@@ -1,22 +1,29 @@
-"""Measures of Visual Planning for Assistance on arrays of action ids: success, accuracy, edits and four mIoUs.
+"""Measures of Visual Planning for Assistance: success, accuracy, edits and four mIoUs, with intervals."""
 
-Four different quantities are called mIoU in published code:
-
-    per_sample   |plan and reference| / |plan or reference| as sets, mean over samples      VLaMP; PDPP, KEPP "MIoU2"
-    batch        one such quotient over all actions of a batch                              PDPP, KEPP "MIoU1"
-    cumulative   per sample, but with sets that are never cleared within a batch            SCHEMA, PlanLLM and heirs
-    bitwise      per sample, sum of (plan & reference) / sum of (plan | reference) on ids   P3IV and its heirs
-
-Only the first is a measure of plans: it does not change with the size or the order of batches. The others are here to
-show what a published figure may mean; none is comparable with it, or with the same one at another batch size.
-
-Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a position is wrong, and in no set.
-"""
-
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from recipe.evaluation.scores import HorizonScores
+from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
+from recipe.stats import mean_interval
+
+# Measures of Visual Planning for Assistance on arrays of action ids: success, accuracy, edits and four mIoUs.
+#
+# Four different quantities are called mIoU in published code:
+#
+#     per_sample   |plan and reference| / |plan or reference| as sets, mean over samples      VLaMP; PDPP, KEPP "MIoU2"
+#     batch        one such quotient over all actions of a batch                              PDPP, KEPP "MIoU1"
+#     cumulative   per sample, but with sets that are never cleared within a batch            SCHEMA, PlanLLM and heirs
+#     bitwise      per sample, sum of (plan & reference) / sum of (plan | reference) on ids   P3IV and its heirs
+#
+# Only the first is a measure of plans: it does not change with the size or the order of batches. The others are here to
+# show what a published figure may mean; none is comparable with it, or with the same one at another batch size.
+#
+# Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a position is wrong, and in no set.
+
 
 Ids = NDArray[np.int64]
 """Action ids [samples, T]."""
@@ -131,3 +138,95 @@ def _counted(places: Ids, size: int, samples: int) -> Ids:
     flat = (np.arange(batches)[:, None] * (size + 1) + places).ravel()
     entered = np.bincount(flat, minlength=batches * (size + 1)).reshape(batches, size + 1)
     return np.asarray(entered[:, :size].cumsum(axis=1).ravel()[:samples], dtype=np.int64)
+
+
+# Samples and plans as arrays of action ids, which is what measures are taken of.
+
+
+class ActionIds:
+    """Numbers the actions of a taxonomy in its order, the end of a video last."""
+
+    def __init__(self, taxonomy: Taxonomy) -> None:
+        self.taxonomy = taxonomy
+        self.names = (*taxonomy.actions, END)
+        self._number = {name: number for number, name in enumerate(self.names)}
+
+    def pool(self, goal: str | None) -> Ids:
+        """The ids of the goal's card, or of every action but the end [actions]."""
+        names = self.taxonomy.actions if goal is None else self.taxonomy.card(goal)
+        return np.array([self._number[name] for name in names], dtype=np.int64)
+
+    def references(self, samples: Sequence[Sample], width: int) -> Ids:
+        """What was done next [samples, width], `NONE` after the end of a target."""
+        return self.of([[self.taxonomy.action(step, one.goal) for step in one.target] for one in samples], width)
+
+    def of(self, plans: Sequence[Sequence[str]], width: int) -> Ids:
+        """The first `width` actions of each plan [plans, width]; `NONE` where a plan is shorter."""
+        ids = np.full((len(plans), width), NONE, dtype=np.int64)
+        for row, plan in enumerate(plans):
+            numbers = [self._number[name] for name in plan[:width]]
+            ids[row, : len(numbers)] = numbers
+        return ids
+
+    def named(self, row: Sequence[int]) -> tuple[str, ...]:
+        """The actions of a row of ids, without `NONE`."""
+        return tuple(self.names[number] for number in row if number != NONE)
+
+
+# From plans as arrays of ids to the figures of a table row, with intervals that draw whole videos.
+
+
+NOT_COMPARABLE = ("iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise")
+"""Further quantities that are called mIoU: not comparable with `iou`, nor with themselves at another batch size."""
+
+
+def score_plans(
+    samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids], horizons: Sequence[int], seed: int = 0
+) -> tuple[HorizonScores, ...]:
+    """The figures at each horizon, in percent; of several draws the means, sample by sample.
+
+    `draws` are plans [samples, T] in the order of the samples, T being the largest horizon or more.
+    """
+    chosen = {T: np.array([T in one.horizons for one in samples]) for T in horizons}
+    references = ids.references(samples, max(horizons))
+    sums: dict[int, Array] = {T: np.zeros((5, int(chosen[T].sum()))) for T in horizons}
+    others: dict[int, list[Array]] = {T: [] for T in horizons}
+    count = 0
+    for plan in draws:
+        count += 1
+        for T in horizons:
+            own, reference = plan[chosen[T], :T], references[chosen[T], :T]
+            further = (edit_distance(own, reference), own[:, 0] == reference[:, 0])
+            sums[T] += np.stack([*positions(own, reference), *further])
+            others[T].append(_not_comparable(own, reference))
+    return tuple(
+        _horizon([one for one in samples if T in one.horizons], T, sums[T] / count, others[T], seed) for T in horizons
+    )
+
+
+def _not_comparable(plan: Ids, reference: Ids) -> Array:
+    return np.array(
+        [
+            batch_iou(plan, reference, 256),
+            cumulative_iou(plan, reference, 256),
+            cumulative_iou(plan, reference, 32),
+            bitwise_iou(plan, reference),
+        ]
+    )
+
+
+def _horizon(samples: Sequence[Sample], horizon: int, means: Array, others: list[Array], seed: int) -> HorizonScores:
+    videos = [one.video_id for one in samples]
+    success, accuracy, iou = (mean_interval(100 * values, videos, seed) for values in means[:3])
+    distance, first = (100 * float(values.mean()) for values in means[3:])
+    incomparable = dict(zip(NOT_COMPARABLE, 100 * np.mean(others, axis=0), strict=True))
+    return HorizonScores(
+        horizon=horizon,
+        samples=len(samples),
+        videos=len(set(videos)),
+        success_rate=success,
+        accuracy=accuracy,
+        iou=iou,
+        more={"next_action": first, "edit_distance": distance}
+        | {name: float(value) for name, value in incomparable.items()},
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from recipe.data.vpa import END, Sample, Taxonomy
+from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.planning.admissible import AdmissibleActions, Embed, Mapped
 from recipe.prompting import visible
 

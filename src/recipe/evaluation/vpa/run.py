@@ -1,4 +1,4 @@
-"""One evaluation: the task as the protocol cuts it, a baseline or a file of predictions, scores and their rows."""
+"""One evaluation on VPA: the task, a baseline or predictions, their scores, and the rows beside them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,21 +7,29 @@ from typing import Literal, NamedTuple, get_args
 
 from recipe.artifacts import JsonObject
 from recipe.data.crosstask import StepOrder
-from recipe.data.cut_points import cut_at
-from recipe.data.vpa import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
+from recipe.data.supervision import cut_at
 from recipe.errors import InputError
-from recipe.evaluation.published import published
+from recipe.evaluation.published import PublishedTable, published
 from recipe.evaluation.scores import VpaScores
-from recipe.evaluation.vpa.actions import ActionIds
-from recipe.evaluation.vpa.calibration import Calibration, calibrate
-from recipe.evaluation.vpa.chance import DRAWS, random_plans
-from recipe.evaluation.vpa.floors import FLOORS, Floor, floor_plans
-from recipe.evaluation.vpa.measures import Ids
+from recipe.evaluation.vpa.baselines import (
+    DRAWS,
+    FLOORS,
+    Calibration,
+    Floor,
+    calibrate,
+    expected_figures,
+    floor_plans,
+    random_plans,
+)
+from recipe.evaluation.vpa.measures import ActionIds, Ids, score_plans
+from recipe.evaluation.vpa.protocol import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
 from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
-from recipe.evaluation.vpa.score import score_plans
 from recipe.planning.admissible import Embed
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.types import Example, Procedure
+
+# One evaluation: the task as the protocol cuts it, a baseline or a file of predictions, scores and their rows.
+
 
 Chance = Literal["random", "random-goal"]
 BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
@@ -190,3 +198,66 @@ def _row(task: Task, sample: Sample, plan: MappedPlan) -> JsonObject:
         "missing": plan.missing,
         "horizons": list(sample.horizons),
     }
+
+
+# What a result is read against: chance and floors on the same samples, and the rows that the paper publishes.
+#
+# Numbers of procedure planning (PDPP, SCHEMA, ViterbiPlanNet and others) are of another task, which is given the goal's
+# picture and windows of exactly T actions; they are in no table here.
+
+
+_SHOWN: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
+
+
+class BesideRow(NamedTuple):
+    """One row, in percent."""
+
+    group: str
+    system: str
+    figures: dict[str, float]
+    """By the keys of the published columns, `horizon.measure`."""
+    published: bool = False
+    """Printed in the paper, and not computed here."""
+
+
+class Beside(NamedTuple):
+    """Rows beside a result, and whether they may be compared."""
+
+    rows: list[BesideRow]
+    calibration: Calibration
+    columns: PublishedTable
+
+
+def beside(task: Task, scores: VpaScores) -> Beside:
+    """Chance in exact expectation, floors that the result is not itself, and the published table."""
+    table = published("vpa")
+    keys = [column.key for column in table.columns]
+    rows = [
+        BesideRow("chance", name, expected_figures(task.samples, task.ids, keys, with_goal))
+        for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
+    ]
+    if task.training:
+        rows += [
+            BesideRow("floor", name, {key: value for key, value in floor_row(task, name).items() if key in keys})
+            for name in _SHOWN
+            if name != scores.system
+        ]
+    rows += [
+        BesideRow(
+            row.group,
+            row.name,
+            {key: value for key, value in zip(keys, row.values, strict=True) if value is not None},
+            True,
+        )
+        for row in table.rows
+    ]
+    return Beside(rows, task.calibration, table)
+
+
+def figures_of(scores: VpaScores) -> dict[str, float]:
+    """The means of a result by `horizon.measure`."""
+    found = {}
+    for one in scores.horizons:
+        for name, value in (("success_rate", one.success_rate), ("accuracy", one.accuracy), ("iou", one.iou)):
+            found[f"{one.horizon}.{name}"] = value.mean
+    return found

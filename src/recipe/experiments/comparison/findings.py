@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from recipe.evaluation.results import METRICS, SPLITS, Cost, Difference, Interval, Reranking, Results
+from recipe.evaluation.results import SPLITS, Cost, Difference, Reranking, Results
 from recipe.experiments.comparison.settings import ComparisonConfig
 from recipe.experiments.settings import WorldSource
 from recipe.experiments.stages import BASE
+from recipe.report.numbers import METRICS
+from recipe.stats import Interval
 
 
 def summary(found: Results, metric: str) -> tuple[str, ...]:

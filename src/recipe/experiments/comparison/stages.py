@@ -19,7 +19,7 @@ from recipe.progress import Progress
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
-    from recipe.reward.adapters import Scorer
+    from recipe.reward.trainers import Scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def train(run_dir: Path, settings: RewardedRun, progress: Progress) -> None:
     config = placed(settings.grpo, run_dir)
     if settings.reward == "validity":
         from recipe.world.load import load_world
-        from recipe.world.scorer import ValidityScorer
+        from recipe.world.validity import ValidityScorer
 
         train_grpo(config, ValidityScorer(load_world()), progress)
         return

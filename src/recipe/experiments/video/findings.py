@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from recipe.evaluation.results import SPLITS, Curve, Difference, Interval, Results
+from recipe.evaluation.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.video.settings import VideoExperiment
+from recipe.stats import Interval
 
 WINDOW = 5
 """Steps averaged at either end of GRPO."""

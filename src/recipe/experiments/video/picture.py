@@ -7,8 +7,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from recipe.artifacts import atomic_path
-from recipe.evaluation.plots import STYLE
 from recipe.experiments.video.stages import drawn_clips
+from recipe.report.plots import STYLE
 from recipe.types import Example
 from recipe.world.graph import World
 

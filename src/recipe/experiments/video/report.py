@@ -10,7 +10,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation import results
 from recipe.evaluation.report import write_html
-from recipe.evaluation.validity import (
+from recipe.evaluation.validity.measure import (
     PromptMeans,
     differences,
     line_statuses,

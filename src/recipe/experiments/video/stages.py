@@ -28,11 +28,11 @@ from recipe.world.examples import Carelessness, careless_examples
 from recipe.world.load import load_world
 
 if TYPE_CHECKING:
-    from recipe.checkpoints import Checkpoint
-    from recipe.perception.clips import Clips
+    from recipe.models.checkpoints import Checkpoint
+    from recipe.perception.frames import Clips
     from recipe.planning.planner import Request
     from recipe.training.video_model import VisionShape
-    from recipe.world.frames_clips import DrawnClips
+    from recipe.world.clips import DrawnClips
 
 View = Literal["video", "other", "blank", "goal", "text"]
 """What a planner is shown of a history: its clip, one of other steps, grey frames, nothing, or its steps in words."""
@@ -117,9 +117,7 @@ def build(run_dir: Path, settings: stages.CorpusBuild, progress: Progress) -> No
 
 def attributes(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     """The first lesson: which symbols a picture holds. Needs no language model."""
-    from recipe.training.eye.attributes import learn_attributes, seen
-    from recipe.training.eye.optimiser import Schedule
-    from recipe.training.eye.tower import new_eye, save_eye
+    from recipe.training.vision_pretraining import Schedule, learn_attributes, new_eye, save_eye, seen
     from recipe.world.frames import STYLES, Painter
 
     eye = settings.eye
@@ -144,11 +142,16 @@ def attributes(run_dir: Path, settings: Lesson, progress: Progress) -> None:
 
 def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     """The second lesson: pictures as words of the base model."""
-    from recipe.checkpoints import load_checkpoint
-    from recipe.training.eye.optimiser import Schedule
-    from recipe.training.eye.tower import eye_of, load_eye
-    from recipe.training.eye.words import learn_words, word_accuracy, words_of_steps
+    from recipe.models.checkpoints import load_checkpoint
     from recipe.training.video_model import build_video_model
+    from recipe.training.vision_pretraining import (
+        Schedule,
+        eye_of,
+        learn_words,
+        load_eye,
+        word_accuracy,
+        words_of_steps,
+    )
     from recipe.world.frames import STYLES, Painter
 
     eye, world = settings.eye, load_world()
@@ -174,9 +177,9 @@ def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
 
 def align(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     """The third lesson: careless planning from histories that are shown."""
-    from recipe.checkpoints import load_checkpoint
-    from recipe.training.eye.align import align as align_decoder
-    from recipe.training.eye.optimiser import Schedule
+    from recipe.models.checkpoints import load_checkpoint
+    from recipe.training.vision_pretraining import Schedule
+    from recipe.training.vision_pretraining import align as align_decoder
     from recipe.world.frames import Painter
 
     eye, world = settings.eye, load_world()
@@ -221,7 +224,7 @@ def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
 
 def plan(run_dir: Path, settings: Views, progress: Progress) -> None:
     """Sample plans of a model for every test prompt, once for each view."""
-    from recipe.engines.local import LocalEngine
+    from recipe.models.local import LocalEngine
     from recipe.planning.planner import Planner
 
     kind, _, seed = settings.run.partition("/")
@@ -236,8 +239,8 @@ def plan(run_dir: Path, settings: Views, progress: Progress) -> None:
 
 def drawn_clips(seed: int, *, unseen: bool = False) -> "DrawnClips":
     """What shows histories in this experiment; `unseen` on the background that training never shows."""
+    from recipe.world.clips import DrawnClips
     from recipe.world.frames import Painter
-    from recipe.world.frames_clips import DrawnClips
 
     world = load_world()
     return DrawnClips(world, Painter(world), seed, "unseen" if unseen else "train")

@@ -1,22 +1,204 @@
-"""Breadth-first search over partial plans, level by level for all samples at once.
+"""Breadth-first search over partial plans: states, candidates and the value functions that rank them."""
 
-At each level every partial plan that was kept is given candidates, each candidate makes a longer one, and the best
-`beam` of a sample are kept. With a beam of 1 the best candidate is taken at each step, as in the paper's appendix.
-A plan's score is the mean of its steps' scores, and a step's the mean of what its value functions tell. Equals stay in
-the order in which they were proposed.
-"""
-
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from recipe.planning.vidassist.candidates import ActionsOf, candidates_of
-from recipe.planning.vidassist.proposers import Proposer
-from recipe.planning.vidassist.state import Candidate, Proposal, State
-from recipe.planning.vidassist.values import Considered, Value, weighted_mean
+from recipe.planning.admissible import AdmissibleActions, Mapped
 from recipe.progress import SILENT, Progress
+
+# Where a plan stands, and what is proposed next.
+
+
+class State(NamedTuple):
+    """A goal, what was done, and what has been planned so far."""
+
+    goal: str
+    observed: tuple[str, ...]
+    """Steps of the history, in words: annotated or told by Phi."""
+    planned: tuple[str, ...] = ()
+    """Admissible actions."""
+
+    @property
+    def done(self) -> tuple[str, ...]:
+        """All steps before the next one."""
+        return (*self.observed, *self.planned)
+
+    def then(self, action: str) -> "State":
+        """The state after one more action."""
+        return self._replace(planned=(*self.planned, action))
+
+
+class Proposal(NamedTuple):
+    """What a proposer wrote."""
+
+    source: str
+    """The proposer's name."""
+    text: str
+    """The next action in its own words; empty where the answer holds none."""
+    raw: str
+    """The whole answer, or why there is none."""
+    logprob: float | None = None
+    """Mean log-probability of a token of the answer in nats; None where the engine does not tell."""
+
+
+class Candidate(NamedTuple):
+    """An admissible action, and the proposals that were taken for it."""
+
+    action: str
+    proposals: tuple[Proposal, ...]
+    mapped: tuple[Mapped, ...]
+    """How each proposal was mapped, in the same order."""
+
+
+# From proposals in free words to candidates: admissible actions, each once.
+
+
+ActionsOf = Callable[[str], AdmissibleActions]
+"""The admissible actions of a goal; the same for all goals unless the setting limits them to the goal's card."""
+
+
+def candidates_of(
+    states: Sequence[State], proposals: Sequence[Sequence[Proposal]], actions: ActionsOf
+) -> list[list[Candidate]]:
+    """The candidates of each state, in the order in which they were first proposed; proposals of one action are merged.
+
+    Proposals without an action make no candidate.
+    """
+    asked: dict[int, tuple[AdmissibleActions, list[str]]] = {}
+    for state, group in zip(states, proposals, strict=True):
+        known = actions(state.goal)
+        asked.setdefault(id(known), (known, []))[1].extend(one.text for one in group if one.text)
+    for known, texts in asked.values():  # all at once: each is kept, and read from there below
+        known.map(texts)
+    return [_merged(group, actions(state.goal)) for state, group in zip(states, proposals, strict=True)]
+
+
+def _merged(proposals: Sequence[Proposal], actions: AdmissibleActions) -> list[Candidate]:
+    told = [one for one in proposals if one.text]
+    groups: dict[str, list[tuple[Proposal, Mapped]]] = {}
+    for proposal, mapped in zip(told, actions.map([one.text for one in told]), strict=True):
+        groups.setdefault(mapped.action, []).append((proposal, mapped))
+    return [
+        Candidate(action, tuple(one for one, _ in group), tuple(mapped for _, mapped in group))
+        for action, group in groups.items()
+    ]
+
+
+# Value functions: what speaks for a candidate, each in [0, 1], or None where it cannot tell.
+#
+# What is not told is left out of a candidate's mean and never counts as zero. Scales and weights are ours.
+
+
+_DIGITS = 6
+"""Of a score: what lies beyond is rounding, which differs with the size of a batch."""
+
+
+class Considered(NamedTuple):
+    """A candidate for the next step of a partial plan."""
+
+    state: State
+    candidate: Candidate
+
+
+class Value(Protocol):
+    """A value function."""
+
+    @property
+    def name(self) -> str:
+        """What its scores are called in traces and options."""
+        ...
+
+    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+        """One score each, None where it cannot tell."""
+        ...
+
+
+class TextGeneration:
+    """Text generation: exp of the mean log-probability of a token of the proposal, the highest of a candidate's.
+
+    The likelihood is that under the model that proposed, of its whole answer.
+    """
+
+    name = "generation"
+
+    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+        """None where no engine tells log-probabilities."""
+        return [_highest(one.candidate) for one in considered]
+
+
+def _highest(candidate: Candidate) -> float | None:
+    told = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
+    return round(math.exp(min(max(told), 0.0)), _DIGITS) if told else None
+
+
+class TextMapping:
+    """Text mapping: the cosine c of the proposal and its action as (1 + c) / 2, the highest of a candidate's."""
+
+    name = "mapping"
+
+    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+        """Always told."""
+        return [_cosine01(max(mapped.similarity for mapped in one.candidate.mapped)) for one in considered]
+
+
+def _cosine01(cosine: float) -> float:
+    return round(min(max((1 + cosine) / 2, 0.0), 1.0), _DIGITS)
+
+
+class Translation:
+    """The ranking of the LLM agent baseline (Huang et al., 2022, equation 1): cosine + beta x mean log-probability.
+
+    The highest of a candidate's proposals; of their cosines alone where no log-probability is told. Not in [0, 1].
+    """
+
+    name = "translation"
+
+    def __init__(self, beta: float) -> None:
+        self._beta = beta
+
+    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+        """Always told."""
+        return [self._best(one.candidate) for one in considered]
+
+    def _best(self, candidate: Candidate) -> float:
+        pairs = zip(candidate.proposals, candidate.mapped, strict=True)
+        return round(max(mapped.similarity + self._beta * (one.logprob or 0.0) for one, mapped in pairs), _DIGITS)
+
+
+def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
+    """The mean of the scores that are told; None where none is.
+
+    >>> weighted_mean({"mapping": 0.5, "evaluation": 1.0, "generation": None}, {"evaluation": 3.0})
+    0.875
+    """
+    told = [(weights.get(name, 1.0), score) for name, score in scores.items() if score is not None]
+    total = sum(weight for weight, _ in told)
+    return sum(weight * score for weight, score in told) / total if total else None
+
+
+# Breadth-first search over partial plans, level by level for all samples at once.
+#
+# At each level every partial plan that was kept is given candidates, each candidate makes a longer one, and the best
+# `beam` of a sample are kept. With a beam of 1 the best candidate is taken at each step, as in the paper's appendix. A
+# plan's score is the mean of its steps' scores, and a step's the mean of what its value functions tell. Equals stay in
+# the order in which they were proposed.
+
+
+class Proposer(Protocol):
+    """Proposes next actions."""
+
+    @property
+    def name(self) -> str:
+        """What its proposals are marked with."""
+        ...
+
+    def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
+        """`count` proposals for each state, in order; an answer without an action is one with an empty text."""
+        ...
 
 
 class Option(NamedTuple):

@@ -1,13 +1,82 @@
-"""Why each action of a plan was chosen, as JSON lines beside the predictions: one line for each action."""
+"""Why each action of a plan was chosen: traces, predictions and counts."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import InputError
+from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.search import Choice, Option, PartialPlan
+from recipe.text import format_plan
+
+# Plans of actions as predictions, with what models wrote beside the actions that it was taken for.
+
+
+def predicted(example_id: str, plan: PartialPlan) -> Prediction:
+    """The planned actions as steps; `text` is the same plan in the words of the proposals, the nearest of each."""
+    written = [_words(plan, place) for place in range(len(plan.choices))]
+    actions = tuple(choice.option.candidate.action for choice in plan.choices)
+    return Prediction(example_id, actions, text=format_plan(written))
+
+
+def _words(plan: PartialPlan, place: int) -> str:
+    candidate = plan.choices[place].option.candidate
+    pairs = zip(candidate.proposals, candidate.mapped, strict=True)
+    proposal, _ = max(pairs, key=lambda pair: pair[1].similarity)
+    return proposal.text
+
+
+# What a run of plans came to, in numbers: what was short, what could not be told, who proposed what was chosen.
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Counts over the actions of plans."""
+
+    plans: int
+    actions: int
+    short: int
+    """Plans with fewer actions than the horizon, because nothing more was proposed."""
+    candidates: int
+    """Different actions that there were to choose from."""
+    lost: int
+    """Answers without an action."""
+    unscored: int
+    """Actions that were chosen although no value function told anything."""
+    untold: dict[str, int] = field(default_factory=dict)
+    """Candidates that a value function could not tell, by value function."""
+    chosen_from: dict[str, int] = field(default_factory=dict)
+    """Actions by who proposed them: `original`, `recipe`, or `original + recipe`."""
+
+
+def summarize(plans: Sequence[PartialPlan], horizon: int, assessed: bool = True) -> Summary:
+    """The counts of the plans; `assessed` says whether value functions were asked at all."""
+    choices = [choice for plan in plans for choice in plan.choices]
+    untold: Counter[str] = Counter()
+    for choice in choices:
+        for option in choice.among.options:
+            untold.update({name: int(score is None) for name, score in option.scores.items()})
+    return Summary(
+        plans=len(plans),
+        actions=len(choices),
+        short=sum(len(plan.choices) < horizon for plan in plans),
+        candidates=sum(len(choice.among.options) for choice in choices),
+        lost=sum(len(choice.among.lost) for choice in choices),
+        unscored=sum(choice.option.total is None for choice in choices) if assessed else 0,
+        untold=dict(untold),
+        chosen_from=dict(sorted(Counter(map(_sources, choices)).items())),
+    )
+
+
+def _sources(choice: Choice) -> str:
+    return " + ".join(dict.fromkeys(proposal.source for proposal in choice.option.candidate.proposals))
+
+
+# Why each action of a plan was chosen, as JSON lines beside the predictions: one line for each action.
 
 
 class _Row(BaseModel):

@@ -1,33 +1,170 @@
-"""The endpoints (docs/service.md): our own `/score`, OpenRLHF's `/get_reward`, NeMo-Gym's `/verify`, and the state."""
+"""The endpoints of the reward service (docs/service.md), its token, and the watch over the corpus on disk."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import base64
+import binascii
+import hmac
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from pydantic import SecretStr
 from pydantic_core import from_json, to_json
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recipe import __version__
 from recipe.config import RewardConfig
+from recipe.corpus.layout import MANIFEST, open_manifest
 from recipe.corpus.store import Corpus
-from recipe.errors import MissingExtra
-from recipe.reward.adapters import Prefetch, Scorer
-from recipe.reward.fields import reward_fields
-from recipe.reward.prompts import PromptGroup
+from recipe.errors import CorpusError, MissingExtra
+from recipe.reward.scorer import PromptGroup
 from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher, Rewards
-from recipe.reward.service.messages import ScoreRequest, checked, read
+from recipe.reward.service.messages import FAILURES, Refusal, ScoreRequest, ServiceSettings, checked, read
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.service.refusals import FAILURES, Refusal
-from recipe.reward.service.settings import ServiceSettings
-from recipe.reward.service.watch import CorpusWatch, OnDisk
+from recipe.reward.trainers import Prefetch, Scorer
+from recipe.reward.wire import reward_fields
+
+# What stands before every endpoint: the token, and the count of requests and their times.
+
+
+_OPEN = ("/healthz", "/readyz")
+"""Asked by what starts and stops services, which holds no token."""
+
+
+class Guard:
+    """Refuses requests without the token, and counts all by endpoint and status."""
+
+    def __init__(
+        self, app: ASGIApp, metrics: ServiceMetrics, endpoints: Collection[str], token: SecretStr | None
+    ) -> None:
+        self._app, self._metrics, self._endpoints = app, metrics, endpoints
+        self._token = None if token is None else token.get_secret_value().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._token is None or scope["path"] in _OPEN or self._shown(scope):
+                await self._app(scope, receive, counted)
+            else:
+                self._metrics.failed("unauthorized")
+                await _send(Refusal("unauthorized", "The token is absent or wrong; send it as a bearer."), counted)
+        finally:
+            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
+            self._metrics.request(endpoint, status, time.perf_counter() - began)
+
+    def _shown(self, scope: Scope) -> bool:
+        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return hmac.compare_digest(_token(header), self._token or b"")
+
+
+def _token(header: bytes) -> bytes:
+    """The token of a header: a bearer, or the password where it stands in the address (http://any:token@host)."""
+    scheme, _, value = header.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() != b"basic":
+        return b""
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except binascii.Error:
+        return b""
+
+
+async def _send(refusal: Refusal, send: Send) -> None:
+    body = to_json(refusal.envelope)
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
+    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
+    await send({"type": "http.response.body", "body": body})
+
+
+# Whether the folder on disk still holds the corpus that is served.
+#
+# The service maps the corpus's files and keeps them when the folder is replaced: rewards stay those of the corpus that
+# it began with, whatever lies in the folder later.
+
+
+_LOG = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int] | None
+
+
+class OnDisk(NamedTuple):
+    """What the folder holds now."""
+
+    id: str | None
+    """None where there is no corpus that can be read."""
+    replaced: bool
+
+
+class CorpusWatch:
+    """Compares the corpus in a folder with the one that was opened there, reading the manifest when it has changed."""
+
+    def __init__(self, folder: Path, served: str) -> None:
+        self.folder, self.served = folder, served
+        self._stamp = _stamp(folder)
+        self._found = OnDisk(served, False)
+
+    def look(self) -> OnDisk:
+        """What the folder holds now; a change is logged once."""
+        if (stamp := _stamp(self.folder)) != self._stamp:
+            self._stamp, before = stamp, self._found
+            self._found = self._read()
+            if self._found != before:
+                self._tell()
+        return self._found
+
+    def _read(self) -> OnDisk:
+        try:
+            found: str | None = open_manifest(self.folder)["id"]
+        except (CorpusError, OSError):
+            found = None
+        return OnDisk(found, found != self.served)
+
+    def _tell(self) -> None:
+        if not self._found.replaced:
+            _LOG.warning("%s holds the corpus that is served again", self.folder)
+            return
+        held = "no readable corpus" if self._found.id is None else f"corpus {self._found.id}"
+        _LOG.warning(
+            "%s now holds %s; the service goes on with %s: restart it to serve what is there",
+            self.folder,
+            held,
+            self.served,
+        )
+
+
+def _stamp(folder: Path) -> Stamp:
+    try:
+        status = (folder / MANIFEST).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+# The endpoints (docs/service.md): our own `/score`, OpenRLHF's `/get_reward`, NeMo-Gym's `/verify`, and the state.
+
 
 try:
     from fastapi import FastAPI, Request, Response
     from starlette.concurrency import run_in_threadpool
     from starlette.exceptions import HTTPException
 
-    from recipe.reward.service.guard import Guard
 except ModuleNotFoundError as error:
     raise MissingExtra("the reward service", "serve") from error
 

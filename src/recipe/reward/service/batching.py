@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 from recipe.errors import ComputeError
-from recipe.reward.adapters import Prefetch, Scorer
-from recipe.reward.prompts import PromptGroup, Steps
+from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.service.messages import Refusal, ServiceSettings, attempt
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.service.refusals import Refusal, attempt
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.trainers import Prefetch, Scorer
 from recipe.types import Reward
 
 _FLUSH = 0.002

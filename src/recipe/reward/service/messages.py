@@ -1,15 +1,120 @@
-"""Bodies of requests: bytes to checked prompts and plans, or a refusal that says what is wrong."""
+"""Bodies of requests, and every way in which a request ends without a reward."""
 
 import difflib
-from collections.abc import Sequence
-from typing import Any, Self, TypeVar
+import logging
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.refusals import Refusal
-from recipe.reward.service.settings import ServiceSettings
+from recipe.config import Positive, Settings
+from recipe.errors import InputError, RecipeError
+from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
+
+# What a service accepts, and how long it works on it.
+
+
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class ServiceSettings(Settings):
+    """Limits of requests, and how they are batched."""
+
+    max_steps: Positive = 200
+    """Steps of a history or of a plan; more than a completion's token limit can write."""
+    max_characters: Positive = 10_000
+    """Characters of a step or a goal."""
+    max_body: Positive = 4 << 20
+    """Bytes of a request."""
+    queue: Positive = 4096
+    """Plans that may wait to be scored; requests beyond are told to come back."""
+    timeout: Seconds = 60.0
+    """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
+    batch: Positive = 64
+    """Plans scored together."""
+    linger: Annotated[float, Field(ge=0, le=1)] = 0.001
+    """Seconds that the first request after a pause waits for company."""
+    token: SecretStr | None = None
+    """What clients must show; none: everyone may ask."""
+
+
+# Every way in which a request ends without a reward, as one envelope: {"error": {"code", "message"}}.
+#
+# 400  invalid_json, not_utf8        the body cannot be read
+# 401  unauthorized                  the token is absent or wrong
+# 413  body_too_large, too_many_plans
+# 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long
+# 429  queue_full                    come back after Retry-After seconds
+# 499  hung_up                       the client has gone; nobody reads this
+# 500  internal                      a fault of the program; the log holds it
+# 503  compute_failed, stopped       no reward could be computed: never a number in its place
+# 504  timed_out
+
+
+_LOG = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+_STATUS = {
+    "invalid_json": 400,
+    "not_utf8": 400,
+    "unauthorized": 401,
+    "body_too_large": 413,
+    "too_many_plans": 413,
+    "queue_full": 429,
+    "hung_up": 499,
+    "internal": 500,
+    "compute_failed": 503,
+    "stopped": 503,
+    "not_ready": 503,
+    "timed_out": 504,
+}
+_UNUSABLE = 422
+FAILURES = ("compute_failed", "internal", "queue_full", "stopped", "timed_out")
+"""Refusals that say nothing about the sample: the same request may be answered later."""
+
+
+class Refusal(Exception):
+    """A request that ends without a reward, for a reason told in one sentence."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return _STATUS.get(self.code, _UNUSABLE)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What HTTP asks to send along."""
+        if self.code == "unauthorized":
+            return {"WWW-Authenticate": 'Bearer, Basic realm="recipe"'}
+        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+
+    @property
+    def envelope(self) -> dict[str, dict[str, str]]:
+        """The body, the same at every endpoint."""
+        return {"error": {"code": self.code, "message": self.message}}
+
+
+def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
+    """What `call` returns, or why it does not: also a fault of the program ends one request, not those beside it."""
+    try:
+        return call()
+    except Refusal as refusal:
+        return refusal
+    except RecipeError as error:
+        _LOG.warning("%s failed: %s", what, error)
+        return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%s failed", what)
+        return Refusal("internal", f"The service failed at {what}; its log tells why.")
+
+
+# Bodies of requests: bytes to checked prompts and plans, or a refusal that says what is wrong.
+
 
 Message = TypeVar("Message", bound=BaseModel)
 

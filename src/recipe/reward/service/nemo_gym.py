@@ -5,11 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Json
 
-from recipe.reward.fields import reward_numbers
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.messages import checked
-from recipe.reward.service.refusals import Refusal
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.service.messages import Refusal, ServiceSettings, checked
+from recipe.reward.wire import reward_numbers
 from recipe.text import plan_steps
 from recipe.types import Reward
 

@@ -10,11 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from recipe.reward.fields import reward_numbers
-from recipe.reward.prompts import PromptGroup
-from recipe.reward.service.messages import checked, parsed
-from recipe.reward.service.refusals import Refusal
-from recipe.reward.service.settings import ServiceSettings
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.service.messages import Refusal, ServiceSettings, checked, parsed
+from recipe.reward.wire import reward_numbers
 from recipe.text import plan_steps
 from recipe.types import Reward
 

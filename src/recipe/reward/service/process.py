@@ -15,9 +15,9 @@ from multiprocessing.connection import Connection
 from typing import Protocol
 
 from recipe.errors import ComputeError
-from recipe.reward.adapters import Scorer
-from recipe.reward.prompts import PromptGroup, Steps
-from recipe.reward.service.refusals import Refusal, attempt
+from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.service.messages import Refusal, attempt
+from recipe.reward.trainers import Scorer
 from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)

@@ -1,23 +1,66 @@
-"""The service as a process: it listens, says when it is ready, and ends once what it accepted is answered."""
+"""The service as a process: it opens a verifier, listens, and ends once what it accepted is answered."""
 
 import gc
 import logging
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
 
 from fastapi import FastAPI
 
-from recipe.errors import ComputeError, MissingExtra
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, CorpusError, MissingExtra, RecipeError
+from recipe.reward.scorer import PromptGroup
 from recipe.reward.service.app import RewardService
+from recipe.reward.verifier import Verifier
+
+# A verifier that is ready to be asked: its encoder loaded, and what is known beforehand computed.
+
+
+_LOG = logging.getLogger(__name__)
+_BATCH = 64
+
+
+def open_verifier(
+    folder: Path, identity: str, config: RewardConfig, devices: Sequence[str], groups: Sequence[PromptGroup]
+) -> Verifier:
+    """The verifier of the corpus `identity`, warmed up. Raises CorpusError where the folder holds another by now."""
+    corpus = Corpus.open(folder, devices=devices)
+    if corpus.manifest["id"] != identity:
+        raise CorpusError(f"{folder}: the corpus was replaced while the service started; start it again.")
+    verifier = Verifier(corpus, config)
+    warm_up(verifier, groups)
+    return verifier
+
+
+def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
+    """Load the encoder and the corpus's pages, and remember the steps and pools of these groups.
+
+    What is in memory then is kept out of garbage collection (`gc.unfreeze` takes it back): the encoder's packages are
+    a million objects that stay, and looking through them again takes half a second each time.
+    """
+    verifier.score(["boil the water"], [["pour the water"]], "make tea")
+    for first in range(0, len(groups), _BATCH):
+        try:
+            verifier.prepare(groups[first : first + _BATCH])
+        except RecipeError as error:
+            _LOG.warning("warming up went on without %d prompts: %s", len(groups[first : first + _BATCH]), error)
+    gc.collect()
+    gc.freeze()
+
+
+# The service as a process: it listens, says when it is ready, and ends once what it accepted is answered.
+
 
 try:
     import uvicorn
 except ModuleNotFoundError as error:
     raise MissingExtra("the reward service", "serve") from error
 
-_LOG = logging.getLogger(__name__)
 _RARELY = (20_000, 50, 50)
 _TURN = 0.0002
 """Seconds that the event loop may keep the interpreter while the thread that hands batches over waits for it."""

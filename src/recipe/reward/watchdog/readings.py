@@ -1,8 +1,4 @@
-"""What one training step's completions show: lengths, copies, repeats, and how the reward goes with length.
-
-Two lines are the same if their content words are equal or nearly so, whatever their case, order, punctuation and
-small words: the words common to both are at least three quarters of all words of the two.
-"""
+"""What the completions of a training step show, from live training or from recorded files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.reward.prompts import Steps
+from recipe.reward.scorer import Steps
 
 NEAR = 0.75
 """Share of common words from which on two lines are the same."""

@@ -1,0 +1,1 @@
+"""What a reward can and cannot tell apart: perturbed continuations, their scores, measures and page."""

@@ -1,0 +1,165 @@
+"""An audit as one HTML page, in sentences, tables and plots."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
+
+from recipe.artifacts import atomic_path, write_json, write_text
+from recipe.audit.perturb import CORRUPTIONS
+from recipe.audit.results import Audit, RewardAudit, audit_json, bounds, percent
+from recipe.audit.score import KINDS
+from recipe.errors import MissingExtra
+from recipe.report.html import template
+from recipe.report.numbers import format_number, format_seconds, format_signed
+from recipe.report.plots import COLOURS, DARK, INK, MUTED, STYLE, inline_svg, variable
+from recipe.stats import Interval
+
+# The audit's figures: rewards of plans padded with generic steps, and what greedy optima are made of.
+
+
+KIND_COLOURS = dict(zip(KINDS, (COLOURS[name] for name in ("best", "rl", "reference", "sft->rl", "sft")), strict=True))
+"""Kinds of steps of an attack."""
+_ACROSS = 3
+"""Panels side by side."""
+
+
+@mpl.rc_context(STYLE)
+def filler_figure(rewards: Sequence[RewardAudit]) -> Figure:
+    """Mean reward and its interval against the number of generic steps after the true plan, one panel a reward."""
+    rows = -(-len(rewards) // _ACROSS)
+    across = min(_ACROSS, len(rewards))
+    figure = Figure(figsize=(7.6, 0.5 + 1.8 * rows), layout=ConstrainedLayoutEngine(wspace=0.06, hspace=0.08))
+    panels = figure.subplots(rows, across, squeeze=False).ravel()
+    for one, panel in zip(rewards, panels, strict=False):
+        _draw_fillers(panel, one)
+    for panel in panels[len(rewards) :]:
+        panel.set_visible(False)
+    figure.supxlabel("generic steps after the true continuation", color=MUTED, fontsize=9)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
+    """Length of the greedy optimum in true lengths, by kinds of steps; None where no reward was attacked."""
+    attacked = [(one.name, one.attack) for one in rewards if one.attack is not None]
+    if not attacked:
+        return None
+    figure = Figure(figsize=(7.6, 1.25 + 0.42 * len(attacked)), layout=ConstrainedLayoutEngine())
+    panel = figure.subplots()
+    for place, (_, attack) in enumerate(attacked):
+        left = 0.0
+        for kind in KINDS:
+            width = attack.length_ratio * attack.composition.get(kind, 0.0)
+            panel.barh(place, width, left=left, height=0.62, color=KIND_COLOURS[kind])
+            left += width
+        note = f"earns more in {percent(attack.beats_true.mean)}%"
+        panel.annotate(
+            note,
+            (max(left, 1.0), place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+            annotation_clip=False,
+        )
+    panel.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    panel.set_yticks(range(len(attacked)), [name for name, _ in attacked], fontsize=10)
+    panel.set_ylim(len(attacked) - 0.5, -0.5)
+    panel.set_xlim(0, 1.3 * max(1.2, *(attack.length_ratio for _, attack in attacked)))
+    panel.grid(visible=False, axis="y")
+    panel.set_xlabel("steps of the attack, in true lengths (dashed: the true continuation)")
+    handles = [Patch(color=KIND_COLOURS[kind], label=kind) for kind in KINDS]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(KINDS), frameon=False, fontsize=9)
+    return figure
+
+
+def _draw_fillers(panel: Axes, one: RewardAudit) -> None:
+    steps = [point.steps for point in one.filler_curve]
+    bounded = [point.reward for point in one.filler_curve if point.reward.low is not None]
+    if len(bounded) == len(steps):
+        low, high = ([end for end in ends if end is not None] for ends in _ends(one))
+        panel.fill_between(steps, low, high, color=COLOURS["sft"], alpha=0.18, linewidth=0)
+    panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=COLOURS["sft"], markersize=4)
+    panel.axhline(one.filler_curve[0].reward.mean, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    panel.set_title(one.name)
+    panel.set_xticks(steps, ["" if 0 < step < 4 else str(step) for step in steps])
+    panel.locator_params(axis="y", nbins=4)
+
+
+def _ends(one: RewardAudit) -> tuple[list[float | None], list[float | None]]:
+    return [point.reward.low for point in one.filler_curve], [point.reward.high for point in one.filler_curve]
+
+
+# An audit as one HTML page that needs nothing but itself: coverage first, then classes, length, padding, attack.
+
+
+try:
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+except ModuleNotFoundError as error:
+    raise MissingExtra("the audit's page", "report") from error
+
+DATA, PAGE = "audit.json", "audit.html"
+PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {"filler": filler_figure, "attack": attack_figure}
+"""Figures by the names of their files."""
+CAPTIONS = {
+    "filler": "Mean reward with its 95% interval; dashed: the true continuation by itself.",
+    "attack": "Mean length of the greedy optimum, by the kinds of its steps; how often it earns more than the truth.",
+}
+
+
+def render_audit(audit: Audit) -> str:
+    """The whole page; the same audit gives the same page."""
+    page = template("recipe.audit", "audit.html.jinja")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "percent": percent,
+        "bounds": lambda share: bounds(share).strip(" []").replace(", ", " to "),
+        "heat": heat,
+        "number": format_number,
+        "signed": lambda value: format_signed(value, "coverage"),
+        "points": lambda share: format_signed(share, "gated").removesuffix(" pp"),
+        "seconds": format_seconds,
+    }
+    return environment.from_string(page).render(
+        audit=audit,
+        meanings=CORRUPTIONS,
+        figures={name: _inline(audit, name) for name in PLOTS},
+        captions=CAPTIONS,
+        light=[(variable(colour), colour) for colour in DARK],
+        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
+    )
+
+
+def write_audit(audit: Audit, folder: Path) -> list[Path]:
+    """Write data, page and plots into a folder, each all or nothing; returns the files."""
+    written = [folder / DATA, folder / PAGE]
+    write_json(written[0], audit_json(audit))
+    write_text(written[1], render_audit(audit))
+    for name, draw in PLOTS.items():
+        if (figure := draw(audit.rewards)) is not None:
+            written.append(folder / f"{name}.png")
+            with atomic_path(written[-1]) as partial:
+                figure.savefig(partial, format="png", dpi=160, facecolor="white", metadata={"Software": None})
+    return written
+
+
+def heat(share: Interval) -> str:
+    """The style of a table's cell: how far a share lies above 50% (`--up`) or below it (`--down`), 0 to 100.
+
+    >>> heat(Interval(0.75)), heat(Interval(0.4))
+    ('--up: 50', '--down: 20')
+    """
+    return f"--{'up' if share.mean >= 0.5 else 'down'}: {round(200 * abs(share.mean - 0.5))}"
+
+
+def _inline(audit: Audit, name: str) -> Markup | None:
+    figure = PLOTS[name](audit.rewards)
+    return None if figure is None else Markup(inline_svg(figure, name, escape(CAPTIONS[name])))

@@ -1,0 +1,332 @@
+"""Prompts with their true continuation, corruptions of it and an alternative that is as good."""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.reward.scorer import Steps
+from recipe.types import Procedure
+
+# Generic steps and spoken paraphrases, from the tables of `wordings.toml`.
+
+
+class Wordings(NamedTuple):
+    """What the audit says in place of a procedure's own words."""
+
+    fillers: Steps
+    """Steps that fit any procedure and advance none."""
+    templates: Steps
+    """Spoken sentences with a place `{}` for a step."""
+    verbs: dict[str, Steps]
+    """Other words for the verb that a step begins with."""
+
+
+@cache
+def wordings() -> Wordings:
+    """The tables of the package."""
+    tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
+    verbs = {verb: tuple(others) for verb, others in tables["verbs"].items()}
+    return Wordings(tuple(tables["fillers"]), tuple(tables["templates"]), verbs)
+
+
+def fillers(count: int, random: Random) -> Steps:
+    """`count` generic steps in random order; one comes again only after all others have come."""
+    known = wordings().fillers
+    rounds = -(-count // len(known))
+    return tuple(step for _ in range(rounds) for step in random.sample(known, len(known)))[:count]
+
+
+def paraphrase(step: str, random: Random) -> str:
+    """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
+    verb, *rest = step.rstrip(" .").split() or [step]
+    verb = verb.lower()
+    said = random.choice(wordings().verbs.get(verb, (verb,)))
+    return random.choice(wordings().templates).format(" ".join([said, *rest]))
+
+
+# Which procedures are audited, and how many are left out for what reason.
+
+
+FEWEST, MOST = 5, 20
+"""Steps of an audited procedure, consecutive duplicates collapsed."""
+
+
+class Performed(NamedTuple):
+    """A procedure as the audit reads it: consecutive duplicate steps collapsed."""
+
+    source: str
+    video_id: str
+    goal: str
+    steps: Steps
+
+
+class Selection(NamedTuple):
+    """The procedures that are audited, those that corruptions may draw on, and what was left out."""
+
+    audited: list[Performed]
+    """At most `limit` of each source."""
+    usable: list[Performed]
+    """All that could be audited."""
+    left_out: dict[str, int]
+    """Reason in words -> number of procedures; reasons that did not occur have 0."""
+
+
+REPEATED = "given twice"
+IN_CORPUS = "narrated in the corpus"
+TOO_SHORT = f"of fewer than {FEWEST} steps"
+TOO_LONG = f"of more than {MOST} steps"
+
+
+def select(
+    procedures: Iterable[Procedure],
+    seed: int = 0,
+    limit: int | None = None,
+    corpus_videos: Collection[str] = frozenset(),
+) -> Selection:
+    """The procedures of 5 to 20 steps whose videos are not narrated in the corpus, in an order of their own.
+
+    The order, and so the `limit` of each source, follows from a hash of seed, source and video id: neither the
+    order of the files nor other procedures change it.
+    """
+    left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
+    usable: dict[tuple[str, str], Performed] = {}
+    for procedure in procedures:
+        performed = collapsed(procedure)
+        if reason := _reason(performed, usable, corpus_videos):
+            left_out[reason] += 1
+        else:
+            usable[performed.source, performed.video_id] = performed
+    sources: dict[str, list[Performed]] = {}
+    for one in sorted(usable.values(), key=lambda one: (one.source, _hash(seed, one))):
+        sources.setdefault(one.source, []).append(one)
+    audited = [one for ordered in sources.values() for one in ordered[:limit]]
+    return Selection(audited, [one for ordered in sources.values() for one in ordered], left_out)
+
+
+def collapsed(procedure: Procedure) -> Performed:
+    """The procedure without steps that repeat the one before, up to case and space."""
+    texts = [" ".join(step.text.split()) for step in procedure.steps]
+    kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
+    return Performed(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
+
+
+def same_goal(goal: str) -> str:
+    """A goal as it is compared: case and space do not tell goals apart."""
+    return " ".join(goal.casefold().split())
+
+
+def _reason(performed: Performed, known: Collection[tuple[str, str]], corpus_videos: Collection[str]) -> str | None:
+    """Why a procedure is left out; None for one that is usable."""
+    if (performed.source, performed.video_id) in known:
+        return REPEATED
+    if performed.video_id in corpus_videos:
+        return IN_CORPUS
+    if len(performed.steps) < FEWEST:
+        return TOO_SHORT
+    return TOO_LONG if len(performed.steps) > MOST else None
+
+
+def _hash(seed: int, one: Performed) -> bytes:
+    return hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
+
+
+# Prompts with their true continuation, 16 corruptions of it and an alternative that is as good.
+#
+# A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its true continuation c has n = M - t
+# steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the
+# same whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
+# continuation that reads the same backwards.
+
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts to unit-norm float32 [n, d]."""
+
+TRUE, ALTERNATIVE = "true", "alternative"
+
+CORRUPTIONS = {
+    "shuffled": "the true steps in random order",
+    "reversed": "the true steps backwards",
+    "swap_adjacent": "two neighbouring true steps swapped",
+    "offgoal": "steps of another goal",
+    "related": "steps of one of the three nearest goals",
+    "repeat_history": "the steps that are done, again",
+    "paraphrased_history": "the steps that are done, in other words",
+    "repeat_last": "the last step that is done, over and over",
+    "repeat_next": "the first true step, over and over",
+    "filler": "generic steps",
+    "true_plus_filler": "the true steps, then generic ones",
+    "half": "the first half of the true steps",
+    "missing_middle": "the true steps without the middle one",
+    "doubled": "each true step said twice",
+    "too_long": "the true steps, then as many of another goal",
+    "empty": "no steps at all",
+}
+"""The classes of corruption, in the order of every table, with what they put in place of the true steps."""
+
+MOST_FILLER = 8
+"""Generic steps that `true_plus_filler` appends at most."""
+PADDING = 16
+"""Generic steps that a prompt holds to be appended to its true continuation."""
+NEAREST = 3
+"""Goals that `related` takes its steps from."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPrompt:
+    """A goal, what is done, and continuations by name: `true`, the corruptions, `alternative` where there is one."""
+
+    goal: str
+    source: str
+    video_id: str
+    history: Steps
+    variants: dict[str, Steps]
+    padding: Steps = ()
+    """Generic steps to append, for the reward as a function of their number."""
+
+    @property
+    def true(self) -> Steps:
+        return self.variants[TRUE]
+
+
+class _Cut(NamedTuple):
+    """A procedure, where it is cut, and what its randomness is drawn from."""
+
+    performed: Performed
+    at: int
+    seed: int
+
+    @property
+    def history(self) -> Steps:
+        return self.performed.steps[: self.at]
+
+    @property
+    def true(self) -> Steps:
+        return self.performed.steps[self.at :]
+
+    def random(self, purpose: str) -> Random:
+        return _random(self.seed, self.performed, purpose)
+
+    def place_in(self, other: Performed) -> int:
+        """The cut point of another procedure at the same relative position, rounded."""
+        return round(self.at / len(self.performed.steps) * len(other.steps))
+
+
+def audit_prompts(
+    procedures: Iterable[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
+) -> list[AuditPrompt]:
+    """A prompt for each procedure of 5 to 20 steps, at most `limit` of each source; `embed` reads the goals."""
+    return build_prompts(select(procedures, seed, limit), embed, seed)
+
+
+def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[AuditPrompt]:
+    """A prompt for each audited procedure; other goals are drawn from all usable ones of the same source."""
+    others = _Others(selection.usable, embed)
+    return [_prompt(cut_at(performed, seed), others) for performed in selection.audited]
+
+
+def cut_at(performed: Performed, seed: int) -> _Cut:
+    """The procedure cut after t steps, t uniform in 2..M-3."""
+    t = _random(seed, performed, "cut").randint(2, len(performed.steps) - 3)
+    return _Cut(performed, t, seed)
+
+
+def _prompt(cut: _Cut, others: "_Others") -> AuditPrompt:
+    padding = fillers(PADDING, cut.random("true_plus_filler"))
+    made = dict(_made_of_own_steps(cut, padding)) | dict(_made_of_others(cut, others))
+    variants = {TRUE: cut.true} | {name: made[name] for name in CORRUPTIONS if made.get(name, cut.true) != cut.true}
+    variants |= {ALTERNATIVE: made[ALTERNATIVE]} if ALTERNATIVE in made else {}
+    performed = cut.performed
+    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding)
+
+
+def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]:
+    """Corruptions that need no other procedure."""
+    history, true = cut.history, cut.true
+    n = len(true)
+    swapped = cut.random("swap_adjacent").randrange(n - 1)
+    again = tuple(history[i % len(history)] for i in range(n))
+    paraphrasing = cut.random("paraphrased_history")
+    yield "shuffled", _shuffled(true, cut.random("shuffled"))
+    yield "reversed", true[::-1]
+    yield "swap_adjacent", (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :])
+    yield "repeat_history", again
+    yield "paraphrased_history", tuple(paraphrase(step, paraphrasing) for step in again)
+    yield "repeat_last", (history[-1],) * n
+    yield "repeat_next", (true[0],) * n
+    yield "filler", fillers(n, cut.random("filler"))
+    yield "true_plus_filler", true + padding[: min(n, MOST_FILLER)]
+    yield "half", true[: n // 2]
+    yield "missing_middle", (*true[: n // 2], *true[n // 2 + 1 :])
+    yield "doubled", tuple(step for step in true for _ in range(2))
+    yield "empty", ()
+
+
+def _made_of_others(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]:
+    """Corruptions, and the alternative, that need other procedures; those that find none are left out."""
+    if foreign := others.stretch(cut, cut.random("offgoal")):
+        yield "offgoal", foreign
+        yield "too_long", cut.true + foreign
+    if foreign := others.stretch(cut, cut.random("related"), NEAREST):
+        yield "related", foreign
+    if alternative := others.alternative(cut, cut.random(ALTERNATIVE)):
+        yield ALTERNATIVE, alternative
+
+
+def _shuffled(steps: Steps, random: Random) -> Steps:
+    """A random order other than the given one; there is one because neighbouring steps differ."""
+    shuffled = list(steps)
+    while tuple(shuffled) == steps:
+        random.shuffle(shuffled)
+    return tuple(shuffled)
+
+
+class _Others:
+    """All usable procedures by source and goal, and how near the goals are."""
+
+    def __init__(self, usable: Sequence[Performed], embed: Embed) -> None:
+        self._by_goal: dict[str, dict[str, list[Performed]]] = {}
+        for one in usable:
+            self._by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
+        self._nearest = {source: _ranked(list(goals), embed) for source, goals in self._by_goal.items()}
+
+    def stretch(self, cut: _Cut, random: Random, nearest: int | None = None) -> Steps | None:
+        """As many consecutive steps as `cut` continues with, from one of the `nearest` other goals of the source,
+        at the same relative position; None where no procedure of such a goal is long enough."""
+        goals = self._nearest[cut.performed.source][same_goal(cut.performed.goal)][:nearest]
+        n = len(cut.true)
+        for goal in random.sample(goals, len(goals)):
+            long_enough = [one for one in self._by_goal[cut.performed.source][goal] if len(one.steps) >= n]
+            if long_enough:
+                donor = random.choice(long_enough)
+                start = min(cut.place_in(donor), len(donor.steps) - n)
+                return donor.steps[start : start + n]
+        return None
+
+    def alternative(self, cut: _Cut, random: Random) -> Steps | None:
+        """How another video of the same goal goes on from the same relative position."""
+        own = cut.performed
+        videos = [one for one in self._by_goal[own.source][same_goal(own.goal)] if one.video_id != own.video_id]
+        if not videos:
+            return None
+        chosen = random.choice(videos)
+        return chosen.steps[cut.place_in(chosen) :]
+
+
+def _ranked(goals: list[str], embed: Embed) -> dict[str, list[str]]:
+    """For each goal all others, the nearest first by cosine."""
+    vectors: NDArray[Any] = embed(goals)
+    order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
+    return {goal: [goals[j] for j in row if j != i] for i, (goal, row) in enumerate(zip(goals, order, strict=True))}
+
+
+def _random(seed: int, performed: Performed, purpose: str) -> Random:
+    return Random("/".join((str(seed), performed.source, performed.video_id, purpose)))

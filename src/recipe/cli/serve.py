@@ -1,0 +1,110 @@
+"""`recipe reward serve`: the reward over HTTP."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recipe.cli.reward_options import Config, Folder, Method, Pool, settings
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+
+    from recipe.reward.scorer import PromptGroup
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(
+    folder: Folder,
+    method: Method = None,
+    pool: Pool = None,
+    config: Config = None,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
+    devices: Annotated[str, typer.Option(help="GPUs that hold the corpus and search it: cuda:0,cuda:1.")] = "",
+    warm: Annotated[
+        Path | None, typer.Option(help="Examples, JSON lines, whose steps and pools are known from the start.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients must show; or set RECIPE_TOKEN.")
+    ] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
+    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
+    queue: Annotated[int, typer.Option(min=1, help="Plans that may wait.")] = 4096,
+    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
+    batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
+) -> None:
+    """Serve rewards over HTTP to trainers: our own /score, OpenRLHF's /get_reward, NeMo-Gym's /verify.
+
+    Example: recipe reward serve --corpus corpora/mine --port 8000
+    """
+    from recipe.reward.service.messages import ServiceSettings
+
+    limits = ServiceSettings(
+        max_steps=max_steps,
+        max_characters=max_characters,
+        max_body=max_body,
+        queue=queue,
+        timeout=timeout,
+        batch=batch,
+        token=_token(token_file),
+    )
+    reward = settings(config, method, pool)
+    groups = [] if warm is None else _groups(warm)
+    from functools import partial
+
+    from recipe.cli.corpus import names
+    from recipe.corpus.store import Corpus
+    from recipe.reward.service.app import create_app
+    from recipe.reward.service.process import LOG_FORMAT, ScoringProcess
+    from recipe.reward.service.server import listen, open_verifier
+    from recipe.reward.service.server import serve as run
+
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log = logging.getLogger(__name__)
+    with listen(host, port) as bound:
+        corpus = Corpus.open(folder)
+        identity = corpus.manifest["id"]
+        scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
+        app = create_app(scorer, limits, prefetch=scorer.prepare, warm=scorer.start, corpus=corpus, config=reward)
+        address = f"[{host}]" if ":" in host else host
+        log.info("serving %s (%s) at http://%s:%d", folder, identity, address, bound.getsockname()[1])
+        if limits.token is None and host not in _LOOPBACK:
+            log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
+        try:
+            run(app, bound)
+        finally:
+            scorer.close()
+
+
+def _token(file: Path | None) -> "SecretStr | None":
+    """The token of the file, or else of the environment. Raises InputError for one that is empty."""
+    import os
+
+    from pydantic import SecretStr
+
+    from recipe.artifacts import not_a_file
+    from recipe.errors import InputError
+
+    if file is None:
+        token = os.environ.get("RECIPE_TOKEN", "").strip()
+        return SecretStr(token) if token else None
+    if not file.is_file():
+        raise not_a_file(file)
+    if not (token := file.read_text(encoding="utf-8").strip()):
+        raise InputError.at(file, "the file is empty", "write the token into it")
+    return SecretStr(token)
+
+
+def _groups(path: Path) -> "list[PromptGroup]":
+    from recipe.artifacts import read_jsonl, text_field, text_list_field
+    from recipe.reward.scorer import PromptGroup
+
+    groups = []
+    for line, row in read_jsonl(path):
+        history, plan = (text_list_field(path, line, row, name) for name in ("history", "continuation"))
+        groups.append(PromptGroup(text_field(path, line, row, "goal"), history, [plan]))
+    return groups

@@ -1,0 +1,120 @@
+"""Several devices of one machine: a process for each, which asks for one shard after another."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from recipe.config import EncoderConfig
+from recipe.corpus.encode import Work, encode_shards, on_device
+from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
+from recipe.corpus.layout import shard_name
+from recipe.errors import ComputeError, EncoderMismatch, RecipeError
+from recipe.progress import Advance
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process, how to talk to it, and the shard that it has asked for last."""
+
+    device: str
+    process: BaseProcess
+    connection: Connection
+    shard: int | None = None
+
+
+def encode_on_devices(work: Work, advance: Advance) -> None:
+    """Encode the shards, each whole on one of the devices; `advance` counts segments.
+
+    Raises what a process raises first, and ComputeError where one dies; shards that are finished are kept.
+    """
+    waiting = iter(work.shards)
+    workers = [_start(work, device) for device in work.devices[: len(work.shards)]]
+    try:
+        busy = {worker.connection: worker for worker in workers}
+        while busy:
+            for connection in wait(list(busy)):
+                worker = busy[connection]  # type: ignore[index]
+                if not _listen(worker, waiting, advance):
+                    del busy[worker.connection]
+    finally:
+        for worker in workers:
+            worker.process.terminate()
+            worker.process.join()
+            worker.connection.close()
+
+
+def _start(work: Work, device: str) -> _Worker:
+    context = get_context("spawn")  # a CUDA context does not survive a fork
+    ours, theirs = context.Pipe()
+    recorded = work.encoder.identity
+    settings = on_device(recorded_settings(recorded, work.settings), device)
+    process = context.Process(target=_serve, args=(work.output, settings, recorded, theirs), daemon=True)
+    # Ctrl-C reaches all processes of a terminal; this one ends the others, which inherit what is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return _Worker(device, process, ours)
+
+
+def _listen(worker: _Worker, waiting: Iterator[int], advance: Advance) -> bool:
+    """Act on one message: segments done, a wish for a shard (None), or an error. False when the process is done."""
+    try:
+        message = worker.connection.recv()
+        if message is None:
+            worker.shard = next(waiting, None)
+            worker.connection.send(worker.shard)
+    except (EOFError, ConnectionError):
+        worker.process.join()
+        if worker.process.exitcode:
+            raise _died(worker) from None
+        return False
+    if isinstance(message, Exception):
+        raise message
+    advance(message or 0)
+    return True
+
+
+def _died(worker: _Worker) -> ComputeError:
+    code = worker.process.exitcode or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    at = "" if worker.shard is None else f" at shard {shard_name(worker.shard)}"
+    return ComputeError(
+        f"the process on device {worker.device} {how}{at}; finished shards are kept: "
+        "run the same command again, with a smaller batch size where memory ran out."
+    )
+
+
+def _serve(output: Path, settings: EncoderConfig, recorded: EncoderIdentity, connection: Connection) -> None:
+    """The life of a process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        encoder = open_encoder(settings)
+        if difference := differences(recorded, encoder.identity):
+            raise EncoderMismatch(f"the encoder on device {settings.device} is another than the build's: {difference}.")
+        encode_shards(output, _asked_for(connection), encoder, connection.send)
+    except (RecipeError, OSError) as error:
+        connection.send(error)
+
+
+def _asked_for(connection: Connection) -> Iterator[int]:
+    connection.send(None)
+    while (shard := connection.recv()) is not None:
+        yield shard
+        connection.send(None)
+
+
+def _end_with_parent() -> None:
+    """End at once when the first process is killed: the next build may already be at work in the folder."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

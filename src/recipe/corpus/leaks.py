@@ -1,0 +1,570 @@
+"""What of a test set a corpus holds, and keeping it out."""
+
+import heapq
+import json
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, text_field
+from recipe.corpus import layout
+from recipe.corpus.build import Origin
+from recipe.corpus.layout import SHARDS, damaged
+from recipe.data.examples import read_examples
+from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
+from recipe.errors import InputError
+from recipe.progress import SILENT, Progress
+from recipe.types import Narration
+
+if TYPE_CHECKING:
+    from recipe.corpus.store import Corpus
+
+# Near-copies of texts, found exactly and without comparing every pair.
+#
+# A text counts as its set of words: case, punctuation, white space, word order and repetitions make no difference.
+# Two texts are near-copies where the words that they share are at least 80 % of the words of either (Jaccard), and
+# both have at least `WORDS` words. Two sets that are this similar share two of their few rarest words, so only the
+# texts that are listed under such a pair are compared (prefix filtering: Chaudhuri, Ganti and Kaushik, ICDE 2006;
+# Bayardo, Ma and Srikant, WWW 2007). Nothing is hashed to a signature and no near-copy is missed.
+
+
+NEAR = 80
+"""Percentage of shared words from which two texts are near-copies; whole numbers keep the comparison exact."""
+WORDS = 8
+"""Fewest words of a text that can be a near-copy: shorter ones recur in videos that have nothing in common."""
+_PAIRED = 64
+"""Most words of a text that is listed under pairs; longer ones have many pairs and rarer words."""
+
+_WORD = re.compile(r"[^\W_]+")
+_Words = tuple[int, tuple[int, ...]]
+"""Number of a text's words, and the ranks of those that the indexed texts have, rarest first."""
+
+
+class NearCopy(NamedTuple):
+    """A text that another is a near-copy of, and the share of their words that both have."""
+
+    text: str
+    similarity: float
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text in lower case, without punctuation.
+
+    >>> sorted(words_of("Stir, don't shake - STIR!"))
+    ['don', 'shake', 'stir', 't']
+    """
+    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return frozenset(_WORD.findall(plain.casefold()))
+
+
+def is_comparable(text: str) -> bool:
+    """Whether a text has words enough to be a near-copy."""
+    return len(words_of(text)) >= WORDS
+
+
+class NearCopies:
+    """Texts indexed by their rarest words; safe to share between threads."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        kept: dict[frozenset[str], str] = {}
+        for text in texts:
+            if len(words := words_of(text)) >= WORDS:
+                kept.setdefault(words, text)
+        counts = Counter(word for words in kept for word in words)
+        rarest_first = sorted(counts, key=lambda word: (counts[word], word))
+        self._ranks = {word: rank for rank, word in enumerate(rarest_first)}
+        self._texts = list(kept.values())
+        self._sets = [self._known(words)[1] for words in kept]
+        keys, members = array("q"), array("q")
+        for index, ranks in enumerate(self._sets):
+            listed = list(self._keys((len(ranks), ranks), paired=len(ranks) <= _PAIRED))
+            keys.extend(listed)
+            members.extend([index] * len(listed))
+        order = np.argsort(keys, kind="stable")
+        self._members = np.asarray(members, dtype=np.int32)[order]
+        self._listed, self._starts = np.unique(np.asarray(keys, dtype=np.int64)[order], return_index=True)
+        self._ends = np.append(self._starts[1:], len(self._members))
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def find(self, texts: Sequence[str]) -> list[NearCopy | None]:
+        """For each text the one that it is nearest to a copy of, the first of equals; None where there is none."""
+        asked = [self._known(words_of(text)) for text in texts]
+        keys, owners = array("q"), array("q")
+        for owner, words in enumerate(asked):
+            looked_up = list(self._keys_to_look_under(words))
+            keys.extend(looked_up)
+            owners.extend([owner] * len(looked_up))
+        found: list[NearCopy | None] = [None] * len(texts)
+        for owner, candidates in self._candidates(keys, owners).items():
+            found[owner] = self._nearest(asked[owner], candidates)
+        return found
+
+    def _known(self, words: frozenset[str]) -> _Words:
+        ranks = sorted(rank for word in words if (rank := self._ranks.get(word)) is not None)
+        return len(words), tuple(ranks)
+
+    def _keys_to_look_under(self, words: _Words) -> Iterator[int]:
+        size, ranks = words
+        if size < WORDS or size - len(ranks) > _spare(size):
+            return
+        if NEAR * size <= 100 * _PAIRED:
+            yield from self._keys(words, paired=True)
+        if 100 * size > NEAR * _PAIRED:
+            yield from self._keys(words, paired=False)
+
+    def _keys(self, words: _Words, paired: bool) -> Iterator[int]:
+        """Where a text is listed or looked up: by pairs of its rarest words, or by each of them.
+
+        A near-copy lacks at most `spare` of the words, so at least two (one) of the spare + 2 (spare + 1) rarest
+        are shared. Words that no indexed text has are the rarest of all and take their places among these.
+        """
+        size, ranks = words
+        rarest = ranks[: _spare(size) + 1 + paired - (size - len(ranks))]
+        if paired:
+            return (first * len(self._ranks) + second for first, second in combinations(rarest, 2))
+        return (-1 - rank for rank in rarest)
+
+    def _candidates(self, keys: "array[int]", owners: "array[int]") -> dict[int, set[int]]:
+        """For the owners of keys that texts are listed under, these texts."""
+        candidates: dict[int, set[int]] = {}
+        if len(self._listed) == 0 or not keys:
+            return candidates
+        slots = np.minimum(np.searchsorted(self._listed, keys), len(self._listed) - 1)
+        hits = np.flatnonzero(self._listed[slots] == keys)
+        starts, ends = self._starts[slots[hits]].tolist(), self._ends[slots[hits]].tolist()
+        for hit, start, end in zip(hits.tolist(), starts, ends, strict=True):
+            candidates.setdefault(owners[hit], set()).update(self._members[start:end].tolist())
+        return candidates
+
+    def _nearest(self, words: _Words, candidates: Iterable[int]) -> NearCopy | None:
+        size, ranks = words
+        shared_with = frozenset(ranks).intersection
+        best = (0.0, 0)
+        for index in candidates:
+            shared = len(shared_with(self._sets[index]))
+            union = size + len(self._sets[index]) - shared
+            if 100 * shared >= NEAR * union:
+                best = max(best, (shared / union, -index))
+        return NearCopy(self._texts[-best[1]], best[0]) if best[0] else None
+
+
+def _spare(size: int) -> int:
+    """How many words of a set of this size a near-copy can be without."""
+    return size + (-NEAR * size // 100)
+
+
+# What was kept out of a corpus, and what a corpus holds of excluded videos.
+
+
+_QUOTED = 20
+
+
+class Judgement(NamedTuple):
+    """What of a narration belongs to excluded videos."""
+
+    by_id: bool
+    """Its video is excluded; its captions were not compared."""
+    by_text: bool
+    """By its captions it is an excluded video under another id, or nothing is left of it."""
+    copies: Sequence[NearCopy | None]
+    """For each caption the excluded text that it is a near-copy of."""
+
+    @property
+    def copied(self) -> int:
+        """Number of captions that are near-copies."""
+        return sum(copy is not None for copy in self.copies)
+
+
+class Copied(NamedTuple):
+    """A caption of a narration, and the excluded text that it is a near-copy of."""
+
+    video_id: str
+    caption: str
+    excluded: str
+    similarity: float
+
+
+class CopiedVideo(NamedTuple):
+    """A narration that by its captions is an excluded video under another id: near-copies, and captions in all."""
+
+    video_id: str
+    copied: int
+    captions: int
+
+
+class _Closest:
+    """The closest near-copies of those given, the longest of equals first, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[tuple[float, int, int], Copied]] = []
+        self._given = 0
+
+    def add(self, copied: Copied) -> None:
+        self._given += 1
+        heapq.heappush(self._heap, ((copied.similarity, len(copied.caption), -self._given), copied))
+        if len(self._heap) > _QUOTED:
+            heapq.heappop(self._heap)
+
+    def listed(self) -> tuple[Copied, ...]:
+        return tuple(copied for _, copied in sorted(self._heap, reverse=True))
+
+
+@dataclass(slots=True)
+class ExclusionReport:
+    """What was left out of a corpus, counted while narrations stream through `Exclusions.filter`."""
+
+    narrations: int = 0
+    """Narrations that were looked at."""
+    narrations_by_id: int = 0
+    """Left out, because their video is excluded."""
+    narrations_by_text: int = 0
+    """Left out, because by their captions they are excluded videos under another id."""
+    captions_by_text: int = 0
+    """Near-copies of excluded texts, all left out; those of the narrations above are among them."""
+    _closest: _Closest = field(default_factory=_Closest, repr=False, compare=False)
+
+    def count(self, narration: Narration, judgement: Judgement) -> None:
+        """Add one narration."""
+        self.narrations += 1
+        self.narrations_by_id += judgement.by_id
+        self.narrations_by_text += judgement.by_text
+        self.captions_by_text += judgement.copied
+        for segment, copy in zip(narration.segments, judgement.copies, strict=False):
+            if copy is not None:
+                self._closest.add(Copied(narration.video_id, segment.text, *copy))
+
+    @property
+    def examples(self) -> tuple[Copied, ...]:
+        """The closest near-copies, the longest of equals first; at most twenty."""
+        return self._closest.listed()
+
+    def as_dict(self) -> JsonObject:
+        """The counts and examples as JSON values."""
+        counts = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
+        return counts | {"examples": [example._asdict() for example in self.examples]}
+
+
+@dataclass(frozen=True, slots=True)
+class LeakReport:
+    """What a corpus holds of excluded videos."""
+
+    narrations: int
+    """Narrations of the corpus."""
+    captions: int
+    """Captions of the corpus."""
+    excluded_videos: int
+    """Ids that were looked for."""
+    videos: tuple[str, ...]
+    """Those that the corpus holds, in corpus order."""
+    copied_videos: tuple[CopiedVideo, ...]
+    """Narrations that are excluded videos under another id, the most copied first."""
+    copied_captions: int
+    """Near-copies of excluded texts in narrations of other ids."""
+    examples: tuple[Copied, ...]
+    """The closest near-copies, the longest of equals first; at most twenty."""
+
+    @property
+    def clean(self) -> bool:
+        """True where nothing of an excluded video was found."""
+        return not self.videos and not self.copied_captions
+
+    def as_dict(self) -> JsonObject:
+        """The report as JSON values."""
+        return {
+            "clean": self.clean,
+            "narrations": self.narrations,
+            "captions": self.captions,
+            "excluded_videos": self.excluded_videos,
+            "videos": list(self.videos),
+            "copied_videos": [video._asdict() for video in self.copied_videos],
+            "copied_captions": self.copied_captions,
+            "examples": [example._asdict() for example in self.examples],
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The report as a table of two columns, for people."""
+        return [
+            ("excluded videos", f"{len(self.videos):,} of {self.excluded_videos:,} are in the corpus"),
+            ("under another id", f"{len(self.copied_videos):,} of {self.narrations:,} narrations, by their captions"),
+            ("near-copies", f"{self.copied_captions:,} of {self.captions:,} captions, in narrations of other ids"),
+        ]
+
+
+# What a corpus must not hold, read from the files that say it: test examples, procedures, narrations, lists of ids.
+
+
+_FIRST_LINE = 1 << 20
+"""Bytes looked at to tell what a file holds; a published corpus can be one line of gigabytes."""
+_BETWEEN = re.compile(r"[\s,;]")
+
+
+class Excluded(NamedTuple):
+    """Ids of videos, and texts in the order of their file."""
+
+    video_ids: frozenset[str]
+    texts: tuple[str, ...]
+
+
+def read_excluded(path: Path, split: str = "") -> Excluded:
+    """The videos of a file and what is written or said of them: steps of examples and procedures, or captions.
+
+    `split` keeps the examples and procedures of one split, the empty string all; files without splits are read
+    whole. A `.txt` file is a list of video ids, one a line. Raises InputError for a file that is none of these.
+    """
+    if path.is_dir():
+        return _narrations(path)
+    if not path.is_file():
+        raise not_a_file(path)
+    if path.suffix == ".txt":
+        return Excluded(frozenset(_ids(path)), ())
+    fields = _fields(path)
+    if "continuation" in fields:
+        return _examples(path, split)
+    if "steps" in fields:
+        return _procedures(path, split)
+    return _narrations(path)
+
+
+def _fields(path: Path) -> frozenset[str]:
+    """The fields of the object in the file's first line; none where it begins with something else."""
+    with path.open("rb") as stream:
+        line = stream.readline(_FIRST_LINE)
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return frozenset()
+    return frozenset(row) if isinstance(row, dict) else frozenset()
+
+
+def _examples(path: Path, split: str) -> Excluded:
+    examples = read_examples(path, split)
+    ids = (example.video_id for example in examples)
+    texts = (step for example in examples for step in (*example.history, *example.continuation))
+    return Excluded(frozenset(filter(None, ids)), tuple(dict.fromkeys(texts)))
+
+
+def _procedures(path: Path, split: str) -> Excluded:
+    """Asks for ids and steps only: a video with an empty goal is to be kept out like any other."""
+    ids: set[str] = set()
+    texts: dict[str, None] = {}
+    for line, row in read_jsonl(path):
+        if split in ("", row.get("split")):
+            ids.add(text_field(path, line, row, "video_id"))
+            texts.update(dict.fromkeys(_steps(path, line, row)))
+    if not ids:
+        raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
+    return Excluded(frozenset(ids), tuple(texts))
+
+
+def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
+    steps = row.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        problem, remedy = "the field is missing or no list of objects", "give the steps as objects with 'text'"
+        raise InputError.at(path, problem, remedy, line=line, field="steps")
+    return [text_field(path, line, step, "text") for step in steps]
+
+
+def _narrations(path: Path) -> Excluded:
+    ids: set[str] = set()
+    texts: dict[str, None] = {}
+    for narration in read_narrations(path, "keep-first"):
+        ids.add(narration.video_id)
+        texts.update((segment.text, None) for segment in narration.segments)
+    return Excluded(frozenset(ids), tuple(texts))
+
+
+def _ids(path: Path) -> set[str]:
+    ids: set[str] = set()
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+    for number, line in enumerate(lines, start=1):
+        if _BETWEEN.search(line.strip()):
+            raise InputError.at(path, f"{line.strip()!r} is no video id", "give one video id a line", line=number)
+        ids.add(line.strip())
+    ids.discard("")
+    if not ids:
+        raise InputError.at(path, "the file is empty", "give one video id a line")
+    return ids
+
+
+# Keeping the videos of a test out of the corpus that checks plans, and telling whether one holds them.
+#
+# A planner that is rewarded by the narration of the very video that it is tested on is rewarded for memory. So a
+# narration is left out by the id of its video, and a caption where it is a near-copy (see `leaks_text`) of a text that
+# belongs to an excluded video: the same video can be uploaded twice, under two ids.
+
+
+COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
+"""Fewest near-copies, and their share of the captions with words enough, that make a narration an excluded video.
+
+Two uploads of one video are cut into captions at other places, so that far from all of them match.
+"""
+
+
+class Exclusions:
+    """Videos and texts that a corpus must not hold; safe to share between threads.
+
+    Read them from files with `Exclusions.read`.
+    """
+
+    def __init__(self, video_ids: Iterable[str], texts: Iterable[str]) -> None:
+        self.video_ids = frozenset(video_ids)
+        self.texts = tuple(dict.fromkeys(texts))
+        self._copies = NearCopies(self.texts)
+
+    @classmethod
+    def read(cls, paths: Sequence[Path], split: str = "") -> "Exclusions":
+        """What files of examples, procedures or narrations hold, and `.txt` lists of video ids, one a line.
+
+        `split` keeps the examples and procedures of one split, the empty string all. Raises InputError.
+        """
+        found = [read_excluded(path, split) for path in paths]
+        ids = (video_id for one in found for video_id in one.video_ids)
+        return cls(ids, (text for one in found for text in one.texts))
+
+    @property
+    def identity(self) -> JsonObject:
+        """What a corpus records: the rule, and a hash over the ids and texts that it was applied to."""
+        return {
+            "sha256": fingerprint([sorted(self.video_ids), sorted(self.texts)]),
+            "video_ids": len(self.video_ids),
+            "texts": len(self.texts),
+            "compared_texts": len(self._copies),
+            "similarity_percent": NEAR,
+            "fewest_words": WORDS,
+            "copied_captions": COPIED_CAPTIONS,
+            "copied_percent": COPIED_PERCENT,
+        }
+
+    def judge(self, narration: Narration) -> Judgement:
+        """What of a narration belongs to excluded videos."""
+        if narration.video_id in self.video_ids:
+            return Judgement(by_id=True, by_text=False, copies=())
+        copies = self._copies.find([segment.text for segment in narration.segments])
+        return Judgement(by_id=False, by_text=_is_copied(narration, copies), copies=copies)
+
+    def filter(self, narrations: Iterable[Narration], report: ExclusionReport) -> Iterator[Narration]:
+        """The narrations without excluded videos and without near-copies, in order; counts go to `report`.
+
+        A narration goes by its id, or where at least 3 captions, and 25 % of those with words enough, are
+        near-copies: then it is an excluded video under another id. Otherwise only these captions go.
+        """
+        for narration in narrations:
+            judgement = self.judge(narration)
+            report.count(narration, judgement)
+            if judgement.by_id or judgement.by_text:
+                continue
+            if judgement.copied:
+                compared = zip(narration.segments, judgement.copies, strict=True)
+                narration = replace(narration, segments=tuple(segment for segment, copy in compared if copy is None))
+            yield narration
+
+
+def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT, *, split: str = "") -> LeakReport:
+    """How much of the videos in `paths`, read as by `Exclusions.read`, a corpus holds; reads its texts shard by shard.
+
+    Raises InputError for the files, and CorpusError for a damaged shard.
+    """
+    exclusions = Exclusions.read(paths, split)
+    counted = ExclusionReport()
+    videos: list[str] = []
+    copied: list[CopiedVideo] = []
+    with progress.task("comparing captions", corpus.manifest["segments"]) as advance:
+        for narration in _corpus_narrations(corpus):
+            judgement = exclusions.judge(narration)
+            counted.count(narration, judgement)
+            if judgement.by_id:
+                videos.append(narration.video_id)
+            if judgement.by_text:
+                copied.append(CopiedVideo(narration.video_id, judgement.copied, len(narration.segments)))
+            advance(len(narration.segments))
+    return LeakReport(
+        narrations=counted.narrations,
+        captions=corpus.manifest["segments"],
+        excluded_videos=len(exclusions.video_ids),
+        videos=tuple(videos),
+        copied_videos=tuple(sorted(copied, key=lambda video: -video.copied)),
+        copied_captions=counted.captions_by_text,
+        examples=counted.examples,
+    )
+
+
+def _corpus_narrations(corpus: "Corpus") -> Iterator[Narration]:
+    for shard in corpus.manifest["shards"]:
+        folder = corpus.folder / SHARDS / shard["name"]
+        try:
+            yield from layout.read_narrations(folder)
+        except (OSError, ValueError) as error:
+            raise damaged(folder, error) from None
+
+
+def _is_copied(narration: Narration, copies: Sequence[object]) -> bool:
+    """Whether a narration's near-copies make it an excluded video, or leave nothing of it."""
+    copied = sum(copy is not None for copy in copies)
+    if copied == len(copies):
+        return True
+    if copied < COPIED_CAPTIONS:
+        return False
+    return 100 * copied >= COPIED_PERCENT * sum(is_comparable(segment.text) for segment in narration.segments)
+
+
+# Narration files as a build takes them: a stream, and an origin that tells how it was read and what was dropped.
+
+
+class Source(NamedTuple):
+    """Narrations yet to be read, and where they come from."""
+
+    narrations: Iterator[Narration]
+    origin: Origin
+
+
+def narration_source(
+    files: Sequence[Path],
+    options: ReadingOptions,
+    duplicates: Duplicates = "error",
+    exclusions: Exclusions | None = None,
+) -> Source:
+    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first."""
+    report, excluded = ReadingReport(), ExclusionReport()
+    narrations = read_narrations(files, duplicates, options, report)
+    if exclusions is not None:
+        narrations = exclusions.filter(narrations, excluded)
+
+    def read() -> JsonObject:
+        return {
+            **_plain(report),
+            "excluded": None if exclusions is None else excluded.as_dict(),
+            "left_out": [*report.lines(), *_excluded(excluded)],
+        }
+
+    reading = {**options.model_dump(), "duplicates": duplicates}
+    identity = None if exclusions is None else exclusions.identity
+    return Source(narrations, Origin(tuple(files), reading, identity, read))
+
+
+def _plain(report: ReadingReport) -> JsonObject:
+    """A report's counts as JSON values."""
+    values = {field.name: getattr(report, field.name) for field in fields(report)}
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
+
+
+def _excluded(report: ExclusionReport) -> Iterator[str]:
+    for count, what in (
+        (report.narrations_by_id, "narrations of excluded videos"),
+        (report.narrations_by_text, "narrations that are excluded videos under another id"),
+        (report.captions_by_text, "captions that are near-copies of excluded texts, in these and other narrations"),
+    ):
+        if count:
+            yield f"{what}: {count:,}"

@@ -1,1 +1,0 @@
-"""What of a test set a corpus holds, and keeping it out."""

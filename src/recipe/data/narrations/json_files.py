@@ -1,0 +1,228 @@
+"""Narrations in large JSON files: HowTo100M, HTM-Align and WhisperX."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
+from recipe.data.narrations.files import LONGEST, Opened, blocks, too_long, video_id, whole
+from recipe.data.narrations.parallel import drafts, from_mapping
+from recipe.errors import InputError
+
+# A JSON object of any size, a member at a time.
+#
+# The standard library's decoder is moved along the text, and one member is in memory at a time. ijson would be shorter,
+# but one NaN, which Python writes into JSON, costs it the whole file, and 100 kB of opening brackets take it 25 GB.
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_CLOSING = re.compile(r"[\]}]")
+_SLACK = 16
+"""An error or the end of a number this close to the end of the text may be different once the text goes on."""
+
+
+def members(file: Opened, encoding: str) -> Iterator[tuple[str, Any]]:
+    """Key and value of each member of the object that the file holds; NaN and infinities are floats.
+
+    Raises InputError, with the position, where the file is cut off or is not one JSON object.
+    """
+    with closing(blocks(file, encoding)) as text:
+        window = _Window(file.label, text)
+        window.expect("{")
+        if window.character() == "}":
+            window.expect("}")
+        else:
+            yield from _members(window)
+        if window.character():
+            raise window.invalid("more follows after the JSON object")
+
+
+def _members(window: "_Window") -> Iterator[tuple[str, Any]]:
+    while True:
+        key = window.value()
+        if not isinstance(key, str):
+            raise window.invalid("a key is not a string")
+        window.expect(":")
+        yield key, window.value()
+        if window.character() == "}":
+            window.expect("}")
+            return
+        window.expect(",")
+
+
+class _Window:
+    """The part of a text that is being decoded; it grows until a value fits and forgets what lies behind."""
+
+    def __init__(self, label: str, blocks: Iterator[str]) -> None:
+        self._label, self._blocks = label, blocks
+        self._text, self._at, self._forgotten = "", 0, 0
+        self._decode: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().raw_decode
+
+    def character(self) -> str:
+        """The next character that is no space, without passing it; empty at the end of the file."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._grow():
+                return ""
+
+    def expect(self, character: str) -> None:
+        """Pass this character. Raises InputError where another one stands."""
+        found = self.character()
+        if not found:
+            raise self._cut_off()
+        if found != character:
+            raise self.invalid(f"{character!r} is missing")
+        self._at += 1
+
+    def value(self) -> Any:
+        """The next value. Raises InputError."""
+        self.character()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if not self._may_go_on(error):
+                    raise self.invalid(error.msg, error.pos) from None
+                if not self._grow():
+                    raise self._cut_off() from None
+                continue
+            except (RecursionError, ValueError) as error:
+                raise self.invalid(str(error)) from None
+            # A number that ends with the text may be the beginning of a longer one.
+            if end < len(self._text) - _SLACK or not self._grow():
+                self._at = end
+                return value
+
+    def _may_go_on(self, error: json.JSONDecodeError) -> bool:
+        """True where the decoder stopped because the text does: inside a string, or before a part of a token."""
+        if error.msg.startswith("Unterminated string"):
+            return True
+        return error.pos >= len(self._text) - _SLACK and not _CLOSING.search(self._text, error.pos)
+
+    def invalid(self, problem: str, at: int | None = None) -> InputError:
+        """The error for text that is not the JSON that was expected."""
+        position = self._forgotten + (self._at if at is None else at)
+        return InputError.at(
+            self._label, f"not valid JSON ({problem} at character {position:,})", "repair or recreate the file"
+        )
+
+    def _cut_off(self) -> InputError:
+        end = self._forgotten + len(self._text)
+        return InputError.at(
+            self._label, f"the JSON object is incomplete (the file ends at character {end:,})", "fetch the file again"
+        )
+
+    def _grow(self) -> bool:
+        """Add at least as much text as is still to be decoded, so that long values take linear time."""
+        rest = self._text[self._at :]
+        if len(rest) >= LONGEST:
+            raise too_long(self._label, "an entry")
+        parts, added = [rest], 0
+        while added <= len(rest) and (block := next(self._blocks, "")):
+            parts.append(block)
+            added += len(block)
+        if added:
+            self._forgotten += self._at
+            self._text, self._at = "".join(parts), 0
+        return added > 0
+
+
+# HowTo100M `caption.json` and `raw_caption.json`, and the sentences of HTM in the same layout.
+#
+# One JSON object: {video id: {"text": [...], "start": [...], "end": [...]}}, seconds. Streamed video by video.
+
+
+def read_howto100m(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """One draft a member. Raises InputError for a file that is not one JSON object."""
+    source = options.source or ("sentencified-htm" if file.name.startswith("sentencified") else "howto100m")
+    for video, value in members(file, options.encoding):
+        place = Place(file.label, field=video)
+        yield from drafts(place, video, from_mapping(video, value, source), options, report)
+
+
+# HTM-Align: {video id: [[alignable, start, end, text], ...]}, 80 videos aligned by hand (Han et al., CVPR 2022).
+#
+# A sentence is marked 1 where the video shows what it says; the others keep the times of the speech recogniser.
+
+
+_NO_LIST = Fault("not a narration", "the video's entry is not a list", "give [[alignable, start, end, text], ...]")
+_NO_ROW = Fault("not a caption", "not [alignable, start, end, text]", "correct the row")
+
+
+def read_htm_align(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """One draft a member. Raises InputError for a file that is not one JSON object."""
+    for video, rows in members(file, options.encoding):
+        place = Place(file.label, field=video)
+        where = partial(_row, place)
+        source = options.source or "htm-align"
+        if not isinstance(rows, list):
+            yield Draft(place, video, _NO_LIST, where)
+            continue
+        captions = [_caption(row) for row in rows]
+        if options.alignable:
+            # The others become None, so that places keep counting the file's rows.
+            left_out = [isinstance(row, list) and bool(row) and not row[0] for row in rows]
+            report.not_alignable += sum(left_out)
+            kept = [index for index, out in enumerate(left_out) if not out]
+            if not kept and rows:
+                report.skipped_narrations["no sentence is alignable"] += 1
+                continue
+            captions, where = [captions[index] for index in kept], partial(_kept_row, place, kept)
+        yield Draft(place, video, captions, where, source=source)
+
+
+def _caption(row: object) -> Caption | Fault:
+    if not isinstance(row, list) or len(row) != 4 or row[0] not in (0, 1):
+        return _NO_ROW
+    _, start, end, text = row
+    return Caption(text, start, end)
+
+
+def _row(place: Place, index: int, _part: str) -> Place:
+    return place._replace(field=f"{place.field}[{index}]")
+
+
+def _kept_row(place: Place, kept: list[int], index: int, part: str) -> Place:
+    return _row(place, kept[index], part)
+
+
+# WhisperX transcripts of HowTo100M: one JSON file a video, {"segments": [{"start", "end", "text", ...}], ...}.
+#
+# The video id is the file's name. Words and their times, and the original of translated speech, are not read.
+
+
+_LAYOUT = Fault("not a narration", "'segments' is missing or not a list", "give a transcript of WhisperX", "segments")
+_NO_SEGMENT = Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
+
+
+def read_whisperx(file: Opened, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
+    """The draft of the file's video. Raises InputError for a file that is not JSON."""
+    place = Place(file.label)
+    value = _transcript(file, options.encoding)
+    items = value.get("segments") if isinstance(value, dict) else None
+    captions = [_whisperx_caption(item) for item in items] if isinstance(items, list) else _LAYOUT
+    where = partial(_segment_place, place)
+    yield Draft(place, video_id(file.name), captions, where, source=options.source or "whisperx")
+
+
+def _transcript(file: Opened, encoding: str) -> Any:
+    try:
+        return json.loads(whole(file, encoding))
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
+
+
+def _whisperx_caption(item: object) -> Caption | Fault:
+    if not isinstance(item, dict):
+        return _NO_SEGMENT
+    return Caption(item.get("text"), item.get("start"), item.get("end"))
+
+
+def _segment_place(place: Place, index: int, part: str) -> Place:
+    return place._replace(field=f"segments[{index}].{part}" if part else f"segments[{index}]")

@@ -1,1 +1,0 @@
-"""Engines: a language model on this machine, an endpoint, or recorded completions, behind one protocol."""

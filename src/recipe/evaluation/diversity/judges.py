@@ -1,0 +1,288 @@
+"""Judges of how different two plans are: a language model, and a proxy by embeddings."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.errors import quoted
+from recipe.evaluation.diversity.plans import LEVELS
+from recipe.evaluation.judge.llm import AskedModel, unanswered
+from recipe.evaluation.judge.rubric import as_data, code_of
+from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
+from recipe.evaluation.scores import JudgeIdentity
+from recipe.models.protocol import Answer, Chat, Refused
+from recipe.progress import SILENT, Progress
+from recipe.prompting import fill, packaged
+from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+
+# Who says how different two plans are: the protocol, and the judge that asks a language model.
+#
+# The paper's prompt is not printed; this one follows its description. The two plans stand in the data as equals: which
+# of them is `plan_1` is decided by whoever asks. A value that is none of the five levels is no answer, because there is
+# no telling what scale it is on; a pair without an answer is *unscored*, and never 0.
+
+
+SCHEMA: JsonObject = {
+    "name": "diversity",
+    "schema": {
+        "type": "object",
+        "properties": {"score": {"type": "number", "enum": list(LEVELS)}},
+        "required": ["score"],
+        "additionalProperties": False,
+    },
+}
+_READ = 50_000
+"""Characters at the end of an answer that are read."""
+_OBJECT = re.compile(r"\{[^{}]*\}")
+_MARKS = r"[\s\"'*_`]{0,8}"
+_NAME = r"(?:(?:the|my|final|overall)[ \t]){0,3}(?:(?:procedural[ _-]{1,3})?diversity[ _-]{1,3})?score"
+_PAIR = re.compile(
+    rf"(?:^|[^\w\s])[ \t]{{0,8}}{_MARKS}{_NAME}{_MARKS}[:=]{_MARKS}"
+    r"(?P<value>[-+]?(?:\d{1,6}(?:\.\d{1,6})?|\.\d{1,6}))(?![\w%/])(?!\.\d)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Question(NamedTuple):
+    """Two different plans for one prompt, in the order in which they are shown."""
+
+    example: Example
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+
+
+class Compared(NamedTuple):
+    """What a judge says of a question."""
+
+    level: float | None
+    """One of LEVELS; None where there is none."""
+    how: str = ""
+    """`json`, `regex`, `rule` or `proxy`; empty without a level."""
+    reason: str = ""
+    """Why there is no level."""
+    text: str = ""
+    """The raw answer."""
+
+
+class DiversityJudge(Protocol):
+    """Anything that tells how different two plans are."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """What tells it from other judges."""
+        ...
+
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+        """What it says of each question, in order."""
+        ...
+
+
+class LlmDiversityJudge(AskedModel):
+    """A language model that is shown goal, history and two plans."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """Name, model, prompt and settings."""
+        return self._identity(prompt_hash(), {"repeats", "batch_size"})
+
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+        """One answer to each question.
+
+        Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
+        """
+        chats = [render(question) for question in questions]
+        return [told.read for [told] in self._answers(chats, SCHEMA, _compared, _readable, 1, progress)]
+
+
+def _compared(outcome: Answer | Refused) -> Compared:
+    return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refused) else parse(outcome.text)
+
+
+def _readable(compared: Compared) -> bool:
+    return compared.level is not None
+
+
+def render(question: Question) -> Chat:
+    """The chat that asks how different two plans are; they are data, and fenced as the rubric's."""
+    example = question.example
+    data = as_data(
+        {"goal": example.goal, "history": example.history, "plan_1": question.first, "plan_2": question.second}
+    )
+    return [
+        {"role": "system", "content": packaged("recipe.evaluation.diversity", "diversity_system").strip()},
+        {
+            "role": "user",
+            "content": fill(
+                packaged("recipe.evaluation.diversity", "diversity"), {"code": code_of(data), "data": data}
+            ),
+        },
+    ]
+
+
+def prompt_hash() -> str:
+    """SHA-256 of all that is said to the judge but the data."""
+    return fingerprint(
+        [packaged("recipe.evaluation.diversity", name) for name in ("diversity_system", "diversity")] + [SCHEMA]
+    )
+
+
+def parse(text: str) -> Compared:
+    """The level in an answer: of the last JSON object with a score, else of what the text calls its score.
+
+    >>> parse('Both steep tea. {"score": 0.25}').level, parse("**Score:** 1").level
+    (0.25, 1.0)
+    >>> parse('{"score": 0.3}').reason
+    'the score is none of 0, 0.25, 0.5, 0.75, 1: 0.3'
+    """
+    read = text[-_READ:]
+    for found in reversed(_OBJECT.findall(read)):
+        scores = _scores(found)
+        if scores:
+            return _level(scores, "json", text)
+    pairs = [match["value"] for match in _PAIR.finditer(read)]
+    if pairs:
+        return _level(pairs, "regex", text)
+    return Compared(None, reason=f"the answer holds no score: {quoted(text)}" if text.strip() else _EMPTY, text=text)
+
+
+_EMPTY = "the answer is empty"
+
+
+def _scores(found: str) -> list[Any]:
+    """What a JSON object gives under `score`, in any spelling; more than one where it repeats the key."""
+    try:
+        pairs: list[tuple[str, Any]] = json.loads(found, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        return []
+    return [value for name, value in pairs if name.strip().casefold() in ("score", "diversity_score", "diversity")]
+
+
+def _level(values: Sequence[Any], how: str, text: str) -> Compared:
+    levels = {_number(value) for value in values}
+    level = next(iter(levels)) if len(levels) == 1 else None
+    if level in LEVELS:
+        return Compared(level, how, text=text)
+    shown = ", ".join(quoted(str(value)) if isinstance(value, str) else str(value)[:40] for value in values[:3])
+    named = ", ".join(f"{known:g}" for known in LEVELS)
+    return Compared(None, reason=f"the score is none of {named}: {shown}", text=text)
+
+
+def _number(value: Any) -> float | None:
+    """A score as a number; None for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+# A stand-in for the judge of diversity: how little two plans agree by their embeddings, cut to the five levels.
+#
+#     difference = 1 - (F + F ordered) / 2          of the likeness of their steps (see `proxy`), any order and in order
+#
+# The nearest level is given, the higher one of two. It is at most 0.25 where a plan is of no use: one that is off the
+# goal, or that repeats the history for more than half. Off the goal is a plan that is no nearer to goal and history,
+# each embedded as one text, than 95% of the continuations of other goals are on the embedded world's training goals.
+#
+# It is not the paper's judge: plans that differ in words that the encoder does not know as one are different to it.
+
+
+CAP = 0.25
+"""The most that a plan of no use can differ."""
+MOST_COPIED = 0.5
+"""Share of a plan that may repeat the history."""
+VERSION = 1
+"""Of the formula: another one is another judge."""
+_TOGETHER = 512
+"""Questions whose texts are embedded in one call."""
+
+
+class ProxyDiversityJudge:
+    """Compares plans by embeddings; a `DiversityJudge`, and named for what it is."""
+
+    def __init__(self, embed: Embed, encoder: str = "minilm") -> None:
+        """`encoder` is the name that the judge's own name tells. Raises ComputeError for one that tells nothing."""
+        self._embed, self.calibration, self.on_goal = embed, calibrate(embed), _goal_affinity(embed)
+        settings = {
+            "encoder": encoder,
+            "chance": f"{self.calibration.chance:.3f}",
+            "same": f"{self.calibration.same:.3f}",
+            "on_goal": f"{self.on_goal:.3f}",
+        }
+        computed = {"version": VERSION, "cap": CAP, "copied": MOST_COPIED, **settings}
+        self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), settings)
+
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+        """The level of each question, in order."""
+        found = []
+        with progress.task("comparing plans by embeddings", total=len(questions)) as advance:
+            for at in range(0, len(questions), _TOGETHER):
+                batch = questions[at : at + _TOGETHER]
+                likeness = self.likeness(batch)
+                found += [Compared(self._level(one, likeness), "proxy") for one in batch]
+                advance(len(batch))
+        return found
+
+    def likeness(self, questions: Sequence[Question]) -> Likeness:
+        """What compares all texts of these questions."""
+        return Likeness(self._embed, self.calibration, [text for one in questions for text in _texts(one)])
+
+    def _level(self, question: Question, likeness: Likeness) -> float:
+        level = nearest_level(difference(question.first, question.second, likeness))
+        useful = all(self.useful(question.example, plan, likeness) for plan in question[1:])
+        return level if useful else min(CAP, level)
+
+    def useful(self, example: Example, plan: tuple[str, ...], likeness: Likeness) -> bool:
+        """Whether a plan is on the goal, and more than the history again; `likeness` knows the question's texts."""
+        [[cosine]] = likeness.cosines([_asked(example)], [_joined(plan)])
+        done = likeness.between(plan, example.history).max(axis=1, initial=0.0)
+        return bool(cosine > self.on_goal and (done == 1).mean() <= MOST_COPIED)
+
+
+def difference(first: Sequence[str], second: Sequence[str], likeness: Likeness) -> float:
+    """How little two plans agree, 0 to 1; the same in either order."""
+    matched = sum(pair.likeness for pair in likeness.pairs(first, second))
+    ordered = ordered_likeness(likeness.between(first, second))
+    return 1 - (matched + ordered) / (len(first) + len(second))
+
+
+def nearest_level(value: float) -> float:
+    """The nearest of the five levels, the higher one of two.
+
+    >>> nearest_level(0.37), nearest_level(0.375), nearest_level(1.0)
+    (0.25, 0.5, 1.0)
+    """
+    steps = len(LEVELS) - 1
+    return min(math.floor(steps * value + 0.5 + 1e-9), steps) / steps
+
+
+def _goal_affinity(embed: Embed) -> float:
+    """The cosine below which 95% of the continuations of other goals lie."""
+    world = load_world()
+    goals = sum(not graph.held_out for graph in world.goals.values())
+    drawn = draw_examples(world, "train", goals)
+    vectors = embed([_asked(one) for one in drawn]) @ embed([_joined(one.continuation) for one in drawn]).T
+    apart = [vectors[i, j] for i, j in permutations(range(goals), 2) if drawn[i].goal != drawn[j].goal]
+    return round(float(np.percentile(apart, PERCENTILE)), 3)
+
+
+def _asked(example: Example) -> str:
+    return _joined((example.goal, *example.history))
+
+
+def _joined(steps: Sequence[str]) -> str:
+    return ". ".join(steps)
+
+
+def _texts(question: Question) -> tuple[str, ...]:
+    example, first, second = question
+    return (*first, *second, *example.history, _asked(example), _joined(first), _joined(second))

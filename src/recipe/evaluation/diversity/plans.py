@@ -1,0 +1,135 @@
+"""Procedural diversity: the sampled plans of a prompt and their pairs."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+from recipe.config import JudgeConfig
+from recipe.errors import InputError
+from recipe.evaluation.judge.plans import Case, bounded
+from recipe.planning.predictions import Prediction, match_predictions
+from recipe.text import plan_steps
+from recipe.types import Example
+
+PLANS = 10
+"""Samples of a prompt that are compared (paper, appendix on diversity)."""
+PROMPTS = 100
+"""Prompts that the mean is over (paper, appendix on diversity)."""
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""What the difference of two plans may be."""
+FEWEST = 2
+"""Samples without which a prompt has no pair."""
+
+_WORD = re.compile(r"\w+")
+
+
+class Sampled(NamedTuple):
+    """A prompt and the plans that were sampled for it, without the steps that repeat an earlier one."""
+
+    example: Example
+    samples: tuple[int, ...]
+    """Numbers of the samples."""
+    plans: tuple[tuple[str, ...], ...]
+    """One for each sample; empty where it says nothing."""
+
+
+class Sampling(NamedTuple):
+    """What is compared, and what was left out."""
+
+    prompts: list[Sampled]
+    fewer: int
+    """Prompts with fewer samples than asked for, kept all the same."""
+    without: int
+    """Prompts that were chosen and have fewer than two samples: in no mean."""
+
+
+def distinct_plans(keys: Sequence[Hashable], of: int = PLANS) -> int:
+    """Number of different plans among the first `of`; keys are equal where plans differ in wording only.
+
+    >>> distinct_plans([("boil", "steep"), ("boil", "steep"), ("steep",)])
+    2
+    """
+    return len(set(keys[:of]))
+
+
+def chosen_prompts(examples: Sequence[Example], count: int = PROMPTS, seed: int = 0) -> list[Example]:
+    """The `count` examples whose hashes of seed and id come first, in the order of the file; all where there are fewer.
+
+    An example that is not chosen can be taken away, and any number be added, and those that stay among the chosen ones
+    are the same.
+    """
+    ranked = sorted(examples, key=lambda example: hashed(seed, example.example_id))
+    chosen = {example.example_id for example in ranked[:count]}
+    return [example for example in examples if example.example_id in chosen]
+
+
+def sampled_plans(
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    known: Sequence[Example] | None = None,
+    samples: int = PLANS,
+    fewer: bool = False,
+    limits: JudgeConfig | None = None,
+) -> Sampling:
+    """The first `samples` plans of each example by their numbers; `known` are all that may have been planned for.
+
+    Raises InputError for predictions for unknown examples, and for an example with fewer samples unless `fewer`: then
+    those with two or more are compared, and the others left out.
+    """
+    by_example: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in match_predictions(examples, predictions, known).predictions:
+        by_example[prediction.example_id].append(prediction)
+    short = [example.example_id for example in examples if len(by_example[example.example_id]) < samples]
+    if short and not fewer:
+        raise InputError(
+            f"{len(short)} of {len(examples)} prompts have fewer than {samples} samples, first {short[0]!r} with "
+            f"{len(by_example[short[0]])}; sample more, or compare what there is."
+        )
+    shown = limits or JudgeConfig()
+    prompts = [_sampled(example, by_example[example.example_id], samples, shown) for example in examples]
+    compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
+    if not compared:
+        raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
+    return Sampling(compared, sum(len(prompt.plans) < samples for prompt in compared), len(prompts) - len(compared))
+
+
+def plan_key(steps: Sequence[str]) -> tuple[str, ...]:
+    """What a plan says but for case, marks, numbers of steps and repetition; equal for plans that are the same.
+
+    >>> plan_key(["1. Stir it!", "stir  it", "..."])
+    ('stir it',)
+    """
+    return tuple(dict.fromkeys(key for step in steps if (key := _step_key(step))))
+
+
+def collapsed(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps that say something, each where it first occurs, as it is written there.
+
+    >>> collapsed(["Stir.", "pour", "stir", "--"])
+    ('Stir.', 'pour')
+    """
+    first: dict[str, str] = {}
+    for step in steps:
+        if key := _step_key(step):
+            first.setdefault(key, step)
+    return tuple(first.values())
+
+
+def hashed(*parts: object) -> str:
+    """A hash of JSON values that is the same on all machines."""
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
+
+
+def _sampled(example: Example, predictions: Sequence[Prediction], samples: int, limits: JudgeConfig) -> Sampled:
+    first = sorted(predictions, key=lambda one: one.sample)[:samples]
+    plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in first)
+    return Sampled(example, tuple(one.sample for one in first), plans)
+
+
+def _step_key(step: str) -> str:
+    line = " ".join(unicodedata.normalize("NFKC", step).split())
+    return " ".join(_WORD.findall(" ".join(plan_steps(line)).casefold()))

@@ -1,0 +1,1 @@
+"""Judges of plans by the paper's rubric."""

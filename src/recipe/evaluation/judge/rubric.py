@@ -1,0 +1,259 @@
+"""The paper's rubric: its prompt, and how an answer is parsed into a verdict."""
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.errors import quoted
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
+from recipe.models.protocol import Chat
+from recipe.prompting import fill, packaged, visible
+from recipe.types import Unscored, Verdict
+
+# What a judge answered, as a verdict or as the reason that there is none: nothing is guessed.
+#
+# The last JSON object that has the six criteria is the answer, whatever is written around it: judges that think aloud
+# write drafts first. Where there is none, pairs of a criterion and a number are looked for in the text. A score may be
+# written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper, appendix). One that is no whole number, on another
+# scale, or given twice with different values is no score, and one criterion without a score leaves the plan unscored.
+
+
+_READ = 50_000
+"""Characters at the end of an answer that are read."""
+_TRIES = 1_000
+"""Opening braces that are tried."""
+_SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d+(?:\.\d+)?))?"
+_SCORE_ALONE = re.compile(rf"\s*{_SCORE}\s*")
+_MARKS = r"[\s\"'*_`]{0,8}"
+"""Quotes and emphasis around names and numbers."""
+_PAIRS = {
+    name: re.compile(
+        # After the start of a line or a mark, so that "the predicted continuation: 3 steps" is no score.
+        rf"(?:^|[^\w\s])[ \t]{{0,8}}(?:\d{{1,2}}[.)]\s{{0,8}})?{_MARKS}{name.replace('_', '[ _-]{1,3}')}{_MARKS}"
+        rf"(?:\([^()\n]{{0,40}}\){_MARKS})?(?:(?:score|rating){_MARKS})?[:=|]{_MARKS}"
+        rf"{_SCORE}(?!\.?\w|[%/])(?=[\"'*_`\s]{{0,8}}(?:$|[,;|)}}\]\n(.–—-]))",
+        re.IGNORECASE | re.MULTILINE,
+    )
+    for name in CRITERIA
+}
+
+
+class ParsedVerdict(NamedTuple):
+    """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
+
+    outcome: Verdict | Unscored
+    how: str = ""
+
+
+def parse(text: str) -> ParsedVerdict:
+    """The verdict in a judge's answer.
+
+    >>> parse('{"logical_progression": 4, "temporal_alignment": 9, "spatial_grounding": 4, "continuation": 3,'
+    ... ' "clarity": 2, "semantic_alignment": 4}').outcome.total
+    22
+    >>> parse("I cannot judge this.").outcome
+    Unscored(reason="the answer holds no verdict: 'I cannot judge this.'")
+    """
+    read = text[-_READ:]
+    if not read.strip():
+        return ParsedVerdict(Unscored("the answer is empty"))
+    found = _last_object(read)
+    if found is not None:
+        return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
+    pairs = {name: _pairs(name, read) for name in CRITERIA}
+    if not any(pairs.values()):
+        return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
+    return _verdict(
+        {name: next(iter(values)) if len(values) == 1 else None for name, values in pairs.items()}, pairs, "regex"
+    )
+
+
+def _verdict(scores: dict[str, int | None], said: dict[str, Any], how: str) -> ParsedVerdict:
+    bad = [name for name in CRITERIA if scores[name] is None]
+    if bad:
+        shown = quoted(json.dumps(said[bad[0]], default=list))
+        return ParsedVerdict(Unscored(f"{bad[0]} is not one whole number from 0 to {HIGHEST}: {shown}"))
+    return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    """The last JSON object that has the six criteria, keys in any spelling; None where there is none."""
+    decoder, end = json.JSONDecoder(object_pairs_hook=_object), len(text)
+    for _ in range(_TRIES):
+        end = text.rfind("{", 0, end)
+        if end < 0:
+            return None
+        try:
+            value, _end = decoder.raw_decode(text, end)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and all(name in value for name in CRITERIA):
+            return value
+    return None
+
+
+class _Conflict(NamedTuple):
+    """In place of a value: the key was given twice, with different ones."""
+
+    first: Any
+    second: Any
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        name = re.sub(r"[\s_-]+", "_", key.strip().lower())
+        found[name] = _Conflict(found[name], value) if name in found and found[name] != value else value
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    """A score as a whole number, None where it is none."""
+    if isinstance(value, str):
+        match = _SCORE_ALONE.fullmatch(value)
+        return _matched(match) if match else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _pairs(name: str, text: str) -> set[int | None]:
+    """The different scores that a text gives a criterion."""
+    return {_matched(match) for match in _PAIRS[name].finditer(text)}
+
+
+def _matched(match: re.Match[str]) -> int | None:
+    value, scale = float(match["value"]), match["scale"]
+    if not value.is_integer() or (scale is not None and float(scale) != HIGHEST):
+        return None
+    return int(value)
+
+
+# The paper's rubric: six criteria from 0 to 5, two rules, the prompt that asks for them and the schema of its answer.
+#
+# Goal, history, reference and prediction are data. They go into the prompt as JSON with every line break written as an
+# escape, between two lines with a code that is a hash of that JSON: no text can write a line of its own there, let
+# alone the closing one. Brackets are escapes, too, so that no text can write the special tokens of a chat template. The
+# prompt is filled in one pass, and values are never read as templates.
+#
+# The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there is nothing to cap.
+
+
+MEANINGS = {
+    "logical_progression": (
+        "cause and effect are strict: what each step physically needs has been done before it. Mark down what is "
+        "assumed without being said, and what contradicts the logic of the reference."
+    ),
+    "temporal_alignment": (
+        "the order of time is right. Mark down steps put in without cause, steps in another order, and wordiness that "
+        "lets the sequence drift."
+    ),
+    "spatial_grounding": (
+        "objects and places fit the scene that goal, history and reference tell of. Mark down invented objects and "
+        "places that contradict the reference."
+    ),
+    "continuation": (
+        "it goes on smoothly from the history. Mark down steps of the history done again, abrupt turns, and skipped "
+        "steps that are needed in between."
+    ),
+    "clarity": "it is precise and can be read at once. Mark down phrasing that buries the instruction.",
+    "semantic_alignment": (
+        "it matches the intent and the plan of the reference as a whole. Mark down other objects and other actions."
+    ),
+}
+"""What each criterion asks for, after the paper's appendix on the evaluation protocol."""
+
+SCHEMA: JsonObject = {
+    "name": "verdict",
+    "schema": {
+        "type": "object",
+        "properties": {name: {"type": "integer", "enum": [*range(HIGHEST + 1)]} for name in CRITERIA},
+        "required": list(CRITERIA),
+        "additionalProperties": False,
+    },
+}
+"""What an answer is to look like, for endpoints that take a schema."""
+
+_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>[]"})
+
+
+def render(case: Case) -> Chat:
+    """The chat that asks for the verdict on a case."""
+    example = case.example
+    data = as_data(
+        {
+            "goal": example.goal,
+            "history": example.history,
+            "reference": example.continuation,
+            "prediction": case.steps,
+        }
+    )
+    keys = ", ".join(f'"{name}": ...' for name in CRITERIA)
+    values = {"code": code_of(data), "data": data, "note": _note(case), "keys": keys}
+    return [
+        {"role": "system", "content": _system()},
+        {"role": "user", "content": fill(packaged("recipe.evaluation.judge", "judge"), values)},
+    ]
+
+
+def prompt_hash() -> str:
+    """SHA-256 of all that is said to the judge but the data: templates, criteria and schema."""
+    return fingerprint([_system(), packaged("recipe.evaluation.judge", "judge"), SCHEMA])
+
+
+def as_data(fields: dict[str, str | Sequence[str]]) -> str:
+    """Texts and lists of texts as JSON, an item a line; what could hide text becomes blank, `<>[]` become escapes.
+
+    >>> print(as_data({"goal": "tea", "prediction": ["pour <b>", 'say "hi"']}))
+    {
+     "goal": "tea",
+     "prediction": [
+      "pour \\u003cb\\u003e",
+      "say \\"hi\\""
+     ]
+    }
+    """
+    return "{\n" + ",\n".join(f" {_quoted(name)}: {_value(value)}" for name, value in fields.items()) + "\n}"
+
+
+def code_of(data: str) -> str:
+    """The code of the lines around data, which the data does not hold.
+
+    >>> code_of("{}")
+    '44136fa355b3678a'
+    """
+    code = sha256(data.encode()).hexdigest()[:16]
+    while code in data:
+        code = sha256(code.encode()).hexdigest()[:16]
+    return code
+
+
+def _system() -> str:
+    criteria = "\n".join(f"- {name}: {MEANINGS[name]}" for name in CRITERIA)
+    return fill(packaged("recipe.evaluation.judge", "judge_system"), {"criteria": criteria})
+
+
+def _note(case: Case) -> str:
+    """What the judge is told of a plan that is too long to be shown whole."""
+    parts = []
+    if case.left_out:
+        parts.append(f"its last {case.left_out} steps are left out")
+    if case.cut:
+        parts.append(f"{case.cut} of its steps are cut off in the end, which is marked by an ellipsis")
+    return f" The prediction is too long to be shown whole: {' and '.join(parts)}." if parts else ""
+
+
+def _value(value: str | Sequence[str]) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    items = ",\n".join(f"  {_quoted(item)}" for item in value)
+    return f"[\n{items}\n ]" if items else "[]"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(visible(text), ensure_ascii=False).translate(_ESCAPES)

@@ -1,0 +1,133 @@
+"""Judges and people who rated the same plans: how far they agree."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import InputError
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.evaluation.people.ratings import PlanKey, Rating, plan_key, rated_plans
+from recipe.stats import Level, Pair, Reliability, compare_raters, krippendorff_alpha
+from recipe.types import Verdict
+
+TOTAL = "total"
+MEASURES: dict[str, Level] = {**dict.fromkeys(CRITERIA, "ordinal"), TOTAL: "interval"}
+"""What raters are compared on, and how its differences count: grades are in an order, their sum has distances."""
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rater:
+    """A judge or a person, and the mean of what it gave each plan, by measure."""
+
+    name: str
+    plans: dict[PlanKey, dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far raters agree on the plans that two or more of them rated."""
+
+    raters: tuple[str, ...]
+    plans: int
+    """Plans that two or more rated."""
+    alpha: dict[str, Reliability]
+    """By measure, over all raters."""
+    pairs: dict[str, dict[str, Pair]] = field(default_factory=dict)
+    """Of the first rater with the second, by `first | second` and measure."""
+
+
+def judge_rater(name: str, judged: Sequence[Judged], controls: bool = False) -> Rater:
+    """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
+    groups: dict[PlanKey, list[Verdict]] = {}
+    for one in judged:
+        if isinstance(one.outcome, Verdict) and one.how != "rule" and (controls or not one.control):
+            groups.setdefault(plan_key(one), []).append(one.outcome)
+    return Rater(name, {key: _means(verdicts) for key, verdicts in groups.items()})
+
+
+def repeat_raters(name: str, judged: Sequence[Judged], controls: bool = False) -> list[Rater]:
+    """Each repeat of a judge as a rater of its own."""
+    by_repeat: dict[int, list[Judged]] = {}
+    for one in judged:
+        by_repeat.setdefault(one.repeat, []).append(one)
+    return [judge_rater(f"{name}, repeat {n + 1}", rows, controls) for n, rows in sorted(by_repeat.items())]
+
+
+def human_raters(ratings: Iterable[Rating], judged: Sequence[Judged], controls: bool = False) -> list[Rater]:
+    """Each person as a rater, `human: NAME`; `judged` are the verdicts on the plans that they rated.
+
+    Raises InputError as `rated_plans` does.
+    """
+    found: dict[str, dict[PlanKey, dict[str, float]]] = {}
+    for rating, plans in rated_plans(ratings, judged):
+        grades = found.setdefault(f"human: {rating.rater}", {})
+        grades |= {key: _human(rating) for key in plans if controls or not key.control}
+    return [Rater(name, grades) for name, grades in found.items()]
+
+
+def require_same_plans(first: Sequence[Judged], second: Sequence[Judged], name: str) -> None:
+    """Raise InputError where two judges were shown different plans under one name."""
+    shown = {plan_key(one): one.steps for one in first}
+    for one in second:
+        steps = shown.get(plan_key(one), ())
+        if steps and one.steps and steps != one.steps:
+            raise InputError(
+                f"{name}: sample {one.sample} of {one.example_id!r} is another plan than in the first file; "
+                "agreement is about the same plans, and two systems are compared by `recipe evaluate compare`."
+            )
+
+
+def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0, pairs: bool = True) -> Agreement:
+    """Compare raters on the plans that two or more rated; `videos` names each example's cluster, itself where absent.
+
+    Raises InputError where no plan was rated by two.
+    """
+    counts: dict[PlanKey, int] = {}
+    for rater in raters:
+        for key in rater.plans:
+            counts[key] = counts.get(key, 0) + 1
+    plans = sorted(key for key, count in counts.items() if count > 1)
+    if not plans:
+        raise InputError("no plan was rated by two raters; give ratings of the same plans.")
+    clusters = [videos.get(key.example_id) or key.example_id for key in plans]
+    tables = {measure: _table(raters, plans, measure) for measure in MEASURES}
+    return Agreement(
+        raters=tuple(rater.name for rater in raters),
+        plans=len(plans),
+        alpha={name: krippendorff_alpha(table, MEASURES[name], clusters, seed) for name, table in tables.items()},
+        pairs=_pairs(raters, tables, clusters, seed) if pairs else {},
+    )
+
+
+def _pairs(
+    raters: Sequence[Rater], tables: Mapping[str, Table], clusters: Sequence[str], seed: int
+) -> dict[str, dict[str, Pair]]:
+    labels = np.asarray(clusters)
+    found: dict[str, dict[str, Pair]] = {}
+    for first, second in combinations(range(len(raters)), 2):
+        of_pair = found.setdefault(f"{raters[first].name} | {raters[second].name}", {})
+        for measure, table in tables.items():
+            both = ~np.isnan(table[[first, second]]).any(axis=0)
+            if both.any():
+                of_pair[measure] = compare_raters(table[first, both], table[second, both], list(labels[both]), seed)
+    return found
+
+
+def _table(raters: Sequence[Rater], plans: Sequence[PlanKey], measure: str) -> Table:
+    """Ratings [raters, plans], NaN where there is none."""
+    rows = [[rater.plans.get(key, {}).get(measure, np.nan) for key in plans] for rater in raters]
+    return np.array(rows, dtype=np.float64)
+
+
+def _means(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    return {measure: float(np.mean([getattr(one, measure) for one in verdicts])) for measure in MEASURES}
+
+
+def _human(rating: Rating) -> dict[str, float]:
+    """What a person gave; the total only where all six are given."""
+    given = {name: float(score) for name, score in rating.scores.items()}
+    return {**given, TOTAL: sum(given.values())} if len(given) == len(CRITERIA) else given

@@ -1,0 +1,360 @@
+"""Ratings that people gave: blind sheets, tables read back, and verdicts made from them."""
+
+import csv
+import difflib
+import io
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, write_text
+from recipe.errors import InputError, listed
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.scores import JudgeIdentity
+from recipe.prompting import visible
+from recipe.text import format_plan
+from recipe.types import Example, Verdict
+
+# Ratings that people gave, from a table (CSV) or JSON lines: any of the six criteria, each from 0 to 5.
+#
+# A row names its plan by `item`, the code of a rating sheet, or by `example_id` with `sample` (0) and `control`.
+# `rater` is the file's name where it is left out. Names of columns may be written as people write them: `Logical
+# progression`. A criterion may be left empty; a row without any is not rated yet and counted as such.
+
+
+LONGEST = 1 << 24
+"""Characters of one field at most."""
+_NAMES = ("item", "example_id", "sample", "control", "rater", "comment")
+_SCORE = re.compile(r"\s*([0-9]+)(\.0*)?\s*")
+_NEAR = 0.8
+"""Likeness from which on an unknown column is taken for a misspelt criterion."""
+_REMEDY = f"give an integer from 0 to {HIGHEST}, or leave it empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What one person says of one plan, at least on one criterion."""
+
+    rater: str
+    scores: dict[str, int]
+    """By criterion; those left empty are absent."""
+    item: str = ""
+    """Code of a rating sheet, empty where the plan is named by the next three."""
+    example_id: str = ""
+    sample: int = 0
+    control: str = ""
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """The ratings of a file."""
+
+    ratings: tuple[Rating, ...]
+    empty: int
+    """Rows that are not rated yet."""
+
+
+def read_ratings(path: Path) -> Ratings:
+    """The ratings of a file in file order: JSON lines where its name ends in `.jsonl`, else a table.
+
+    The file is taken whole or not at all. Raises InputError with file, line, field and remedy for the first score that
+    is none, naming the other bad lines; for a criterion's column that is missing or misspelt; for a row without a plan;
+    and for a plan that one rater rated twice.
+    """
+    if not path.is_file():
+        raise not_a_file(path)
+    lines = _json_rows(path) if path.suffix.lower() == ".jsonl" else _table(path)
+    ratings, faults, empty = [], [], 0
+    seen: dict[tuple[object, ...], int] = {}
+    for line, row in lines:
+        try:
+            rating = _rating(path, line, row)
+        except _Fault as fault:
+            faults.append((line, fault))
+            continue
+        if not rating.scores:
+            empty += 1
+            continue
+        _require_first(path, line, rating, seen)
+        ratings.append(rating)
+    if faults:
+        raise _all_of(path, faults)
+    if not ratings:
+        raise InputError.at(path, "no row holds a rating", f"rate plans on {listed(CRITERIA)}")
+    return Ratings(tuple(ratings), empty)
+
+
+class _Fault(Exception):
+    """A field that cannot be read."""
+
+    def __init__(self, field: str, problem: str, remedy: str) -> None:
+        super().__init__(field, problem, remedy)
+        self.field, self.problem, self.remedy = field, problem, remedy
+
+
+def _all_of(path: Path, faults: list[tuple[int, _Fault]]) -> InputError:
+    """The first fault, with the lines of the others."""
+    (line, first), *others = faults
+    more = f"; lines {listed([str(other) for other, _ in others])} cannot be read either" if others else ""
+    return InputError.at(path, first.problem, first.remedy + more, line=line, field=first.field)
+
+
+def _require_first(path: Path, line: int, rating: Rating, seen: dict[tuple[object, ...], int]) -> None:
+    key = (rating.rater, rating.item, rating.example_id, rating.sample, rating.control)
+    if (first := seen.setdefault(key, line)) != line:
+        problem = f"{rating.rater} rated this plan in line {first} already"
+        raise InputError.at(path, problem, "keep one of the two", line=line)
+
+
+def _json_rows(path: Path) -> Iterator[tuple[int, JsonObject]]:
+    """Rows with plain names; scores may stand in an object of their own, as in rows of a judge."""
+    for line, row in read_jsonl(path):
+        scores = row.get("scores", {})
+        if not isinstance(scores, dict):
+            raise InputError.at(path, "no object of scores", "give criteria with scores", line=line, field="scores")
+        flat = {_plain(name): value for name, value in (row | scores).items()}
+        _require_no_typing_error(path, line, flat)
+        yield line, flat
+
+
+def _table(path: Path) -> Iterator[tuple[int, JsonObject]]:
+    """Rows below the header, each with the line that it begins on; comma, semicolon or tab, as the header has it."""
+    csv.field_size_limit(LONGEST)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            first = stream.readline()
+            delimiter = max(",;\t", key=first.count)
+            stream.seek(0)
+            table = csv.reader(stream, delimiter=delimiter, strict=True)
+            header = [_plain(name) for name in next(table, [])]
+            _require_columns(path, header)
+            begins = table.line_num + 1
+            for fields in table:
+                if any(field.strip() for field in fields):
+                    _require_length(path, begins, fields, header)
+                    yield begins, dict(zip(header, fields, strict=True))
+                begins = table.line_num + 1
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "save the table as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise InputError.at(path, f"not valid CSV ({error})", "repair the file", line=table.line_num) from None
+
+
+def _plain(name: str) -> str:
+    """A column's name as this module writes it: lower case, with underscores."""
+    return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
+
+
+def _require_columns(path: Path, header: list[str]) -> None:
+    if twice := [name for name in header if name and header.count(name) > 1]:
+        raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
+    _require_no_typing_error(path, 1, header)
+    if not set(header) & set(CRITERIA):
+        raise InputError.at(path, "no column is a criterion", f"name columns {', '.join(CRITERIA)}", line=1)
+    if not set(header) & {"item", "example_id"}:
+        raise InputError.at(path, "no column names the plans", "add a column 'item' or 'example_id'", line=1)
+
+
+def _require_no_typing_error(path: Path, line: int, names: Iterable[str]) -> None:
+    for name in names:
+        if name in CRITERIA:
+            continue
+        if near := difflib.get_close_matches(name, CRITERIA, n=1, cutoff=_NEAR):
+            raise InputError.at(path, "the column is unknown", f"rename it to {near[0]!r}", line=line, field=name)
+
+
+def _require_length(path: Path, line: int, fields: list[str], header: list[str]) -> None:
+    if len(fields) != len(header):
+        problem = f"the row has {len(fields)} fields and the header {len(header)}"
+        raise InputError.at(path, problem, "put texts with separators in quotes", line=line)
+
+
+def _rating(path: Path, line: int, row: JsonObject) -> Rating:
+    item, example_id, control, rater, comment = (
+        _text(row, name) for name in ("item", "example_id", "control", "rater", "comment")
+    )
+    scores = {name: score for name in CRITERIA if (score := _number(row, name, HIGHEST)) is not None}
+    if scores and bool(item) == bool(example_id):
+        problem = "two names of the plan" if item else "the plan is not named"
+        raise _Fault("example_id", problem, "give an item of a rating sheet or an example_id")
+    return Rating(rater or path.stem, scores, item, example_id, _number(row, "sample", None) or 0, control, comment)
+
+
+def _text(row: JsonObject, name: str) -> str:
+    value = row.get(name) or ""
+    if not isinstance(value, str):
+        raise _Fault(name, f"{value!r} is not a string", "give a string")
+    return value.strip()
+
+
+def _number(row: JsonObject, name: str, highest: int | None) -> int | None:
+    """A whole number that JSON or a table holds, `4.0` and ` 4 ` included; None where it is empty."""
+    value = row.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    read = None if isinstance(value, bool) else _SCORE.fullmatch(str(value))
+    if read is None or len(read[1]) > 9 or (highest is not None and int(read[1]) > highest):
+        remedy = "give a whole number from 0" if highest is None else _REMEDY
+        shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}..."
+        raise _Fault(name, f"{shown} is no {'number of a sample' if highest is None else 'score'}", remedy)
+    return int(read[1])
+
+
+# Sheets for people to rate plans on: a table that tells nothing of the system, the judge or what is a control.
+#
+# Rows are shuffled by a seed. `item` is a code of the plan, so that a filled sheet is read back beside the verdicts
+# that it was made from, and no other file has to be kept. Texts cannot be formulas of a spreadsheet.
+
+
+COLUMNS = ("item", "goal", "history", "reference", "plan", *CRITERIA, "comment")
+_LONGEST = 30_000
+"""Characters of a cell; spreadsheets take 32,767."""
+_CODE = 12
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+
+
+class PlanKey(NamedTuple):
+    """Which plan was judged: those of one system differ in this."""
+
+    example_id: str
+    sample: int
+    control: str
+
+
+def plan_key(judged: Judged) -> PlanKey:
+    """The key of the plan that a judgement is of."""
+    return PlanKey(judged.example_id, judged.sample, judged.control)
+
+
+def item_code(judged: Judged) -> str:
+    """The code that a sheet shows for a plan; equal plans for one example have one code and are rated once."""
+    # It begins with a letter, because spreadsheets write codes of digits as numbers.
+    return f"p{fingerprint([judged.example_id, list(judged.steps)])[:_CODE]}"
+
+
+def write_sheet(
+    path: Path, judged: Iterable[Judged], examples: Mapping[str, Example], seed: int = 0, limit: int | None = None
+) -> int:
+    """Write the sheet of the plans that were judged, or of `limit` drawn ones, all or nothing; returns its rows.
+
+    Raises InputError for a plan whose example is not among `examples`, and where verdicts hold no plan.
+    """
+    plans = {item_code(one): one for one in judged if one.steps}
+    if not plans:
+        raise InputError.at(path, "there is no plan to rate", "give verdicts that hold the plans' steps")
+    unknown = sorted({one.example_id for one in plans.values()} - set(examples))
+    if unknown:
+        problem = f"{len(unknown)} plans are for examples that are not in --examples, first {unknown[0]!r}"
+        raise InputError.at(path, problem, "give the examples that were planned for")
+    codes = sorted(plans)
+    random.Random(seed).shuffle(codes)
+    codes = codes[:limit]
+    stream = io.StringIO(newline="")
+    table = csv.writer(stream)
+    table.writerow(COLUMNS)
+    table.writerows(_row(code, plans[code].steps, examples[plans[code].example_id]) for code in codes)
+    write_text(path, "\ufeff" + stream.getvalue())  # the mark that spreadsheets know UTF-8 by
+    return len(codes)
+
+
+def _row(code: str, steps: Sequence[str], example: Example) -> list[str]:
+    texts = (
+        example.goal,
+        format_plan(example.history) or "nothing yet",
+        format_plan(example.continuation),
+        format_plan(steps),
+    )
+    return [code, *map(cell, texts), *("" for _ in CRITERIA), ""]
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a spreadsheet: no formula, no hidden characters, no longer than a cell.
+
+    >>> cell("=SUM(A1)"), cell("-1+2"), cell("boil \\u202ewater")
+    ("'=SUM(A1)", "'-1+2", 'boil  water')
+    """
+    shown = visible(text).strip()
+    shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+
+
+# Ratings of people as the verdicts of a judge, so that tables and pages show them like any other.
+#
+# Several people are the repeats of one judge: means are over them first, and their spread is told. A verdict needs all
+# six criteria; ratings of fewer are left out and counted, and still count where raters are compared. A sheet may hold
+# the plans of several systems: for each of them the items of the others are left out and counted.
+
+
+def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judged]) -> list[tuple[Rating, dict[PlanKey, Judged]]]:
+    """Each rating with the plans that it is of: several where samples of an example are equal, for a sheet's item.
+
+    Raises InputError for a rating of a plan that is not among `judged`, since nothing could be compared with it.
+    """
+    named = {plan_key(one): one for one in judged}
+    items: dict[str, dict[PlanKey, Judged]] = {}
+    for key, one in named.items():
+        items.setdefault(item_code(one), {})[key] = one
+    found, unknown = [], []
+    for rating in ratings:
+        key = PlanKey(rating.example_id, rating.sample, rating.control)
+        plans = items.get(rating.item, {}) if rating.item else {one: named[one] for one in [key] if one in named}
+        found.append((rating, plans))
+        unknown += [] if plans else [rating.item or rating.example_id]
+    if unknown:
+        raise InputError(
+            f"{len(unknown)} ratings are of plans that no judge's file holds: {listed(unknown)}; "
+            "give the verdicts that the sheet was made from."
+        )
+    return found
+
+
+class HumanVerdicts(NamedTuple):
+    """People as one judge."""
+
+    identity: JudgeIdentity
+    rows: list[Judged]
+    incomplete: int
+    """Ratings without all six criteria, left out."""
+    elsewhere: int
+    """Ratings of items that are no plans of this system, left out."""
+
+
+def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judged]) -> HumanVerdicts:
+    """The verdicts that ratings are; `judged` are verdicts on the same plans, from which the sheet was made.
+
+    Raises InputError for a rating by `example_id` of a plan that is not among them, for a plan that one person rated
+    under two names, and where no rating of these plans has all six criteria.
+    """
+    judged = list(judged)
+    items = {item_code(one) for one in judged}
+    here = [rating for rating in ratings if not rating.item or rating.item in items]
+    people = list(dict.fromkeys(rating.rater for rating in ratings))
+    name = f"human: {', '.join(people)}"
+    rows: dict[tuple[PlanKey, int], Judged] = {}
+    incomplete = 0
+    for rating, plans in rated_plans(here, judged):
+        if len(rating.scores) < len(CRITERIA):
+            incomplete += 1
+            continue
+        for key, shown in plans.items():
+            place = (key, people.index(rating.rater))
+            if place in rows:
+                raise InputError(f"{rating.rater} rated sample {key.sample} of {key.example_id!r} twice; keep one.")
+            rows[place] = _rated_row(rating, key, place[1], name, shown.steps)
+    if not rows:
+        raise InputError(
+            f"none of {len(ratings)} ratings is of these plans and has all six criteria; give the verdicts that the "
+            "sheet was made from, or compare with `recipe evaluate agreement`, which takes ratings of fewer."
+        )
+    identity = JudgeIdentity(name, "human", settings={"raters": str(len(people))})
+    return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(here))
+
+
+def _rated_row(rating: Rating, key: PlanKey, repeat: int, name: str, steps: tuple[str, ...]) -> Judged:
+    text = f"{rating.rater}: {rating.comment}" if rating.comment else rating.rater
+    verdict = Verdict(**rating.scores)
+    return Judged(key.example_id, verdict, key.sample, repeat, key.control, name, "human", steps, text=text)

@@ -1,0 +1,1 @@
+"""Plans checked against task graphs."""

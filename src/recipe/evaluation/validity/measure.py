@@ -1,0 +1,273 @@
+"""Measures of predictions, sample by sample and prompt by prompt.
+
+Where goals have task graphs, those of the embedded world or others, they include validity against them. Elsewhere there
+is no such truth: what is left is what the verifier pays, the length, and how many samples differ.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import InputError
+from recipe.evaluation.diversity.plans import PLANS, distinct_plans
+from recipe.evaluation.results import REWARDS, Difference, Lengths, Line, Reranking, Scores
+from recipe.evaluation.validity.readings import MOST_LINES, Reader, Reading, WorldReader
+from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
+from recipe.stats import Interval, mean_interval, paired_interval
+from recipe.types import Example
+from recipe.world.graph import World
+from recipe.world.validity import PlanKey, Validity
+
+_SHOWN_DIFFERENCES = (
+    "score",
+    "f1",
+    "ordered_f1",
+    "order",
+    "coverage",
+    "clean",
+    "perfect",
+    "steps",
+    "length_error",
+    "length_apart",
+    "repeats",
+    "copied",
+    "reward",
+    "distinct",
+    *REWARDS,
+)
+
+
+_AT_ONCE = 256
+"""Plans whose lines are compared with steps together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredPlan:
+    """A prediction and what is known of it."""
+
+    example_id: str
+    goal: str
+    sample: int
+    key: PlanKey
+    """Equal for plans that differ in wording only; the texts themselves where there is no task graph."""
+    steps: int
+    validity: Validity | None = None
+    """None where there is no task graph."""
+    reward: float | None = None
+    gated: bool | None = None
+    kl: float | None = None
+    """Nats (see `Prediction.kl`)."""
+    more: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics of an experiment of its own."""
+    reading: Reading | None = None
+    """The plan line by line; None where there is no task graph."""
+    texts: tuple[str, ...] = ()
+    """The plan as it was written."""
+
+    def metrics(self) -> dict[str, float]:
+        """Every metric of one plan (see `results.METRICS`); those that are not known are left out."""
+        known = {} if self.validity is None else _exact(self.validity)
+        known |= {"steps": float(self.steps), "malformed": float(self.steps == 0)}
+        if self.reward is not None:
+            known["reward"] = self.reward
+        if self.gated is not None:
+            known["gated"] = float(self.gated)
+        if self.kl is not None:
+            known["kl"] = self.kl
+        return {**known, **self.more}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMeans:
+    """Each metric's mean over the samples of each prompt; arrays are [prompts]."""
+
+    example_ids: tuple[str, ...]
+    goals: tuple[str, ...]
+    samples: int
+    """Samples of a prompt: the smallest number where they differ."""
+    values: dict[str, NDArray[np.float64]]
+
+
+def score_predictions(
+    world: World | None,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    progress: Progress = SILENT,
+) -> list[ScoredPlan]:
+    """As `score_plans` on the embedded world; without a world there is no validity."""
+    return score_plans(None if world is None else WorldReader(world), examples, predictions, progress)
+
+
+def score_plans(
+    reader: Reader | None,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    progress: Progress = SILENT,
+) -> list[ScoredPlan]:
+    """Every prediction with what is known of it, in order; without a reader there is no validity.
+
+    Raises InputError for an unknown example, and for a goal that the reader does not know.
+    """
+    known = {example.example_id: example for example in examples}
+    if unknown := [one.example_id for one in predictions if one.example_id not in known]:
+        raise InputError(f"no example is called {unknown[0]!r}; give the examples planned for.")
+    scored = []
+    with progress.task("checking plans", total=len(predictions)) as advance:
+        for start in range(0, len(predictions), _AT_ONCE):
+            asked = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
+            if reader is not None:
+                reader.learn(
+                    (example.goal, text)
+                    for example, one in asked
+                    for text in (*example.history[:MOST_LINES], *one.steps[:MOST_LINES])
+                )
+            for example, prediction in asked:
+                scored.append(_score(reader, example, prediction))
+                advance(1)
+    return scored
+
+
+def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
+    """Means over the samples of each prompt, in order of first appearance.
+
+    A metric that some plan lacks is left out. Distinct plans are counted where every prompt has ten samples.
+    """
+    groups: dict[str, list[ScoredPlan]] = {}
+    for plan in scored:
+        groups.setdefault(plan.example_id, []).append(plan)
+    rows = [[plan.metrics() for plan in group] for group in groups.values()]
+    shared = [name for name in (rows[0][0] if rows else {}) if all(name in plan for row in rows for plan in row)]
+    values = {name: np.array([np.mean([plan[name] for plan in row]) for row in rows]) for name in shared}
+    samples = min((len(group) for group in groups.values()), default=0)
+    if samples >= PLANS:
+        counts = [distinct_plans([plan.key for plan in group]) for group in groups.values()]
+        values["distinct"] = np.array(counts, dtype=np.float64)
+    goals = tuple(group[0].goal for group in groups.values())
+    return PromptMeans(tuple(groups), goals, samples, values)
+
+
+def mean_over_runs(runs: Sequence[PromptMeans]) -> PromptMeans:
+    """Each prompt's mean over several runs, such as seeds, of the metrics that all of them have.
+
+    Raises InputError where their prompts differ.
+    """
+    first, *others = runs
+    if any(run.example_ids != first.example_ids for run in others):
+        raise InputError("runs of different prompts have no mean over runs; plan for equal ones.")
+    shared = [name for name in first.values if all(name in run.values for run in others)]
+    values = {name: np.mean([run.values[name] for run in runs], axis=0) for name in shared}
+    return PromptMeans(first.example_ids, first.goals, min(run.samples for run in runs), values)
+
+
+def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> Scores:
+    """One row of the report's table: every metric's mean with its interval clustered by goal."""
+    metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
+    return Scores(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
+
+
+def differences(
+    split: str, regime: str, means: PromptMeans, baseline: str, base: PromptMeans, seed: int = 0
+) -> tuple[Difference, ...]:
+    """`regime` minus `baseline` on the same prompts; raises InputError where the prompts differ."""
+    if set(means.example_ids) != set(base.example_ids):
+        raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
+    place = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    order = [place[example_id] for example_id in means.example_ids]
+    shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
+
+    def paired(name: str) -> Interval:
+        return paired_interval(means.values[name], base.values[name][order], means.goals, seed)
+
+    return tuple(Difference(split, regime, baseline, name, paired(name)) for name in shared)
+
+
+def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> Lengths:
+    """How many plans have how many steps."""
+    counts = np.bincount([plan.steps for plan in scored])
+    return Lengths(split, regime, tuple(int(count) for count in counts))
+
+
+def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
+    """Of the first `count` samples of each prompt, the one with the highest reward; the earliest of equals.
+
+    A plan that was picked has no `kl`: a mean over picks estimates no divergence. Raises InputError where a prompt
+    has fewer samples or a plan has no reward.
+    """
+    return [replace(max(group, key=_reward), kl=None) for group in _first(scored, count)]
+
+
+def reranking(
+    split: str,
+    regime: str,
+    scored: Sequence[ScoredPlan],
+    count: int,
+    metric: str = "score",
+    seed: int = 0,
+    verifier: str = "paper",
+) -> Reranking:
+    """What choosing among the first `count` samples by reward gains, between their mean and their best."""
+    groups = _first(scored, count)
+    goals = [group[0].goal for group in groups]
+    table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])
+    chosen = np.array([max(group, key=_reward).metrics()[metric] for group in groups])
+    parts = (table.mean(1), chosen, table.max(1))
+    mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
+    return Reranking(split, regime, count, mean, best, oracle, metric, verifier)
+
+
+def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> tuple[Line, ...]:
+    """What each line of a plan is: valid, repeated, foreign to the goal, or too early."""
+    return WorldReader(world).read(goal, history, steps).statuses()
+
+
+def _exact(validity: Validity) -> dict[str, float]:
+    return {
+        "score": validity.score,
+        "order": validity.order,
+        "coverage": validity.coverage,
+        "clean": validity.clean,
+        "perfect": float(validity.perfect),
+        "repeats": validity.repeated + validity.copied,
+        "alien": validity.alien + validity.unrecognised,
+    }
+
+
+def _score(reader: Reader | None, example: Example, prediction: Prediction) -> ScoredPlan:
+    key: PlanKey = tuple(step.casefold() for step in prediction.steps)
+    reading = None
+    if reader is not None:
+        reading = reader.read(example.goal, example.history, prediction.steps)
+        key = reading.plan
+    return ScoredPlan(
+        example_id=example.example_id,
+        goal=example.goal,
+        sample=prediction.sample,
+        key=key,
+        steps=len(key),
+        validity=None if reading is None else reading.score(),
+        reward=prediction.reward,
+        gated=prediction.gated,
+        kl=prediction.kl,
+        reading=reading,
+        texts=prediction.steps,
+    )
+
+
+def _first(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
+    """The first `count` samples of each prompt."""
+    groups: dict[str, list[ScoredPlan]] = {}
+    for plan in sorted(scored, key=lambda plan: plan.sample):
+        groups.setdefault(plan.example_id, []).append(plan)
+    short = [example_id for example_id, group in groups.items() if len(group) < count]
+    if short:
+        raise InputError(f"{short[0]!r} has fewer than {count} samples; sample more or choose among fewer.")
+    return [groups[example_id][:count] for example_id in dict.fromkeys(plan.example_id for plan in scored)]
+
+
+def _reward(plan: ScoredPlan) -> float:
+    if plan.reward is None:
+        raise InputError(f"a plan of {plan.example_id!r} has no reward; score the predictions first.")
+    return plan.reward

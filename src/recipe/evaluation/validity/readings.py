@@ -1,0 +1,503 @@
+"""Plans in free words as steps of a task graph."""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.data.task_graphs import GoalGraph, TaskGraphs, goal_key
+from recipe.errors import ComputeError, InputError
+from recipe.evaluation.matching import Embed
+from recipe.evaluation.results import Line, Status
+from recipe.prompting import visible
+from recipe.world.graph import TaskGraph, World
+from recipe.world.validity import PlanKey, Validity, plan_key, score_key
+
+# A plan as steps of its goal's task graph, whoever matched its words: what scores and statuses are made of.
+
+
+MOST_LINES = 1_000
+"""Lines of a plan that are read, or twice the goal's steps where those are more; the others name no step."""
+MOST_CHARACTERS = 500
+"""Characters of a line that are read."""
+_CUT = "…"
+
+
+class Lines(NamedTuple):
+    """A plan's lines as they are read."""
+
+    read: list[str]
+    unread: list[str]
+    """Those after the last one that is read."""
+
+
+def lines_of(steps: Sequence[str], graph: TaskGraph) -> Lines:
+    """A plan cut to what is read of it, so that a plan without end takes bounded time."""
+    lines, most = [shown(text) for text in steps], max(MOST_LINES, 2 * len(graph.after))
+    return Lines(lines[:most], lines[most:])
+
+
+def shown(text: str) -> str:
+    """A line as it is read: without characters that could hide, and no longer than a limit; as judges are shown it."""
+    seen = visible(text[:MOST_CHARACTERS]).strip()
+    return seen[: MOST_CHARACTERS - 1] + _CUT if len(text) > MOST_CHARACTERS else seen
+
+
+def shortened(line: str) -> bool:
+    """Whether a line as it is read lacks its end."""
+    return len(line) == MOST_CHARACTERS and line.endswith(_CUT)
+
+
+class Reading(NamedTuple):
+    """A plan as steps of its goal."""
+
+    graph: TaskGraph
+    wordings: Mapping[str, Sequence[str]]
+    """Of the goal's steps, the usual one first."""
+    history: PlanKey
+    plan: PlanKey
+    """The step of each line, None for a line that names none."""
+    lines: tuple[str, ...]
+    """The plan's lines as they were read."""
+    similarities: tuple[float | None, ...]
+    """Of each line to its step's nearest wording; None where it names none or no encoder was asked."""
+    unread: int = 0
+    """Lines at the end of a plan that is too long to be read whole; they name no step."""
+
+    def score(self) -> Validity:
+        """The validity of the plan after the history."""
+        return score_key(self.graph, self.history, self.plan)
+
+    def done(self) -> set[str]:
+        """The steps of the history."""
+        return set(self.graph.after).intersection(self.history)
+
+    def missing(self) -> tuple[str, ...]:
+        """The required steps that neither history nor plan names, in file order."""
+        named = self.done().union(self.plan)
+        return tuple(step for step in self.graph.after if step in self.graph.required - named)
+
+    def missing_words(self) -> tuple[str, ...]:
+        """The same in their usual words."""
+        return tuple(self.wordings[step][0] for step in self.missing())
+
+    def statuses(self) -> tuple[Line, ...]:
+        """What each line is: valid, repeated, foreign to the goal, or too early."""
+        done = self.done()
+        present = done | set(self.graph.after).intersection(self.plan)
+        found = []
+        for text, step in zip(self.lines, self.plan, strict=True):
+            found.append(Line(text, self._status(step, done, present)))
+            if step in present:
+                done.add(step)
+        read = len(found) - self.unread
+        return (*found[:read], *(Line(line.text) for line in found[read:]))
+
+    def _status(self, step: str | None, done: set[str], present: set[str]) -> Status:
+        if step is None or step not in self.graph.after:
+            return "alien"
+        if step in done:
+            return "repeat"
+        return "valid" if self.graph.before(step, present) <= done else "out-of-order"
+
+
+class Reader(Protocol):
+    """Anything that knows the task graphs of goals and which of their steps a text says."""
+
+    def knows(self, goal: str) -> bool:
+        """Whether the goal has a task graph."""
+        ...
+
+    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Compare (goal, text) pairs that will be read, many at once; reading alone does so, too, but one by one."""
+        ...
+
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+        """`steps` as what remains to be done for `goal` after `history`. Raises InputError for an unknown goal."""
+        ...
+
+
+class WorldReader:
+    """The embedded world, which knows the words of its steps without an encoder."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def knows(self, goal: str) -> bool:
+        """Whether the world has the goal."""
+        return goal in self._world.goals
+
+    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Nothing to do: the world compares words, and remembers them by itself."""
+
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+        """A plan as steps of the world. Raises InputError for an unknown goal."""
+        graph = self._world.graph(goal)
+        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
+        plan = plan_key(self._world, goal, lines) + (None,) * len(unread)
+        return Reading(
+            graph,
+            self._world.wordings,
+            plan_key(self._world, goal, done),
+            plan,
+            (*lines, *unread),
+            (None,) * len(plan),
+            len(unread),
+        )
+
+
+# Which step a line means when its words fit several: the choice that breaks the fewest dependencies.
+#
+# A recipe may say "flip the pancake" twice. A line takes a step that no line before it took, where its words fit one.
+# Among all such choices for history and plan together, the best one covers the most required steps, then the most
+# steps; among equals it breaks the fewest dependencies in the plan, then in the history, and then is the nearest in
+# words. So every valid order is read as itself.
+#
+# To read a sequence of equally named steps is membership in a pomset's language, which is NP-complete in general
+# (Feigenbaum, Kahn and Lund, Complexity results for pomset languages, 1993). Here it is a search over the sets of steps
+# that can be done after each line: exact while no more than `BEAM` of them are open at once, which the graphs that we
+# know stay far below. Beyond that the best `BEAM` go on.
+
+
+BEAM = 64
+"""Sets of done steps that are followed at once."""
+
+
+class Meant(NamedTuple):
+    """A step that a line may mean."""
+
+    step: str
+    similarity: float
+
+
+class Candidates(NamedTuple):
+    """The steps that a line may mean, best first; none for a line that means no step."""
+
+    first: tuple[Meant, ...] = ()
+    then: tuple[Meant, ...] = ()
+    """Meant only where all of `first` are done."""
+
+
+class _Cost(NamedTuple):
+    """What speaks against a choice, in the order of weight."""
+
+    broken_in_plan: int = 0
+    broken_in_history: int = 0
+    dissimilarity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A set of done steps and the best way found to it."""
+
+    done: frozenset[str]
+    cost: _Cost
+    choice: str | None = None
+    previous: "_Reached | None" = None
+
+    def choices(self) -> PlanKey:
+        """The step of each line, in order."""
+        found, at = [], self
+        while at.previous is not None:
+            found.append(at.choice)
+            at = at.previous
+        return tuple(reversed(found))
+
+
+class Chooser:
+    """Reads lines against one task graph."""
+
+    def __init__(self, graph: TaskGraph) -> None:
+        self._graph = graph
+        followers: dict[str, list[str]] = {step: [] for step in graph.after}
+        for later, direct in graph.after.items():
+            for earlier in direct:
+                followers[earlier].append(later)
+        self._waiting = {step: _waiting(graph, step, followers) for step in graph.optional}
+        self._places = {
+            step: (frozenset(direct), frozenset(followers[step]), step in graph.optional)
+            for step, direct in graph.after.items()
+        }
+
+    def choose(self, lines: Sequence[Candidates], history: int) -> PlanKey:
+        """The step of each line, None for one that means none; the first `history` lines are done already."""
+        reached = [_Reached(frozenset(), _Cost())]
+        for index, candidates in enumerate(lines):
+            found: dict[frozenset[str], _Reached] = {}
+            for state in reached:
+                for following in self._following(state, candidates, planned=index >= history):
+                    known = found.setdefault(following.done, following)
+                    if following.cost < known.cost:
+                        found[following.done] = following
+            reached = sorted(found.values(), key=self._rank)[:BEAM]
+        return reached[0].choices()
+
+    def _rank(self, state: _Reached) -> tuple[int, int, _Cost]:
+        return -len(state.done & self._graph.required), -len(state.done), state.cost
+
+    def _following(self, state: _Reached, candidates: Candidates, planned: bool) -> list[_Reached]:
+        """What `state` becomes by one more line; a repeated step and none at all change nothing."""
+        for meant in candidates:
+            if free := [one for one in meant if one.step not in state.done]:
+                return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
+        again = candidates.first[0].step if candidates.first else None
+        return [_Reached(state.done, state.cost, again, state)]
+
+    def _distinct(self, free: Sequence[Meant]) -> list[Meant]:
+        """The first of those that neither words nor dependencies tell apart."""
+        return list({(self._places[one.step], one.similarity): one for one in reversed(free)}.values())[::-1]
+
+    def _worth_following(self, free: list[Meant], state: _Reached) -> list[Meant]:
+        """No more than are followed at once: of more, the first that break nothing, where any do."""
+        if len(free) <= BEAM:
+            return free
+        unbroken = (one for one in free if not self._broken(one.step, state.done))
+        return list(islice(unbroken, BEAM)) or free[:BEAM]
+
+    def _take(self, state: _Reached, meant: Meant, planned: bool) -> _Reached:
+        broken = self._broken(meant.step, state.done)
+        plan, history, far = state.cost
+        cost = _Cost(plan + broken * planned, history + broken * (not planned), round(far + 1 - meant.similarity, 4))
+        return _Reached(state.done | {meant.step}, cost, meant.step, state)
+
+    def _broken(self, step: str, done: frozenset[str]) -> int:
+        """Dependencies broken by doing `step` now: its own, and those of done steps that it comes too late for."""
+        early = len(self._graph.before(step, done) - done)
+        if step not in self._graph.optional:
+            return early
+        present = done | {step}
+        return early + sum(step in self._graph.before(later, present) for later in self._waiting[step] & done)
+
+
+def _waiting(graph: TaskGraph, step: str, followers: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """What may wait for an optional step directly: its followers, also through optional steps that are left out."""
+    found: set[str] = set()
+    asked = list(followers[step])
+    while asked:
+        if (later := asked.pop()) not in found:
+            found.add(later)
+            asked += followers[later] if later in graph.optional else []
+    return frozenset(found)
+
+
+# Which steps of a goal a line in free words may mean.
+#
+# A line with the words of a step, up to case and punctuation, means that step. Any other line is compared with all
+# wordings of the goal's steps by the cosine of an encoder; below the threshold it means none. It may mean each step
+# within `MARGIN` of the nearest one, and the nearest one's twins, steps whose words are the same or nearly so. A line
+# in exact words means a twin only once the steps of its words are done: the second "flip the pancake" is "flip it
+# again".
+
+
+MARGIN = 0.02
+"""How much less similar than the nearest one a step may be and still be meant."""
+TWINS = 0.95
+"""Least similarity of two steps that lines are not trusted to tell apart."""
+FOREIGN = 0.85
+"""Share of the steps of other goals that a threshold keeps out."""
+THRESHOLDS = {"minilm": 0.6}
+"""Least similarity of a line that means a step, by encoder: by the rule of `FOREIGN` on the graphs of CaptainCook4D."""
+_DIGITS = 4
+"""Decimals of a similarity; those after them depend on what else was encoded in the same batch."""
+
+Vectors = NDArray[np.float32]
+
+
+class Matcher:
+    """One goal's steps with their wordings and vectors."""
+
+    def __init__(self, graph: GoalGraph, vectors: Vectors, threshold: float, margin: float = MARGIN) -> None:
+        self._steps = tuple(graph.wordings)
+        self._vectors, self._threshold, self._margin = vectors, threshold, margin
+        self._starts = np.cumsum([0, *(len(said) for said in graph.wordings.values())])[:-1]
+        self._exact: dict[str, list[str]] = defaultdict(list)
+        for step, said in graph.wordings.items():
+            for text in dict.fromkeys(map(same_words, said)):
+                self._exact[text].append(step)
+        between = np.maximum.reduceat(self._by_step(vectors), self._starts, axis=0)
+        self._twins = {
+            step: tuple(Meant(self._steps[j], float(row[j])) for j in np.flatnonzero(row >= TWINS) if j != i)
+            for i, (step, row) in enumerate(zip(self._steps, between, strict=True))
+        }
+
+    def exact(self, text: str) -> Candidates | None:
+        """The steps whose words `text` has, with their twins; None for other words."""
+        if steps := self._exact.get(same_words(text)):
+            return Candidates(tuple(Meant(step, 1.0) for step in steps), self._twins_of(steps))
+        return None
+
+    def near(self, vector: Vectors) -> Candidates:
+        """The steps that a text in other words may mean, by its vector float32 [d]."""
+        row = self._by_step(vector[None])[0]
+        best = float(row.max())
+        if best < self._threshold:
+            return Candidates()
+        order = np.argsort(-row, kind="stable")
+        near = [self._steps[j] for j in order if row[j] >= max(best - self._margin, self._threshold)]
+        twins = {meant.step for meant in self._twins[near[0]]}
+        return Candidates(
+            tuple(Meant(self._steps[j], float(row[j])) for j in order if self._steps[j] in twins.union(near))
+        )
+
+    def _by_step(self, vectors: Vectors) -> Vectors:
+        """Similarity of texts [n, d] to the nearest wording of each step [n, steps]."""
+        found: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
+        return found
+
+    def _twins_of(self, steps: list[str]) -> tuple[Meant, ...]:
+        found = {
+            meant.step: meant for step in reversed(steps) for meant in self._twins[step] if meant.step not in steps
+        }
+        return tuple(sorted(found.values(), key=lambda meant: -meant.similarity))
+
+
+def same_words(text: str) -> str:
+    """A text as exact words are compared: without case and punctuation, which does not tell wordings apart.
+
+    >>> same_words("Flip the pancake!") == same_words("flip  the pancake")
+    True
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    words = "".join(char if unicodedata.category(char)[0] in "LMN" else " " for char in folded).split()
+    return " ".join(words or folded.split())
+
+
+def wording_vectors(graphs: TaskGraphs, embed: Embed) -> list[Vectors]:
+    """The vectors of each graph's wordings in order [wordings, d], of all graphs in one call."""
+    texts = [[shown(text) for said in graph.wordings.values() for text in said] for graph in graphs]
+    vectors = embedded(embed, [text for some in texts for text in some])
+    return np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
+
+
+def embedded(embed: Embed, texts: list[str]) -> Vectors:
+    """Unit vectors of texts. Raises ComputeError where an encoder gives numbers that are none."""
+    vectors = embed(texts)
+    if not np.isfinite(vectors).all():
+        raise ComputeError("the encoder gave a vector that is not finite; choose another encoder.")
+    return vectors
+
+
+def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> float:
+    """The similarity that `share` of steps do not reach to the nearest step of a goal that is not theirs.
+
+    Wordings that two goals share are left out: they are no foreign steps. Raises InputError for a single goal.
+    """
+    if len(graphs) < 2:
+        raise InputError("a threshold cannot be found from one goal alone; give --threshold, for example 0.6.")
+    vectors = wording_vectors(graphs, embed)
+    words = [{same_words(text) for said in graph.wordings.values() for text in said} for graph in graphs]
+    texts = [[same_words(text) for said in graph.wordings.values() for text in said] for graph in graphs]
+    found = [
+        similarity
+        for i, own in enumerate(vectors)
+        for j, others in enumerate(vectors)
+        if i != j
+        for text, similarity in zip(texts[i], (own @ others.T).max(axis=1), strict=True)
+        if text not in words[j]
+    ]
+    if not found:
+        raise InputError("all goals have the same steps, so that no threshold can be found; give --threshold.")
+    return round(float(np.quantile(found, share)), 2)
+
+
+# Plans in free words against task graphs: lines are matched to steps (`task_graph_matching`), and the graph judges.
+#
+# Which of several steps a line means is chosen for history and plan together (`task_graph_choice`), so that every valid
+# order scores 1. The score is that of `world.validity`. It depends on the goal's own graph only, and not on which other
+# plans or graphs are read with it. A line is one step, its nearest, unless lines are to be split.
+
+
+_AT_ONCE = 4096
+"""Texts embedded in one call."""
+_JOINTS = re.compile(r"\s*(?:;|,?\s(?:and\s+then|then|and)\s)\s*", re.IGNORECASE)
+
+
+class GraphReader:
+    """Task graphs and an encoder; each text is embedded once for all goals."""
+
+    def __init__(
+        self, graphs: TaskGraphs, embed: Embed, threshold: float, *, margin: float = MARGIN, split_lines: bool = False
+    ) -> None:
+        self.graphs = graphs
+        self._embed, self._split_lines = embed, split_lines
+        vectors = zip(graphs.by_key.items(), wording_vectors(graphs, embed), strict=True)
+        self._matchers = {key: Matcher(graph, own, threshold, margin) for (key, graph), own in vectors}
+        self._choosers = {key: Chooser(graph.graph) for key, graph in graphs.by_key.items()}
+        self._known: dict[str, dict[str, Candidates]] = defaultdict(lambda: {"": Candidates()})
+
+    def knows(self, goal: str) -> bool:
+        """Whether the goal has a task graph."""
+        return self.graphs.find(goal) is not None
+
+    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        """Compare new (goal, text) pairs, in few calls of the encoder. Raises InputError for an unknown goal."""
+        self._learn((self._key(goal), shown(text)) for goal, text in asked)
+
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+        """A plan as steps of its goal. Raises InputError for a goal without a graph."""
+        key, known = self._key(goal), self.graphs.of(goal)
+        graph = known.graph
+        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
+        self._learn((key, text) for text in (*done, *lines))
+        if self._split_lines:
+            done, lines = self._split(key, done), self._split(key, lines)
+        candidates = [self._known[key][text] for text in (*done, *lines)]
+        found = self._choosers[key].choose(candidates, len(done))
+        plan = found[len(done) :]
+        similarities = [_similarity(one, step) for one, step in zip(candidates[len(done) :], plan, strict=True)]
+        nothing = (None,) * len(unread)
+        return Reading(
+            graph,
+            known.wordings,
+            found[: len(done)],
+            plan + nothing,
+            (*lines, *unread),
+            (*similarities, *nothing),
+            len(unread),
+        )
+
+    def _key(self, goal: str) -> str:
+        self.graphs.of(goal)
+        return goal_key(goal)
+
+    def _learn(self, asked: Iterable[tuple[str, str]]) -> None:
+        goals: dict[str, set[str]] = defaultdict(set)
+        for key, text in asked:
+            if text in self._known[key]:
+                continue
+            if (exact := self._matchers[key].exact(text)) is not None:
+                self._known[key][text] = exact
+            else:
+                goals[text].add(key)
+        texts = sorted(goals)
+        for start in range(0, len(texts), _AT_ONCE):
+            block = texts[start : start + _AT_ONCE]
+            for text, vector in zip(block, embedded(self._embed, block), strict=True):
+                for key in goals[text]:
+                    self._known[key][text] = self._matchers[key].near(vector)
+
+    def _split(self, key: str, lines: Sequence[str]) -> list[str]:
+        """Lines in which "and", "then" or a semicolon joins several steps, as one line a step."""
+        parts = {line: [part for part in _JOINTS.split(line) if part] for line in lines}
+        self._learn((key, part) for some in parts.values() for part in some)
+        return [part for line in lines for part in (parts[line] if self._joins(key, line, parts[line]) else [line])]
+
+    def _joins(self, key: str, line: str, parts: Sequence[str]) -> bool:
+        """Whether each part is nearer to a step than the whole line is, and no two to the same step."""
+        nearest = [self._known[key][part].first[:1] for part in parts]
+        apart = {meant.step for one in nearest for meant in one}
+        if len(parts) < 2 or len(apart) < len(parts):
+            return False
+        whole = max((meant.similarity for meant in self._known[key][line].first), default=0.0)
+        return min(one[0].similarity for one in nearest) > whole
+
+
+def _similarity(candidates: Candidates, step: str | None) -> float | None:
+    found = (meant.similarity for meants in candidates for meant in meants if meant.step == step)
+    return next(found, None)

@@ -1,0 +1,229 @@
+"""What a result is read against: chance, counts of the training videos, and the published rows."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from math import comb
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from recipe.evaluation.published import PublishedTable
+from recipe.evaluation.vpa.measures import ActionIds, Ids, Positions
+from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
+from recipe.types import Procedure
+
+# Plans by chance: every action with the same probability, repeats allowed, of all actions or of the goal's card.
+#
+# The paper's rows Random and Random w/ goal are these, which makes them the calibration of the protocol: they depend on
+# nothing but the samples, the actions and the measures. What is drawn has an exact expectation, too.
+
+
+DRAWS = 150
+"""Random plans of each sample that a row is the mean of."""
+
+
+def random_plans(
+    samples: Sequence[Sample], ids: ActionIds, width: int, with_goal: bool, draws: int = DRAWS, seed: int = 0
+) -> Iterator[Ids]:
+    """`draws` arrays of random plans [samples, width], the same again for the same seed."""
+    goals = [sample.goal if with_goal else None for sample in samples]
+    pools = {goal: ids.pool(goal) for goal in dict.fromkeys(goals)}
+    sizes = np.array([len(pools[goal]) for goal in goals])
+    table = np.zeros((len(samples), int(sizes.max())), dtype=np.int64)
+    for row, goal in enumerate(goals):
+        table[row, : sizes[row]] = pools[goal]
+    rng = np.random.default_rng(seed)
+    for _ in range(draws):
+        yield np.take_along_axis(table, rng.integers(sizes[:, None], size=(len(samples), width)), axis=1)
+
+
+def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal: bool) -> Positions:
+    """What the measures of a random plan are in expectation, exactly, for each sample."""
+    references = ids.references(samples, horizon)
+    goals = [sample.goal if with_goal else None for sample in samples]
+    pools = {goal: frozenset(ids.pool(goal).tolist()) for goal in dict.fromkeys(goals)}
+    rows = [_expected(tuple(row), pools[goal]) for row, goal in zip(references.tolist(), goals, strict=True)]
+    success, accuracy, iou = np.array(rows, dtype=np.float64).T
+    return Positions(success, accuracy, iou)
+
+
+@cache
+def _expected(reference: tuple[int, ...], pool: frozenset[int]) -> tuple[float, float, float]:
+    """Success, accuracy and IoU against one reference [T]; what is not in the pool, as the end is not, is never hit."""
+    size, horizon = len(pool), len(reference)
+    possible = sum(action in pool for action in reference)
+    inside, outside = len(pool.intersection(reference)), len(set(reference) - pool)
+    success = size**-horizon if possible == horizon else 0.0
+    return success, possible / horizon / size, _expected_iou(size, inside, outside, horizon)
+
+
+@cache
+def _expected_iou(size: int, inside: int, outside: int, horizon: int) -> float:
+    """The mean IoU of `horizon` draws from `size` actions, `inside` of which are among those of the reference.
+
+    Of all sequences, C(inside, k) C(size - inside, l) surjections(horizon, k + l) hold k of them and l others.
+    """
+    total = 0.0
+    for common in range(1, min(inside, horizon) + 1):
+        for others in range(min(size - inside, horizon - common) + 1):
+            ways = comb(inside, common) * comb(size - inside, others) * _surjections(horizon, common + others)
+            total += ways * common / (inside + outside + others)
+    return float(total / size**horizon)
+
+
+@cache
+def _surjections(length: int, kinds: int) -> int:
+    """Sequences of `length` that hold each of `kinds` actions and no other."""
+    return sum((-1) ** left * comb(kinds, left) * (kinds - left) ** length for left in range(kinds + 1))
+
+
+# Floors that look at no video: what usually comes next, counted in the training and validation videos.
+#
+#     unigram    the most frequent action, at every position
+#     ranked     the most frequent actions, each once, most frequent first
+#     bigram     from the last step done, or the start, to its most frequent successor, and on from there
+#
+# Each is counted over all videos or, with `goal-` before its name, over those of the goal. The end of a video is a
+# successor like any other; after it, or any action that nothing follows, comes the most frequent action. Ties go to the
+# order of the release. The history is the annotated one.
+#
+# The paper's rows Most Probable, which it does not define, are reproduced by none of these; so they have names of their
+# own.
+
+
+Floor = Literal["unigram", "ranked", "bigram", "goal-unigram", "goal-ranked", "goal-bigram"]
+FLOORS: tuple[Floor, ...] = get_args(Floor)
+
+_START = ""
+
+
+class _Counts(NamedTuple):
+    """How often actions occur, and follow another, in the videos of one goal or of all."""
+
+    single: Counter[str]
+    after: dict[str, Counter[str]]
+
+
+def floor_plans(
+    floor: Floor, samples: Iterable[Sample], training: Iterable[Procedure], taxonomy: Taxonomy, width: int
+) -> list[tuple[str, ...]]:
+    """The plan of `width` actions for each sample; empty where nothing was counted for its goal."""
+    by_goal = floor.startswith("goal-")
+    counted = _count(training, taxonomy, by_goal)
+    order = {action: place for place, action in enumerate((*taxonomy.actions, END))}
+    plan = _KINDS[floor.removeprefix("goal-")]
+    nothing = _Counts(Counter(), {})
+    made: dict[tuple[str, str], tuple[str, ...]] = {}
+    plans = []
+    for sample in samples:
+        last = taxonomy.action(sample.history[-1], sample.goal) if sample.history else _START
+        key = (sample.goal if by_goal else "", last)
+        if key not in made:
+            made[key] = tuple(plan(counted.get(key[0], nothing), last, width, order))
+        plans.append(made[key])
+    return plans
+
+
+def _count(training: Iterable[Procedure], taxonomy: Taxonomy, by_goal: bool) -> dict[str, _Counts]:
+    counted: dict[str, _Counts] = {}
+    for procedure in training:
+        counts = counted.setdefault(procedure.goal if by_goal else "", _Counts(Counter(), {}))
+        steps = [taxonomy.action(step.text, procedure.goal) for step in procedure.steps]
+        counts.single.update(steps)
+        for last, following in zip([_START, *steps], [*steps, END], strict=True):
+            counts.after.setdefault(last, Counter())[following] += 1
+    return counted
+
+
+def _ranked(counts: Counter[str], order: dict[str, int]) -> list[str]:
+    return sorted(counts, key=lambda action: (-counts[action], order[action]))
+
+
+def _unigram(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
+    return _ranked(counts.single, order)[:1] * width
+
+
+def _most_frequent(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
+    return _ranked(counts.single, order)[:width]
+
+
+def _bigram(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
+    plan: list[str] = []
+    while len(plan) < width and counts.single:
+        last = _ranked(counts.after.get(last) or counts.single, order)[0]
+        plan.append(last)
+    return plan
+
+
+_KINDS: dict[str, Callable[[_Counts, str, int, dict[str, int]], Sequence[str]]] = {
+    "unigram": _unigram,
+    "ranked": _most_frequent,
+    "bigram": _bigram,
+}
+
+
+# Whether a protocol is the published one: the row Random w/ goal depends on nothing else, and is known exactly.
+#
+# Samples, actions, the metrics' treatment of ends and repeats: a choice that differs from the published one moves a
+# figure of that row. So a run whose row lies elsewhere may not be compared with the paper's table.
+
+
+TOLERANCE = 0.3
+"""Points by which a figure of the row may differ."""
+ROW = "Random w/ goal"
+
+
+class Calibration(NamedTuple):
+    """The row as it is here beside the published one, in percent."""
+
+    figures: dict[str, float]
+    """By the keys of the published columns, `horizon.measure`."""
+    published: dict[str, float]
+    by_task: bool = False
+    """Whether the actions are those of another taxonomy, which this row does not tell apart."""
+
+    @property
+    def apart(self) -> float:
+        """The largest difference of a figure, infinite where one is missing."""
+        absent = set(self.published) - set(self.figures)
+        differences = (abs(self.figures[key] - self.published[key]) for key in self.published if key not in absent)
+        return float("inf") if absent else max(differences, default=float("inf"))
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether every figure lies within the tolerance, over the published actions."""
+        return self.apart <= TOLERANCE and not self.by_task
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the run."""
+        if self.calibrated:
+            return f"calibrated: random-goal lies within {self.apart:.2f} points of the published row"
+        if self.by_task and self.apart <= TOLERANCE:
+            return "protocol not calibrated: published rows count a string once, and here each task's step is an action"
+        by = f"{self.apart:.2f} points from" if self.apart < float("inf") else "without a figure of"
+        return f"protocol not calibrated: random-goal lies {by} the published row; do not compare with published rows"
+
+
+def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> Calibration:
+    """The exact expectation of random plans from the goal's card, beside the row of `table`."""
+    figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
+    row = next(one for one in table.rows if one.name == ROW)
+    columns = zip(table.columns, row.values, strict=True)
+    known = {column.key: value for column, value in columns if value is not None}
+    return Calibration(figures, known, ids.taxonomy.by_task)
+
+
+def expected_figures(
+    samples: Sequence[Sample], ids: ActionIds, keys: Sequence[str], with_goal: bool
+) -> dict[str, float]:
+    """Exact means of random plans in percent by key, `horizon.measure`; those of a horizon without samples absent."""
+    figures: dict[str, float] = {}
+    for horizon in dict.fromkeys(int(key.partition(".")[0]) for key in keys):
+        held = [one for one in samples if horizon in one.horizons]
+        if held:
+            success, accuracy, iou = expected(held, ids, horizon, with_goal)
+            means = {"success_rate": success.mean(), "accuracy": accuracy.mean(), "iou": iou.mean()}
+            figures |= {f"{horizon}.{name}": 100 * float(value) for name, value in means.items()}
+    return {key: figures[key] for key in keys if key in figures}

@@ -1,0 +1,372 @@
+"""The evidence behind a reward: gathered, put into words, written as JSON."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from recipe.artifacts import JsonObject
+from recipe.clock import clock
+from recipe.config import RewardConfig
+from recipe.explain.records import (
+    AlignedNarration,
+    Explanation,
+    Ground,
+    GroundedStep,
+    Links,
+    Match,
+    StepEvidence,
+    best_matches,
+)
+from recipe.reward.method import NarrationIndex, PooledAlignment
+from recipe.reward.scorer import Steps, as_steps
+from recipe.reward.wire import reward_fields
+from recipe.types import Hit, Narration, Reward, Segment
+
+# The evidence behind a reward, gathered: no narration decides alone, so each step is asked of the whole pool.
+
+
+class Explained(Protocol):
+    """What an explanation asks of a verifier."""
+
+    @property
+    def corpus(self) -> NarrationIndex: ...
+
+    @property
+    def config(self) -> RewardConfig: ...
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]: ...
+
+    def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]: ...
+
+
+def explain(verifier: Explained, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+    """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
+
+    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Raises as
+    `Verifier.score`.
+    """
+    h, plan = as_steps(history), as_steps(continuation)
+    shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
+    reward, *without = verifier.score(h, [plan, *shorter], goal)
+    narrations = tuple(_aligned(verifier.corpus, pooled) for pooled in verifier.align(h, plan, goal))
+    return Explanation(
+        goal=goal,
+        history=h,
+        continuation=plan,
+        config=verifier.config,
+        reward=reward,
+        evidence=_evidence(h, plan, reward, without, narrations),
+        narrations=narrations,
+    )
+
+
+def _aligned(corpus: NarrationIndex, pooled: PooledAlignment) -> AlignedNarration:
+    W = pooled.similarities
+    return AlignedNarration(
+        index=pooled.hit.narration,
+        narration=corpus.narration(pooled.hit.narration),
+        retrieved=pooled.hit.score,
+        score=pooled.score,
+        matches=tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in pooled.matches),
+        similarities=tuple(tuple(round(value, 4) for value in row) for row in W.tolist()),
+    )
+
+
+def _evidence(
+    h: Steps, plan: Steps, reward: Reward, without: Sequence[Reward], narrations: Sequence[AlignedNarration]
+) -> tuple[StepEvidence, ...]:
+    shorter: list[Reward | None] = [*[None] * len(h), *without]
+    grounds = _grounds(len(h) + len(plan), narrations)
+    return tuple(
+        StepEvidence(
+            text=text,
+            in_history=i < len(h),
+            without=None if missing is None else missing.total,
+            gated_without=missing is not None and missing.gated,
+            contribution=None if missing is None else reward.total - missing.total,
+            matched_in=len(found),
+            mean_similarity=sum(ground.similarity for ground in found) / len(found) if found else None,
+            grounds=found,
+        )
+        for i, (text, missing, found) in enumerate(zip(h + plan, shorter, grounds, strict=True))
+    )
+
+
+def _grounds(steps: int, narrations: Sequence[AlignedNarration]) -> list[tuple[Ground, ...]]:
+    """For each step its best segment in every narration that matches it, most similar first, ties in pool order."""
+    found: list[list[Ground]] = [[] for _ in range(steps)]
+    for aligned in narrations:
+        for match in best_matches(aligned.matches).values():
+            found[match.step].append(Ground(aligned.index, match.segment, match.similarity))
+    return [tuple(sorted(grounds, key=lambda ground: -ground.similarity)) for grounds in found]
+
+
+# A reward in plain words: what was paid, on what evidence, and what was not.
+
+
+_SMALL = 0.0005
+"""Contributions below it read 0.000 and are told as none."""
+
+_PAPER = {
+    "A(h)": "how well the history alone aligns",
+    "A(h + c)": "how well history and plan align",
+    "rho": "the plan's progress over the history alone",
+}
+_GROUNDED = {
+    "A(h)": "how much of the history the pool tells, step by step",
+    "A(h + c)": "how much of history and plan the pool tells, step by step",
+    "rho": "gain less background, for each step of the plan",
+    "gain": "what the plan adds to the pool's narrations beyond the history",
+    "background": "what the same plan adds to random narrations",
+    "order": "how far the pool confirms the order of the steps, from −1 to 1",
+    "price": "what each step must earn to pay for itself",
+    "relevance": "how close the steps are to the goal and the history, without the corpus",
+}
+"""Parts of the two rewards, in words."""
+
+
+class Part(NamedTuple):
+    """One named part of a reward and what it says."""
+
+    name: str
+    value: float
+    meaning: str
+
+
+def parts(explanation: Explanation) -> list[Part]:
+    """Every part of the reward, the total first."""
+    reward = explanation.reward
+    meanings = _PAPER if explanation.config.verifier == "paper" else _GROUNDED
+    named = [
+        Part("R", reward.total, "the reward"),
+        Part("A(h)", reward.aligned_history, meanings["A(h)"]),
+        Part("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
+        Part("rho", reward.rho, meanings["rho"]),
+    ]
+    if reward.coverage is not None:
+        named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, whatever is planned"))
+    return named + [Part(name, value, meanings.get(name, "")) for name, value in reward.parts.items()]
+
+
+def in_words(explanation: Explanation) -> list[str]:
+    """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
+    return [
+        _verdict(explanation),
+        *_coverage(explanation),
+        *_evidence_sentence(explanation),
+        *_contributions(explanation),
+    ]
+
+
+def when(segment: Segment) -> str:
+    """A segment's time as a player shows it, empty where it has none.
+
+    >>> when(Segment("stir", 62.5, 70.0)), when(Segment("stir", 3725.0, 3726.0)), when(Segment("stir"))
+    ('1:02–1:10', '1:02:05–1:02:06', '')
+    """
+    if segment.start is None or segment.end is None:
+        return ""
+    return f"{clock(segment.start)}–{clock(segment.end)}"
+
+
+def _verdict(explanation: Explanation) -> str:
+    reward, config = explanation.reward, explanation.config
+    if reward.abstained:
+        return f"Reward {_number(reward.total)}, without the corpus: it covers this prompt too little to judge by."
+    if not explanation.continuation:
+        return f"Reward {_number(reward.total)}: the plan holds no steps."
+    if config.verifier != "paper":
+        return f"Reward {_number(reward.total)}{_contrast(reward.parts)}."
+    if reward.gated:
+        return (
+            f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
+            f"stays below the threshold of {config.tau:g}."
+        )
+    threshold = f", above the threshold of {config.tau:g}" if config.gate else ""
+    return (
+        f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
+        f"progress over the history is rho = {_number(reward.rho)}{threshold}."
+    )
+
+
+def _contrast(found: dict[str, float]) -> str:
+    if not {"gain", "background"} <= found.keys():
+        return ""
+    return (
+        f": the plan adds {_number(found['gain'])} to what narrations of this activity say, "
+        f"and {_number(found['background'])} to random ones"
+    )
+
+
+def _coverage(explanation: Explanation) -> Iterator[str]:
+    if explanation.reward.coverage is not None:
+        yield f"The corpus covers this prompt at {explanation.reward.coverage:.2f} (coverage, whatever is planned)."
+
+
+def _evidence_sentence(explanation: Explanation) -> Iterator[str]:
+    if not explanation.narrations:
+        yield "Nothing was aligned: there is no narration or no step to align."
+        return
+    steps, pool = explanation.plan_evidence, len(explanation.narrations)
+    if not steps:
+        return
+    best = sum(step.index is not None for step in explanation.steps[len(explanation.history) :])
+    found = [ground.similarity for step in steps for ground in step.grounds]
+    mean = f", with a mean similarity of {_number(sum(found) / len(found), 2)}" if found else ""
+    yield (
+        f"The best narration matches {best} of {_count(len(steps), 'plan step')}; over the pool of "
+        f"{_count(pool, 'narration')}, a plan step is matched in {100 * len(found) / (pool * len(steps)):.0f}%{mean}."
+    )
+    if nowhere := [step for step in steps if not step.matched_in]:
+        yield f"Matched in no narration: {_quoted(nowhere)}."
+
+
+def _contributions(explanation: Explanation) -> Iterator[str]:
+    added = [(step.contribution or 0.0, number) for number, step in enumerate(explanation.plan_evidence, start=1)]
+    most, least = max(added, default=(0.0, 0)), min(added, default=(0.0, 0))
+    if most[0] >= _SMALL:
+        closes = explanation.plan_evidence[most[1] - 1].gated_without and not explanation.reward.gated
+        gate = "; the gate then closes" if closes else ""
+        yield f"Leaving one step out, the reward falls most without {_named(explanation, *most)}{gate}."
+    if least[0] <= -_SMALL:
+        costs = sum(value <= -_SMALL for value, _ in added)
+        yield (
+            f"The plan would earn more without {costs} of its {_count(len(added), 'step')}, "
+            f"most without {_named(explanation, *least)}."
+        )
+
+
+def _named(explanation: Explanation, added: float, number: int) -> str:
+    sign = "+" if added > 0 else ""
+    return f"step {number}, “{explanation.continuation[number - 1]}”, which adds {sign}{_number(added)}"
+
+
+def _quoted(steps: Sequence[StepEvidence]) -> str:
+    return ", ".join(f"“{text}”" for text in dict.fromkeys(step.text for step in steps))
+
+
+def _number(value: float, digits: int = 3) -> str:
+    """A number with a true minus sign."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+# An explanation as JSON that holds all of it: what is written can be read back into the same explanation.
+
+
+def as_row(explanation: Explanation, links: Links) -> JsonObject:
+    """Everything in an explanation, with links, as plain values for JSON."""
+    best, reward = explanation.best, explanation.reward
+    videos = {aligned.index: aligned for aligned in explanation.narrations}
+    return {
+        "goal": explanation.goal,
+        "history": list(explanation.history),
+        "continuation": list(explanation.continuation),
+        "settings": explanation.config.model_dump(mode="json"),
+        "summary": in_words(explanation),
+        "reward": reward_fields(reward) | {"best_video_id": best.narration.video_id if best else None},
+        "steps": [_step_row(step, videos, links) for step in explanation.evidence],
+        "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
+    }
+
+
+def from_row(row: JsonObject) -> Explanation:
+    """The explanation that `as_row` wrote; its summary, texts and links follow from the rest and are not read."""
+    return Explanation(
+        goal=row["goal"],
+        history=tuple(row["history"]),
+        continuation=tuple(row["continuation"]),
+        config=RewardConfig.model_validate(row["settings"]),
+        reward=_reward(row["reward"]),
+        evidence=tuple(_evidence_from_row(step) for step in row["steps"]),
+        narrations=tuple(_narration(one) for one in row["narrations"]),
+    )
+
+
+def _step_row(step: StepEvidence, videos: dict[int, AlignedNarration], links: Links) -> JsonObject:
+    return {
+        "step": step.text,
+        "in_history": step.in_history,
+        "without": step.without,
+        "gated_without": step.gated_without,
+        "contribution": step.contribution,
+        "matched_in": step.matched_in,
+        "mean_similarity": step.mean_similarity,
+        "grounds": [_ground_row(ground, videos[ground.narration].narration, links) for ground in step.grounds],
+    }
+
+
+def _ground_row(ground: Ground, narration: Narration, links: Links) -> JsonObject:
+    segment = narration.segments[ground.segment]
+    place = {"narration": ground.narration, "video_id": narration.video_id, "segment": ground.segment}
+    return place | {"similarity": ground.similarity} | _segment_row(narration, segment, links)
+
+
+def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: Links) -> JsonObject:
+    narration = aligned.narration
+    return {
+        "narration": aligned.index,
+        "video_id": narration.video_id,
+        "title": narration.title,
+        "source": narration.source,
+        "link": links.of(narration),
+        "retrieved": aligned.retrieved,
+        "score": aligned.score,
+        "history_end": aligned.history_end(len(explanation.history)),
+        "steps": [_grounded_row(step) for step in explanation.grounded(aligned)],
+        "matches": [match._asdict() for match in aligned.matches],
+        "unmatched_steps": list(aligned.unmatched_steps),
+        "unmatched_segments": list(aligned.unmatched_segments),
+        "segments": [_segment_row(narration, segment, links) for segment in narration.segments],
+        "similarities": [list(row) for row in aligned.similarities],
+    }
+
+
+def _grounded_row(step: GroundedStep) -> JsonObject:
+    segment = step.segment
+    return {
+        "step": step.text,
+        "in_history": step.in_history,
+        "segment": step.index,
+        "similarity": step.similarity,
+        "text": segment.text if segment else None,
+        "start": segment.start if segment else None,
+        "end": segment.end if segment else None,
+    }
+
+
+def _segment_row(narration: Narration, segment: Segment, links: Links) -> JsonObject:
+    times = {"start": segment.start, "end": segment.end}
+    return {"text": segment.text} | times | {"link": links.of(narration, segment)}
+
+
+def _reward(row: dict[str, Any]) -> Reward:
+    values = {name: value for name, value in row.items() if name != "best_video_id"}
+    return Reward(**values | {"pool": tuple(Hit(hit["narration"], hit["score"]) for hit in row["pool"])})
+
+
+def _evidence_from_row(row: dict[str, Any]) -> StepEvidence:
+    return StepEvidence(
+        text=row["step"],
+        in_history=row["in_history"],
+        without=row["without"],
+        gated_without=row["gated_without"],
+        contribution=row["contribution"],
+        matched_in=row["matched_in"],
+        mean_similarity=row["mean_similarity"],
+        grounds=tuple(Ground(one["narration"], one["segment"], one["similarity"]) for one in row["grounds"]),
+    )
+
+
+def _narration(row: dict[str, Any]) -> AlignedNarration:
+    segments = tuple(Segment(one["text"], one["start"], one["end"]) for one in row["segments"])
+    return AlignedNarration(
+        index=row["narration"],
+        narration=Narration(row["video_id"], segments, row["title"], row["source"]),
+        retrieved=row["retrieved"],
+        score=row["score"],
+        matches=tuple(Match(**match) for match in row["matches"]),
+        similarities=tuple(tuple(values) for values in row["similarities"]),
+    )

@@ -1,0 +1,493 @@
+"""An explanation as one self-contained HTML page, with a picture of the alignment."""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from recipe.artifacts import write_text
+from recipe.clock import clock
+from recipe.errors import MissingExtra
+from recipe.explain.explain import Part, in_words, parts, when
+from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, Match, StepEvidence
+from recipe.report.html import template
+from recipe.report.numbers import format_number
+from recipe.types import Narration
+
+# An alignment as a picture: steps at the left, the narration along a time axis at the right, links between them.
+#
+# Heights are in units that the page scales; widths are percent of the column between steps and texts, so that one
+# picture fits a screen and a phone.
+
+
+STEP, TEXT, LINE = 52.0, 54.0, 21.0
+"""Heights of a step, of the text of a matched segment, and of the one line of an unmatched one."""
+AXIS, WIDTH = 70.0, 7.0
+"""Left edge and width of the time axis, in percent of the column."""
+
+_LOWEST, _THINNEST = 440.0, 3.0
+_TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+"""Seconds between two ticks of the axis."""
+
+
+class Span(NamedTuple):
+    """Where something lies from top to bottom."""
+
+    top: float
+    bottom: float
+
+    @property
+    def middle(self) -> float:
+        return (self.top + self.bottom) / 2
+
+
+class Tick(NamedTuple):
+    """A time on the axis."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Where everything of one alignment stands, in units from the top."""
+
+    height: float
+    steps: tuple[float, ...]
+    """The middle of each step of h + c."""
+    divide: float | None
+    """Between the last step of h and the first of c; None without a history."""
+    segments: tuple[Span, ...]
+    """Each segment on the axis: its time, or its turn where there are no times."""
+    history_end: float | None
+    """On the axis, the end of the last segment that the history is matched with."""
+    texts: dict[int, float]
+    """Middle of the text of each segment that has one beside the axis: all matched ones, others where there is room."""
+    ticks: tuple[Tick, ...]
+
+
+def place(aligned: AlignedNarration, history: int) -> Picture:
+    """Lay out one alignment whose first `history` steps are those of h."""
+    steps, segments = len(aligned.similarities), aligned.narration.segments
+    matched = sorted({match.segment for match in aligned.matches})
+    height = max(STEP * steps, TEXT * len(matched), min(LINE * len(segments), _LOWEST))
+    spans = _spans(aligned, height)
+    end = aligned.history_end(history)
+    return Picture(
+        height=height,
+        steps=tuple((i + 0.5) * height / steps for i in range(steps)),
+        divide=history * height / steps if history else None,
+        segments=spans,
+        history_end=None if end is None else spans[end].bottom,
+        texts=_texts(spans, matched, height),
+        ticks=_ticks(aligned, height),
+    )
+
+
+def draw(picture: Picture, aligned: AlignedNarration, history: int, notes: Sequence[str], links: Sequence[str]) -> str:
+    """The column between steps and texts as an `<svg>` element: links, leaders and the axis.
+
+    `notes` and `links` are a sentence and an address, which may be empty, for each segment.
+    """
+    number = {match: i for i, match in enumerate(aligned.matches)}
+    parts = [
+        *_frontier(picture),
+        *(_leader(picture, k) for k in picture.texts),
+        *(_link(picture, match, number[match], history) for match in aligned.matches),
+        *_axis(picture, aligned, history, notes, links),
+    ]
+    return (
+        f'<svg class="links" viewBox="0 0 100 {picture.height:g}" preserveAspectRatio="none" role="group" '
+        f'aria-label="Segments along time; arrow keys move between them">{"".join(parts)}</svg>'
+    )
+
+
+def barcode(aligned: AlignedNarration, history: int) -> str:
+    """A narration as a strip, its matched segments in the colours of their steps, as an `<svg>` element."""
+    kinds = _kinds(aligned, history)
+    bars = (
+        f'<rect class="bar {kinds.get(k, "free")}" x="{span.top:.2f}" width="{max(span.bottom - span.top, 0.6):.2f}" '
+        'y="0" height="10"/>'
+        for k, span in enumerate(_spans(aligned, 100.0))
+    )
+    return (
+        f'<svg class="barcode" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(bars)}</svg>'
+    )
+
+
+def pool_strip(similarities: Sequence[float | None]) -> str:
+    """One cell a narration, the darker the more similar, none where a step is unmatched, as an `<svg>` element."""
+    cells = (
+        f'<rect x="{i}.08" width=".84" height="1" style="--s:{min(max(similarity, 0.0), 1.0):g}"/>'
+        for i, similarity in enumerate(similarities)
+        if similarity is not None
+    )
+    return (
+        f'<svg class="pool" viewBox="0 0 {max(len(similarities), 1)} 1" preserveAspectRatio="none" aria-hidden="true">'
+        f"{''.join(cells)}</svg>"
+    )
+
+
+def _spans(aligned: AlignedNarration, height: float) -> tuple[Span, ...]:
+    segments = aligned.narration.segments
+    if (times := _times(aligned)) is None:
+        slot = height / max(len(segments), 1)
+        return tuple(Span((k + 0.06) * slot, (k + 0.94) * slot) for k in range(len(segments)))
+    first, last = times
+    scale = height / (last - first)
+    thin = min(_THINNEST, height)
+    spans = []
+    for segment in segments:
+        top = min(((segment.start or 0.0) - first) * scale, height - thin)
+        spans.append(Span(top, min(max(((segment.end or 0.0) - first) * scale, top + thin), height)))
+    return tuple(spans)
+
+
+def _times(aligned: AlignedNarration) -> tuple[float, float] | None:
+    """When the first segment starts and the last one ends; None where that is unknown or the same moment."""
+    starts = [segment.start for segment in aligned.narration.segments if segment.start is not None]
+    ends = [segment.end for segment in aligned.narration.segments if segment.end is not None]
+    segments = len(aligned.narration.segments)
+    if not segments or len(starts) < segments or len(ends) < segments or max(ends) <= min(starts):
+        return None
+    return min(starts), max(ends)
+
+
+def _texts(spans: Sequence[Span], matched: Sequence[int], height: float) -> dict[int, float]:
+    placed = dict(zip(matched, _apart([spans[k].middle for k in matched], TEXT, height), strict=True))
+    taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in placed.values()]
+    for k, span in enumerate(spans):
+        y = min(max(span.middle, LINE / 2), height - LINE / 2)
+        line = Span(y - LINE / 2, y + LINE / 2)
+        if k not in placed and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
+            placed[k] = y
+            taken.append(line)
+    return placed
+
+
+def _apart(wanted: Sequence[float], size: float, height: float) -> list[float]:
+    """Middles nearest to those wanted, in squares, that keep `size` apart in [0, height]; they must fit there.
+
+    Isotonic regression of the wanted middles less i * size, by pooling neighbours that are too close.
+    """
+    blocks: list[tuple[float, int]] = []
+    for i, middle in enumerate(wanted):
+        mean, count = middle - i * size, 1
+        while blocks and blocks[-1][0] > mean:
+            before, members = blocks.pop()
+            mean, count = (before * members + mean * count) / (members + count), members + count
+        blocks.append((mean, count))
+    offsets = [mean for mean, count in blocks for _ in range(count)]
+    lowest, highest = size / 2, height - size / 2 - (len(wanted) - 1) * size
+    return [min(max(offset, lowest), max(highest, lowest)) + i * size for i, offset in enumerate(offsets)]
+
+
+def _ticks(aligned: AlignedNarration, height: float) -> tuple[Tick, ...]:
+    if (times := _times(aligned)) is None:
+        return ()
+    first, last = times
+    every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
+    seconds = range(-int(-first // every) * every, int(last) + 1, every)
+    return tuple(Tick((second - first) * height / (last - first), clock(second)) for second in seconds)
+
+
+def _kinds(aligned: AlignedNarration, history: int) -> dict[int, str]:
+    """Whose segment each matched one is: the history's, or the plan's."""
+    return {match.segment: _kind(match, history) for match in aligned.matches}
+
+
+def _kind(match: Match, history: int) -> str:
+    return "done" if match.step < history else "plan"
+
+
+def _frontier(picture: Picture) -> Iterable[str]:
+    if picture.divide is not None and picture.history_end is not None:
+        curve = _curve(picture.divide, picture.history_end)
+        yield f'<path class="frontier" d="{curve} H{AXIS + WIDTH + 4:g}"/>'
+
+
+def _leader(picture: Picture, segment: int) -> str:
+    start, y = AXIS + WIDTH + 1, picture.segments[segment].middle
+    return f'<path class="leader" d="M{start:g} {y:.2f} L98 {picture.texts[segment]:.2f}"/>'
+
+
+def _link(picture: Picture, match: Match, number: int, history: int) -> str:
+    curve = _curve(picture.steps[match.step], picture.segments[match.segment].middle)
+    strength = min(max(match.similarity, 0.0), 1.0)
+    return (
+        f'<path class="link {_kind(match, history)}" data-links="{number}" data-step="{match.step}" '
+        f'data-segment="{match.segment}" style="--s:{strength:g}" d="{curve}"/>'
+    )
+
+
+def _curve(left: float, right: float) -> str:
+    return f"M0 {left:.2f} C{AXIS / 2:g} {left:.2f} {AXIS / 2:g} {right:.2f} {AXIS:g} {right:.2f}"
+
+
+def _axis(
+    picture: Picture, aligned: AlignedNarration, history: int, notes: Sequence[str], links: Sequence[str]
+) -> Iterable[str]:
+    kinds = _kinds(aligned, history)
+    for k, span in enumerate(picture.segments):
+        bar = (
+            f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
+            f'height="{span.bottom - span.top:.2f}"/>'
+        )
+        name = "a" if links[k] else "g"
+        address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
+        role = "" if links[k] else ' role="img"'
+        note = escape(notes[k])
+        tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+        focus = f'class="segment" tabindex="{-1 if k else 0}"'
+        yield f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>"
+
+
+def link_numbers(aligned: AlignedNarration, segment: int) -> str:
+    """What ties a segment's bar, text and links together: the numbers of its matches, or a mark of its own."""
+    numbers = [str(i) for i, match in enumerate(aligned.matches) if match.segment == segment]
+    return " ".join(numbers or [f"free{segment}"])
+
+
+def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) -> str:
+    """What is said of a segment where it is pointed at: its time, text, and the step it is matched with or nearest to.
+
+    `names` are those of the steps of h + c, such as `step 2`.
+    """
+    here = aligned.narration.segments[segment]
+    place = when(here) or f"segment {segment + 1}"
+    matches = [match for match in aligned.matches if match.segment == segment]
+    if matches:
+        with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
+        return f"{place} “{here.text}”: matched with {with_steps}"
+    nearest = aligned.closest_step(segment)
+    near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
+    return f"{place} “{here.text}”: unmatched{near}"
+
+
+# An explanation as one HTML page that needs nothing but itself; its only script is pinned by its hash.
+
+
+try:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+except ModuleNotFoundError as error:
+    raise MissingExtra("an explanation's page", "report") from error
+
+_GROUNDS = 3
+"""Segments named for each step, of all that the pool has for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step of h + c with what the pool says of it, ready to be shown."""
+
+    name: str
+    number: int
+    """In the history or in the plan, from 1."""
+    evidence: StepEvidence
+    share: float
+    """Its contribution against the largest one, from -1 to 1."""
+    strip: Markup
+    grounds: tuple["GroundRow", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroundRow:
+    """A segment that a step is matched with."""
+
+    text: str
+    place: str
+    similarity: float
+    link: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """A step beside the picture: where it stands, and what is said where it is pointed at."""
+
+    y: float
+    ground: GroundedStep
+    links: str
+    """The numbers of its links in the picture."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextMark:
+    """A segment's text beside the axis."""
+
+    y: float
+    text: str
+    place: str
+    link: str | None
+    links: str
+    kind: str
+    """`done`, `plan`, or `free` where it is unmatched."""
+    similarity: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One narration of the pool with its picture."""
+
+    aligned: AlignedNarration
+    link: str | None
+    picture: Picture
+    svg: Markup
+    strip: Markup
+    steps: tuple[StepMark, ...]
+    texts: tuple[TextMark, ...]
+    transcript: tuple[TextMark, ...]
+
+
+def write_page(explanation: Explanation, target: Path, links: Links, narrations: int) -> None:
+    """Write the page with pictures of the `narrations` best narrations, all or nothing."""
+    write_text(target, render_page(explanation, links, narrations))
+
+
+def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
+    """The whole page. The same explanation gives the same page."""
+    script = page_template("alignment.js") + page_template("explanation.js")
+    return (
+        page_environment()
+        .get_template("explanation.html.jinja")
+        .render(
+            explanation=explanation,
+            sentences=in_words(explanation),
+            parts=_shown_parts(explanation),
+            rows=list(step_rows(explanation, links)),
+            panels=[panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
+            others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
+            style=Markup(page_template("explanation.css") + page_template("alignment.css")),
+            script=Markup(script),
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            settings=_settings(explanation),
+        )
+    )
+
+
+def page_environment() -> Environment:
+    """What renders the pages with pictures of alignments: templates of this room, texts escaped."""
+    environment = Environment(
+        loader=FunctionLoader(page_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": format_number, "signed": _signed}
+    return environment
+
+
+def page_template(name: str) -> str:
+    """A file of the templates."""
+    return template("recipe.explain", name)
+
+
+def _shown_parts(explanation: Explanation) -> list[tuple[Part, float]]:
+    """The parts with the length of each one's bar, all on one scale that reaches 1 or the largest of them."""
+    found = parts(explanation)
+    largest = max(1.0, *(abs(part.value) for part in found))
+    return [(part, round(abs(part.value) / largest, 4)) for part in found]
+
+
+def _settings(explanation: Explanation) -> list[tuple[str, object]]:
+    config = explanation.config
+    if config.verifier == "paper":
+        return [(name, value) for name, value in config.model_dump(exclude={"grounded"}).items()]
+    return [("verifier", config.verifier), *config.grounded.model_dump().items()]
+
+
+def _signed(value: float) -> str:
+    """A contribution with its sign; none before a zero."""
+    shown = format_number(value, 3)
+    return shown if value < 0 or not shown.strip("0.") else f"+{shown}"
+
+
+def _names(explanation: Explanation) -> list[str]:
+    done = [f"history step {number}" for number in range(1, len(explanation.history) + 1)]
+    return done + [f"step {number}" for number in range(1, len(explanation.continuation) + 1)]
+
+
+def step_rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
+    """Every step with what the pool says of it."""
+    largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
+    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
+    for name, step in zip(_names(explanation), explanation.evidence, strict=True):
+        found = {ground.narration: ground.similarity for ground in step.grounds}
+        strip = pool_strip([found.get(index) for index in narrations])
+        grounds = tuple(_strongest(step, narrations, links))
+        number = int(name.split()[-1])
+        yield StepRow(name, number, step, (step.contribution or 0.0) / largest, Markup(strip), grounds)
+
+
+def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[GroundRow]:
+    """The most similar segments of a step, each text once."""
+    said = set[str]()
+    for ground in step.grounds:
+        narration = narrations[ground.narration]
+        segment = narration.segments[ground.segment]
+        if len(said) < _GROUNDS and segment.text not in said:
+            said.add(segment.text)
+            place = when(segment) or f"segment {ground.segment + 1}"
+            yield GroundRow(segment.text, place, ground.similarity, links.of(narration, segment))
+
+
+def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> Panel:
+    """One narration of the pool with its picture."""
+    history, names = len(explanation.history), _names(explanation)
+    picture, segments = place(aligned, history), aligned.narration.segments
+    notes = [segment_note(aligned, k, names) for k in range(len(segments))]
+    addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
+    marks = [_text_mark(aligned, picture, k, history, addresses[k], notes[k]) for k in range(len(segments))]
+    return Panel(
+        aligned=aligned,
+        link=links.of(aligned.narration),
+        picture=picture,
+        svg=Markup(draw(picture, aligned, history, notes, addresses)),
+        strip=Markup(barcode(aligned, history)),
+        steps=tuple(_step_marks(explanation, aligned, picture, names)),
+        texts=tuple(marks[k] for k in sorted(picture.texts)),
+        transcript=tuple(marks),
+    )
+
+
+def _text_mark(
+    aligned: AlignedNarration, picture: Picture, segment: int, history: int, address: str, note: str
+) -> TextMark:
+    here = aligned.narration.segments[segment]
+    matches = [(number, match) for number, match in enumerate(aligned.matches) if match.segment == segment]
+    return TextMark(
+        y=picture.texts.get(segment, 0.0),
+        text=here.text,
+        place=when(here) or f"segment {segment + 1}",
+        link=address or None,
+        links=link_numbers(aligned, segment),
+        kind=("done" if matches[0][1].step < history else "plan") if matches else "free",
+        similarity=max((match.similarity for _, match in matches), default=None),
+        note=note,
+    )
+
+
+def _step_marks(
+    explanation: Explanation, aligned: AlignedNarration, picture: Picture, names: list[str]
+) -> Iterator[StepMark]:
+    for i, (y, ground) in enumerate(zip(picture.steps, explanation.grounded(aligned), strict=True)):
+        numbers = " ".join(str(number) for number, match in enumerate(aligned.matches) if match.step == i)
+        yield StepMark(y, ground, numbers, _step_note(names[i], ground, aligned, i))
+
+
+def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
+    here = f"{name} “{ground.text}”"
+    if ground.segment is None or ground.index is None or ground.similarity is None:
+        nearest = aligned.closest_segment(step)
+        if nearest is None:
+            return f"{here}: unmatched"
+        text = aligned.narration.segments[nearest.segment].text
+        return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
+    place = when(ground.segment) or f"segment {ground.index + 1}"
+    return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"

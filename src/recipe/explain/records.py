@@ -1,0 +1,232 @@
+"""What an explanation holds, and its JSON form."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+from recipe.config import RewardConfig
+from recipe.errors import InputError
+from recipe.types import Narration, Reward, Segment
+
+# Where a narrated second can be watched: a link made from a template, for videos that have one.
+
+
+YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
+
+_YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
+_ELSEWHERE = {"world", "captaincook4d", "egoprocel", "egoexo4d", "ego-exo4d", "egoper", "epic-kitchens", "epic-tent"}
+"""Sources whose videos are not on YouTube, whatever their ids look like."""
+_TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
+"""The part of a template that says when; left out where there is no time."""
+
+
+class Links:
+    """Links to videos: by a template with `{video_id}` and, where it takes one, `{start}` in whole seconds.
+
+    Without a template, ids that look like YouTube's are linked there, unless the source's videos are known to be
+    elsewhere; with the template `none` nothing is linked. Raises InputError for a template that cannot be used.
+
+    >>> Links().of(Narration("dQw4w9WgXcQ", ()), Segment("stir", 62.5, 64.0))
+    'https://www.youtube.com/watch?v=dQw4w9WgXcQ&t=62s'
+    >>> Links("https://host.example/{video_id}?t={start}").of(Narration("a b", ()))
+    'https://host.example/a%20b'
+    """
+
+    def __init__(self, template: str = "") -> None:
+        self._template = _checked(template) if template not in ("", "none") else ""
+        self._guessed = template == ""
+
+    def of(self, narration: Narration, segment: Segment | None = None) -> str | None:
+        """The link to a video, at the second in which a segment starts; without a time to its beginning."""
+        if self._guessed and not _on_youtube(narration):
+            return None
+        template = YOUTUBE if self._guessed else self._template
+        if not template:
+            return None
+        start = None if segment is None else segment.start
+        video_id = quote(narration.video_id, safe="")
+        if start is None:
+            return _untimed(template).replace("{start}", "0").replace("{video_id}", video_id)
+        return template.replace("{start}", str(max(int(start), 0))).replace("{video_id}", video_id)
+
+
+def _on_youtube(narration: Narration) -> bool:
+    elsewhere = narration.source is not None and narration.source.lower() in _ELSEWHERE
+    return not elsewhere and _YOUTUBE_ID.fullmatch(narration.video_id) is not None
+
+
+def _untimed(template: str) -> str:
+    shorter = _TIMED.sub("", template)
+    return shorter if "?" in shorter else shorter.replace("&", "?", 1)
+
+
+def _checked(template: str) -> str:
+    if not re.match(r"https?://", template):
+        raise InputError(f"--link {template!r} is no web address; begin it with https://, or give none.")
+    rest = template.replace("{video_id}", "").replace("{start}", "")
+    if "{video_id}" not in template or set(rest) & set("{}"):
+        raise InputError(f"--link {template!r} does not say where a video is; use {{video_id}} and {{start}} in it.")
+    return template
+
+
+# What an explanation holds: the reward, every pooled narration's alignment, and what each step adds.
+
+
+class Match(NamedTuple):
+    """A step of h + c laid on a segment of a narration; both count from 0."""
+
+    step: int
+    segment: int
+    similarity: float
+
+
+class Ground(NamedTuple):
+    """A segment of a narration of the pool that a step is matched with."""
+
+    narration: int
+    """The narration's index in the corpus."""
+    segment: int
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroundedStep:
+    """A step of h + c on one narration; index, segment and similarity are None where it is unmatched."""
+
+    text: str
+    in_history: bool
+    index: int | None
+    """Position of the segment in its narration, from 0."""
+    segment: Segment | None
+    similarity: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedNarration:
+    """One narration of the pool, and how the steps of h + c align with it."""
+
+    index: int
+    """Position in the corpus."""
+    narration: Narration
+    retrieved: float
+    """The score that brought it into the pool."""
+    score: float
+    """What it says of h + c, by the verifier's own alignment."""
+    matches: tuple[Match, ...]
+    """Steps and segments rise together; a step that is not here is unmatched."""
+    similarities: tuple[tuple[float, ...], ...]
+    """[M steps, L segments] as the verifier sees them, to four decimals."""
+
+    @property
+    def unmatched_steps(self) -> tuple[int, ...]:
+        """Positions in h + c that no match names."""
+        return _missing(len(self.similarities), {match.step for match in self.matches})
+
+    @property
+    def unmatched_segments(self) -> tuple[int, ...]:
+        """Positions in the narration that no match names."""
+        return _missing(len(self.narration.segments), {match.segment for match in self.matches})
+
+    def history_end(self, history: int) -> int | None:
+        """The last segment that one of the first `history` steps is matched with; None where none is."""
+        return max((match.segment for match in self.matches if match.step < history), default=None)
+
+    def closest_step(self, segment: int) -> Match | None:
+        """The step most similar to a segment, the first of equals, matched or not; None without steps."""
+        matches = (Match(i, segment, row[segment]) for i, row in enumerate(self.similarities))
+        return max(matches, key=_similarity, default=None)
+
+    def closest_segment(self, step: int) -> Match | None:
+        """The segment most similar to a step, the first of equals, matched or not; None without segments."""
+        matches = (Match(step, k, value) for k, value in enumerate(self.similarities[step]))
+        return max(matches, key=_similarity, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvidence:
+    """What the whole pool says of one step of h + c, and what the step adds to the reward."""
+
+    text: str
+    in_history: bool
+    without: float | None
+    """The reward of the plan that misses this step only; None for a step of the history."""
+    gated_without: bool
+    """Whether the gate closes on that plan."""
+    contribution: float | None
+    """R(plan) - R(plan without this step); below 0 the plan earns more without it."""
+    matched_in: int
+    """Narrations of the pool whose alignment matches this step."""
+    mean_similarity: float | None
+    """Mean over those narrations; None where there are none."""
+    grounds: tuple[Ground, ...]
+    """The segments it is matched with, one for each of those narrations, most similar first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A reward with all of its evidence; without anything to align there are no narrations."""
+
+    goal: str
+    history: tuple[str, ...]
+    continuation: tuple[str, ...]
+    config: RewardConfig
+    reward: Reward
+    evidence: tuple[StepEvidence, ...]
+    """One for each step of h, then of c."""
+    narrations: tuple[AlignedNarration, ...]
+    """The whole pool, the best alignment first."""
+
+    @property
+    def best(self) -> AlignedNarration | None:
+        """The narration that the reward names as its best, else the best alignment."""
+        named = (aligned for aligned in self.narrations if aligned.index == self.reward.best_narration)
+        return next(named, self.narrations[0] if self.narrations else None)
+
+    @property
+    def narration(self) -> Narration | None:
+        """The best narration."""
+        return self.best.narration if self.best else None
+
+    @property
+    def steps(self) -> tuple[GroundedStep, ...]:
+        """The steps of h + c on the best narration."""
+        return self.grounded(self.best) if self.best else ()
+
+    @property
+    def plan_evidence(self) -> tuple[StepEvidence, ...]:
+        """The evidence for the steps of c."""
+        return self.evidence[len(self.history) :]
+
+    def grounded(self, aligned: AlignedNarration) -> tuple[GroundedStep, ...]:
+        """The steps of h + c on one narration; of several segments of a step, the most similar."""
+        return tuple(_grounded(self, aligned))
+
+
+def best_matches(matches: tuple[Match, ...]) -> dict[int, Match]:
+    """The most similar match of each step that has one, the first of equals."""
+    best: dict[int, Match] = {}
+    for match in matches:
+        if match.step not in best or match.similarity > best[match.step].similarity:
+            best[match.step] = match
+    return best
+
+
+def _grounded(explanation: Explanation, aligned: AlignedNarration) -> Iterator[GroundedStep]:
+    best = best_matches(aligned.matches)
+    for i, text in enumerate((*explanation.history, *explanation.continuation)):
+        in_history = i < len(explanation.history)
+        if match := best.get(i):
+            segment = aligned.narration.segments[match.segment]
+            yield GroundedStep(text, in_history, match.segment, segment, match.similarity)
+        else:
+            yield GroundedStep(text, in_history, None, None, None)
+
+
+def _missing(count: int, present: set[int]) -> tuple[int, ...]:
+    return tuple(i for i in range(count) if i not in present)
+
+
+def _similarity(match: Match) -> float:
+    return match.similarity

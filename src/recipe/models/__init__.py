@@ -1,0 +1,1 @@
+"""Everything that completes chats or loads weights."""

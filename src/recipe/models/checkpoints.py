@@ -1,0 +1,125 @@
+"""Language models from disk or hub: one way to load them, for planning and for training.
+
+Nothing here knows how large a model is: the small one of `recipe train base` and a published checkpoint
+differ in their name only.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recipe.artifacts import read_json
+from recipe.errors import InputError, MissingExtra
+
+try:
+    import torch
+    import transformers
+    from safetensors import SafetensorError
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.utils import cached_file
+
+    from recipe.models.vision import VideoProcessor
+except ModuleNotFoundError as error:
+    raise MissingExtra("a language model", "encoder") from error
+
+
+_SEEING = "qwen2_5_vl"
+"""The `model_type` in config.json of Qwen2.5-VL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A causal language model and its tokenizer, which has a chat template."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    video: VideoProcessor | None = None
+    """What turns frames into the patches that the model's visual tower reads; None where it has none."""
+
+
+def load_checkpoint(
+    name: str, revision: str | None = None, dtype: torch.dtype = torch.float32, attention: str | None = None
+) -> Checkpoint:
+    """The model and tokenizer of a hub id or of a folder in the standard layout; weights on the CPU.
+
+    A Qwen2.5-VL comes with its video processor. `attention` names the kernel, such as `eager`; without it
+    transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
+    """
+    folder = Path(name)
+    if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
+        _require_model(folder)
+    try:
+        with quiet_loading():
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
+            sees = transformers.AutoConfig.from_pretrained(name, revision=revision).model_type == _SEEING
+            kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+            model = kind.from_pretrained(name, revision=revision, dtype=dtype, attn_implementation=attention)
+            video = VideoProcessor.load(name, revision) if sees else None
+            if sees:
+                tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _unusable(name, _reason(error)) from error
+    if not tokenizer.encode("a"):
+        raise _unusable(name, "its tokenizer knows no words")
+    # Whoever asks compares lengths with the context, and raises errors in place of this warning.
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    if not tokenizer.chat_template:
+        raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
+    return Checkpoint(model, tokenizer, video)
+
+
+def _video_template(name: str, revision: str | None) -> str | None:
+    """The chat template for messages with a video where it lies apart from the tokenizer's, as in older releases."""
+    found = cached_file(name, "chat_template.json", revision=revision, _raise_exceptions_for_missing_entries=False)
+    if found is None:
+        return None
+    kept = read_json(Path(found))
+    if not isinstance(kept, dict) or not isinstance(kept.get("chat_template"), str):
+        raise InputError.at(found, "it holds no template", "restore the file of the model")
+    return str(kept["chat_template"])
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Without the progress bars and reports of transformers, which would run through ours."""
+    shown, verbosity = transformers.logging.is_progress_bar_enabled(), transformers.logging.get_verbosity()
+    transformers.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        if shown:
+            transformers.logging.enable_progress_bar()
+
+
+def _require_model(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InputError.at(folder, "the model folder does not exist", "check the path, or train the model first")
+    if not (folder / "config.json").is_file():
+        inner = folder / "model"
+        remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
+        raise InputError.at(folder, "there is no model in this folder", remedy)
+
+
+_LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    if "ignore_mismatched_sizes" in lines[0]:  # advice for programmers
+        return "its weights have other shapes than config.json says"
+    return lines[0].rstrip(".")
+
+
+def _unusable(name: str, reason: str) -> InputError:
+    place = f"model {name!r}"
+    if Path(name).is_dir():
+        return InputError.at(place, f"the folder holds no complete model ({reason})", _LAYOUT)
+    problem = f"it cannot be loaded from the hub ({reason})"
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        problem = "the hub is switched off by HF_HUB_OFFLINE and the model is not in the local cache"
+    remedy = "give a model folder, check the id, or download the model once while online"
+    return InputError.at(place, problem, remedy)

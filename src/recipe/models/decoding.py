@@ -1,0 +1,261 @@
+"""Completing prompts and weighing completions, for planning and training, with a model of transformers.
+
+Differs from `generate` in what it leaves out: equal prompts are read once and their completions share the
+prefill, and a completion that has ended leaves the batch. How a token is chosen is the caller's. A prompt may hold a
+clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from recipe.errors import InputError, MissingExtra
+from recipe.progress import Advance
+
+try:
+    import torch
+    from transformers import DynamicCache, PreTrainedModel
+
+    from recipe.models.vision import Patches, mrope_positions
+except ModuleNotFoundError as error:
+    raise MissingExtra("a language model", "encoder") from error
+
+Choose = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
+"""`choose(logits, rows, step)`: a token for each completion that is still being written [live], from its logits
+[live, vocabulary]; `rows` [live] says which completions these are, in order, and `step` counts from 0."""
+
+_COMPACT = 0.2
+"""Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
+
+_NONE = -100
+"""In the place of a token where there is none."""
+
+_PATCHES = 1 << 14
+"""Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""
+
+Clips = Sequence[Patches | None]
+"""The clip that each prompt shows, if any; prompts share one where it is the same object."""
+
+
+def complete(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    choose: Choose,
+    *,
+    ends: Sequence[int],
+    longest: int,
+    context: int | None = None,
+    clips: Clips | None = None,
+    advance: Advance = lambda _: None,
+) -> list[list[int]]:
+    """One completion of each prompt, in order, as token ids.
+
+    A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and stops where it
+    and its prompt fill the `context`. `advance` is told at every token how many completions have ended. Raises
+    InputError where a prompt holds other video tokens than its clip has.
+    """
+    written: list[list[int]] = [[] for _ in prompts]
+    for step in _steps(model, prompts, choose, ends, longest, context, clips):
+        for row, token in zip(step.completions, step.tokens, strict=True):
+            written[row].append(token)
+        advance(step.ended)
+    return written
+
+
+def stream(
+    model: PreTrainedModel,
+    prompt: Sequence[int],
+    choose: Choose,
+    *,
+    ends: Sequence[int],
+    longest: int,
+    context: int | None = None,
+    clip: Patches | None = None,
+) -> Iterator[int]:
+    """The tokens of what `complete` writes for one prompt, each as soon as it is chosen."""
+    for step in _steps(model, [prompt], choose, ends, longest, context, [clip]):
+        yield from step.tokens
+
+
+class _Step(NamedTuple):
+    """One token of every completion that is being written, and how many ended with it."""
+
+    completions: list[int]
+    tokens: list[int]
+    ended: int
+
+
+def _steps(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    choose: Choose,
+    ends: Sequence[int],
+    longest: int,
+    context: int | None,
+    clips: Clips | None,
+) -> Iterator[_Step]:
+    rows, logits = _prefill(model, prompts, clips)
+    stops = torch.tensor(ends, device=model.device)
+    lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
+    for step in range(longest):
+        chosen = choose(logits, rows.completions, step)
+        goes_on = ~torch.isin(chosen, stops)
+        if context is not None:
+            goes_on &= lengths[rows.completions] + step + 1 < context
+        left = int(goes_on.sum()) if step + 1 < longest else 0
+        yield _Step(rows.completions.tolist(), chosen.tolist(), len(chosen) - left)
+        if left == 0:
+            break
+        logits = rows.read(model, chosen, goes_on)
+
+
+def log_likelihood(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+    clips: Clips | None = None,
+) -> list[float]:
+    """Log-probability in nats of each completion after its prompt; equal prompts are read once.
+
+    The sum over a completion's tokens of log softmax(logits / temperature); 0 for one without tokens. Raises
+    InputError where a prompt holds other video tokens than its clip has.
+    """
+    rows, first = _prefill(model, prompts, clips)
+    longest = max(1, *map(len, completions))
+    targets = torch.tensor(
+        [[*tokens, *[_NONE] * (longest - len(tokens))] for tokens in completions], device=model.device
+    )
+    total = _log_probability(first[:, None], targets[:, :1], temperature)
+    if longest > 1:
+        known = targets[:, :-1] != _NONE
+        positions = rows.position[:, None] + torch.arange(1, longest, device=model.device)
+        mask = torch.cat([rows.mask, known.long()], dim=1)
+        logits = _logits(model, targets[:, :-1].where(known, 0), mask, positions, rows.cache, keep=longest - 1)
+        total = total + _log_probability(logits, targets[:, 1:], temperature)
+    return list(total.tolist())
+
+
+def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Sum over positions [rows] of the targets' log-probabilities; of `logits` [rows, positions, vocabulary]."""
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float() / temperature, targets.flatten(), ignore_index=_NONE, reduction="none"
+    )
+    return -losses.view(targets.shape).double().sum(-1)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """A batch of completions that are being written, and some that have ended and are still in the cache."""
+
+    live: torch.Tensor
+    """Rows of the cache that are being written [live]."""
+    completions: torch.Tensor
+    """Which completion each of those is [live]."""
+    mask: torch.Tensor
+    """Which positions hold tokens [rows, positions]."""
+    position: torch.Tensor
+    """Position of the last token [rows], or of the last patch of a clip before it."""
+    cache: DynamicCache
+
+    def read(self, model: PreTrainedModel, chosen: torch.Tensor, goes_on: torch.Tensor) -> torch.Tensor:
+        """Logits [live, vocabulary] after the tokens `chosen` [live] of the completions that go on."""
+        tokens = chosen.new_zeros(len(self.mask))
+        tokens[self.live] = chosen
+        self.live, self.completions = self.live[goes_on], self.completions[goes_on]
+        if len(self.live) <= (1 - _COMPACT) * len(self.mask):
+            tokens = tokens[self.live]
+            self._compact()
+        self.position = self.position + 1
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.mask), 1)], dim=1)
+        logits = _logits(model, tokens[:, None], self.mask, self.position[:, None], self.cache)[:, -1]
+        return logits if len(self.live) == len(logits) else logits[self.live]
+
+    def _compact(self) -> None:
+        """Take the rows that have ended out of the cache."""
+        self.cache.batch_select_indices(self.live)
+        self.mask, self.position = self.mask[self.live], self.position[self.live]
+        self.live = torch.arange(len(self.live), device=self.live.device)
+
+
+def _prefill(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], clips: Clips | None
+) -> tuple[_Rows, torch.Tensor]:
+    """A row for every prompt, behind one pass over the distinct ones, and its logits [prompts, vocabulary]."""
+    asked = [(tuple(prompt), clip) for prompt, clip in zip(prompts, clips or [None] * len(prompts), strict=True)]
+    row_of = {one: row for row, one in enumerate(dict.fromkeys(asked))}
+    source = torch.tensor([row_of[one] for one in asked], device=model.device)
+    tokens, mask = _padded_left([prompt for prompt, _ in row_of], model.device)
+    shown = [clip for _, clip in row_of]
+    if hasattr(model.config, "vision_config"):
+        positions = mrope_positions(model, tokens, mask, shown)
+        last = positions.amax((0, 2))
+    elif any(shown):
+        raise InputError("The model reads no video; give one with a visual tower, such as a Qwen2.5-VL.")
+    else:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)
+        last = positions[:, -1]
+    seen = _embedded(model, tokens, shown) if any(shown) else None
+    cache = DynamicCache(config=model.config)
+    logits = _logits(model, tokens, mask, positions, cache, seen=seen)[:, -1]
+    cache.batch_select_indices(source)
+    every = torch.arange(len(source), device=model.device)
+    return _Rows(every, every, mask[source], last[source], cache), logits[source]
+
+
+def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> torch.Tensor:
+    """What the decoder reads [rows, positions, width]: words, and in place of video tokens the rows' clips."""
+    words = model.get_input_embeddings()(tokens)
+    encoded: dict[Patches, torch.Tensor] = {}
+    for batch in _encodable(dict.fromkeys(clip for clip in clips if clip is not None)):
+        pixels = torch.cat([clip.pixels for clip in batch]).to(model.device)
+        grids = torch.tensor([clip.grid for clip in batch], device=model.device)
+        encoded.update(zip(batch, model.get_video_features(pixels, grids).pooler_output, strict=True))
+    seen = torch.cat([encoded[clip] for clip in clips if clip is not None])
+    places = (tokens == model.config.video_token_id)[..., None]
+    return words.masked_scatter(places, seen.to(words.dtype))
+
+
+def _encodable(clips: Iterable[Patches]) -> Iterator[list[Patches]]:
+    """Clips in batches that the visual tower can encode at once."""
+    batch: list[Patches] = []
+    size = 0
+    for clip in clips:
+        if batch and size + len(clip.pixels) > _PATCHES:
+            yield batch
+            batch, size = [], 0
+        batch.append(clip)
+        size += len(clip.pixels)
+    yield batch
+
+
+def _logits(
+    model: PreTrainedModel,
+    tokens: torch.Tensor,
+    mask: torch.Tensor,
+    positions: torch.Tensor,
+    cache: DynamicCache,
+    keep: int = 1,
+    seen: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Logits [rows, keep, vocabulary] after the last tokens; the cache grows by `tokens` [rows, new].
+
+    `positions` are [rows, new] or, with a clip, [3, rows, new]; `seen` takes the place of the tokens' embeddings.
+    """
+    read = {"input_ids": tokens} if seen is None else {"inputs_embeds": seen}
+    return model(
+        **read,
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+        logits_to_keep=keep,
+    ).logits
+
+
+def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids and mask, both [prompts, longest], of prompts that all end in the last column."""
+    width = max(map(len, prompts))
+    tokens = [[0] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+    mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    return torch.tensor(tokens, device=device), torch.tensor(mask, device=device)

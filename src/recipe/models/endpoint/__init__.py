@@ -1,0 +1,5 @@
+"""Asking any OpenAI-compatible endpoint: a vLLM server, or a hosted model (docs/endpoints.md)."""
+
+from recipe.models.endpoint.engine import EndpointEngine
+
+__all__ = ["EndpointEngine"]

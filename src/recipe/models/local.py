@@ -1,0 +1,382 @@
+"""An engine for a causal language model on this machine: a folder, or a model id of the hub."""
+
+import functools
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from recipe.artifacts import JsonObject
+from recipe.config import FrameConfig, SamplingConfig
+from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.decoding import Choose, complete, log_likelihood, stream
+from recipe.models.protocol import Answer, Chat, Refused, digest, videos, without_arrays
+from recipe.models.vision import Patches, VideoProcessor, fast_vision
+from recipe.progress import SILENT, Progress
+from recipe.types import Frames
+
+# Chats as a local model reads them: token ids, with a token for each piece of a clip, and the clip's patches.
+#
+# A clip is named by the digest of its frames, so that equal ones are patched once and draw the same random numbers.
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A chat as the model reads it."""
+
+    tokens: list[int]
+    key: str
+    """The chat as JSON, its clip by digest."""
+    clip: str | None = None
+    """Digest of the clip, if it shows one."""
+    frames: Frames | None = None
+
+
+class Prompts:
+    """Renders chats for one checkpoint."""
+
+    def __init__(self, name: str, checkpoint: Checkpoint, video: VideoProcessor | None) -> None:
+        """`name` is what errors call the model; `video` makes the patches."""
+        self._name, self._video = name, video
+        self._tokenizer = checkpoint.tokenizer
+        self._place: int = getattr(checkpoint.model.config, "video_token_id", -1)
+        self._context: int = checkpoint.model.config.get_text_config().max_position_embeddings
+
+    def render(self, chats: Sequence[Chat]) -> list[Prompt]:
+        """A prompt for each chat; raises InputError for one that the model cannot read or that fills its context."""
+        prompts = self.render_all(chats)
+        longest = max(prompts, key=lambda prompt: len(prompt.tokens), default=None)
+        if longest is not None and (problem := self.overflow(longest)):
+            raise InputError(problem)
+        return prompts
+
+    def render_all(self, chats: Sequence[Chat]) -> list[Prompt]:
+        """A prompt for each chat, however long; raises InputError for one that the model cannot read."""
+        named = functools.cache(digest)
+        prompts = []
+        for chat in chats:
+            shown = videos(chat)
+            if len(shown) > 1:
+                raise InputError(f"A chat shows {len(shown)} videos; show one.")
+            key = json.dumps(without_arrays(chat, named), sort_keys=True)
+            if shown:
+                prompts.append(Prompt(self._with_video(chat, shown[0]), key, named(shown[0]), shown[0]))
+            else:
+                prompts.append(Prompt(self._tokens([_flat(message) for message in chat]), key))
+        return prompts
+
+    def _tokens(self, chat: Chat) -> list[int]:
+        rendered: list[int] = self._tokenizer.apply_chat_template(
+            chat, tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        return rendered
+
+    def _with_video(self, chat: Chat, frames: Frames) -> list[int]:
+        if self._video is None:
+            problem = "it reads text only and was shown a video"
+            raise InputError.at(
+                f"model {self._name!r}", problem, "give a Qwen2.5-VL, or put the video into words with --phi"
+            )
+        tokens = self._tokens(chat)
+        if tokens.count(self._place) != 1:
+            problem = f"its chat template writes {tokens.count(self._place)} tokens for a video"
+            raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
+        place = tokens.index(self._place)
+        return [*tokens[:place], *[self._place] * self._video.tokens(frames), *tokens[place + 1 :]]
+
+    def overflow(self, prompt: Prompt) -> str | None:
+        """What is wrong with a prompt that fills the model's context and what to do, None for any other."""
+        if len(prompt.tokens) < self._context:
+            return None
+        remedy = "shorten the history" if prompt.frames is None else "take fewer or smaller frames"
+        taken = f"a prompt of {len(prompt.tokens)} tokens"
+        return f"{taken} leaves no room in the model's context of {self._context}; {remedy}."
+
+
+def _flat(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose parts are all text as one text: templates of text models read no parts."""
+    content = message["content"]
+    return message if isinstance(content, str) else {**message, "content": "".join(part["text"] for part in content)}
+
+
+class ClipPatches:
+    """Patches of prompts' clips, a batch at a time: made once for those that a batch shares or the last one had."""
+
+    def __init__(self, video: VideoProcessor | None) -> None:
+        self._video = video
+        self._made: dict[str, Patches] = {}
+
+    def of(self, prompts: Sequence[Prompt]) -> list[Patches | None] | None:
+        """What each prompt shows; None where none shows a clip."""
+        kept, self._made = self._made, {}
+        for prompt in prompts:
+            if self._video is not None and prompt.clip is not None and prompt.clip not in self._made:
+                assert prompt.frames is not None
+                self._made[prompt.clip] = kept.get(prompt.clip) or self._video(prompt.frames)
+        return [self._made[prompt.clip] if prompt.clip else None for prompt in prompts] if self._made else None
+
+
+# An engine for a causal language model on this machine: a folder, or a model id of the hub.
+#
+# It differs from the generation of `transformers` in this: sampling is the model's softmax at the given
+# temperature and nothing else, so that the top-k, top-p and penalties of a model's own settings do not apply.
+# Every completion has its own stream of random numbers, and does not depend on what else is in the batch, up to
+# rounding. The samples of a prompt share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL answers
+# chats with a video, too.
+
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise MissingExtra("planning with a local model", "encoder") from error
+
+
+Item = TypeVar("Item")
+
+
+class _Row(NamedTuple):
+    """One completion that is asked for."""
+
+    chat: int
+    sample: int
+
+
+class LocalEngine:
+    """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
+
+    def __init__(
+        self,
+        model: str | Path,
+        revision: str | None = None,
+        device: str | None = None,
+        frames: FrameConfig | None = None,
+    ) -> None:
+        """Load a model folder or hub id; raises InputError when there is none or it has no chat template.
+
+        `frames` may bound the area of frames, in place of the model's own bounds.
+        """
+        self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
+        checkpoint = load_checkpoint(str(model), revision, dtype)
+        self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
+        if self._device.type == "cpu":
+            fast_vision(self._model)
+        self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
+        self._prompts = Prompts(str(model), checkpoint, self._video)
+        ends = self._model.generation_config.eos_token_id
+        listed = ends if isinstance(ends, list) else [ends]
+        self._ends = sorted({end for end in (*listed, self._tokenizer.eos_token_id) if end is not None})
+        self._context: int = self._model.config.get_text_config().max_position_embeddings
+
+    def generate(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[str]]:
+        """`count` completions of each chat; raises InputError for a chat that fills the model's context."""
+        return [[answer.text for answer in group] for group in self.answers(chats, count, sampling, progress)]
+
+    def answers(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[Answer]]:
+        """As `generate`, with the tokens of each completion and its share of its batch's time."""
+        return self._written(self._prompts.render(chats), count, sampling, progress, logprobs=False)
+
+    def outcomes(
+        self,
+        chats: Sequence[Chat],
+        count: int,
+        sampling: SamplingConfig,
+        progress: Progress = SILENT,
+        *,
+        schema: JsonObject | None = None,
+        logprobs: bool = False,
+    ) -> list[list[Answer | Refused]]:
+        """As `answers`, with a chat that fills the model's context refused; a `schema` is not followed.
+
+        Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
+        """
+        prompts = self._prompts.render_all(chats)
+        problems = [self._prompts.overflow(prompt) for prompt in prompts]
+        fitting = [prompt for prompt, problem in zip(prompts, problems, strict=True) if problem is None]
+        written = iter(self._written(fitting, count, sampling, progress, logprobs))
+        return [[*next(written)] if problem is None else [Refused(problem)] * count for problem in problems]
+
+    def _written(
+        self, prompts: Sequence[Prompt], count: int, sampling: SamplingConfig, progress: Progress, logprobs: bool
+    ) -> list[list[Answer]]:
+        """`count` completions of each prompt, which fits the context."""
+        answers = [[Answer("")] * count for _ in prompts]
+        # Shortest prompts first, so that little is padding.
+        order = sorted(range(len(prompts)), key=lambda chat: len(prompts[chat].tokens))
+        rows = [_Row(chat, sample) for chat in order for sample in range(count)]
+        # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
+        size = sampling.batch_size // count * count or sampling.batch_size
+        clips = ClipPatches(self._video)
+        with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
+            for batch in _batches(rows, size):
+                began = time.monotonic()
+                asked = [prompts[row.chat] for row in batch]
+                keys = [f"{row.sample} {prompt.key}" for row, prompt in zip(batch, asked, strict=True)]
+                choose = _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature)
+                weighed = _Weighed(choose, len(batch), self._device)
+                written = complete(
+                    self._model,
+                    [prompt.tokens for prompt in asked],
+                    weighed if logprobs else choose,
+                    ends=self._ends,
+                    longest=sampling.max_tokens,
+                    context=self._context,
+                    clips=clips.of(asked),
+                    advance=advance,
+                )
+                texts = self._decode(written)
+                seconds = round((time.monotonic() - began) / len(batch), 3)
+                means = weighed.means() if logprobs else [None] * len(batch)
+                for row, tokens, text, mean in zip(batch, written, texts, means, strict=True):
+                    read = len(prompts[row.chat].tokens)
+                    answers[row.chat][row.sample] = Answer(text, read, len(tokens), seconds, logprob=mean)
+        return answers
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        """The first completion of `generate` as it is written, in pieces of whole characters; raises as it does."""
+        pieces = self._pieces(chat, sampling)
+        while True:
+            # Entered anew at every piece: what the caller does between two is not ours.
+            with torch.inference_mode():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def _pieces(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        [prompt] = prompts = self._prompts.render([chat])
+        clips = ClipPatches(self._video).of(prompts)
+        tokens: list[int] = []
+        told = 0
+        for token in stream(
+            self._model,
+            prompt.tokens,
+            _draws(_uniforms([f"0 {prompt.key}"], sampling).to(self._device), sampling.temperature),
+            ends=self._ends,
+            longest=sampling.max_tokens,
+            context=self._context,
+            clip=clips[0] if clips else None,
+        ):
+            tokens.append(token)
+            [text] = self._decode([tokens])
+            # A character of several tokens reads as this one until it is complete.
+            whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+            if len(whole) > told:
+                yield whole[told:]
+                told = len(whole)
+        if text[told:]:
+            yield text[told:]
+
+    def log_likelihood(
+        self,
+        chats: Sequence[Chat],
+        completions: Sequence[str],
+        batch_size: int = 32,
+        temperature: float = 1.0,
+        progress: Progress = SILENT,
+    ) -> list[float]:
+        """Log-probability in nats of `completions[i]` and the token that ends it, given `chats[i]`.
+
+        The sum over tokens of log softmax(logits / temperature). A completion that was cut at the token limit is
+        charged for an end that it did not write. Raises InputError for one that does not fit the model's context,
+        and unless the temperature is above 0.
+        """
+        if temperature <= 0:
+            raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
+        prompts, answers = self._prompts.render(chats), [self._answer(text) for text in completions]
+        pairs = list(zip(prompts, answers, strict=True))
+        # A completion's end is not read, only asked about.
+        longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
+        if longest > self._context:
+            raise InputError(f"a prompt and its completion take {longest} of {self._context} tokens; shorten them.")
+        # Equal prompts stand together, and lengths change little.
+        order = sorted(
+            range(len(pairs)),
+            key=lambda pair: (len(prompts[pair].tokens), prompts[pair].tokens, prompts[pair].key, len(answers[pair])),
+        )
+        totals = [0.0] * len(pairs)
+        clips = ClipPatches(self._video)
+        with progress.task("weighing plans", total=len(pairs)) as advance, torch.inference_mode():
+            for batch in _batches(order, batch_size):
+                asked = [prompts[pair] for pair in batch]
+                tokens, said = [prompt.tokens for prompt in asked], [answers[pair] for pair in batch]
+                found = log_likelihood(self._model, tokens, said, temperature, clips.of(asked))
+                for pair, total in zip(batch, found, strict=True):
+                    totals[pair] = total
+                advance(len(batch))
+        return totals
+
+    def _answer(self, text: str) -> list[int]:
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = self._tokenizer.eos_token_id
+        return tokens if end is None else [*tokens, end]
+
+    def _decode(self, rows: list[list[int]]) -> list[str]:
+        bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
+        return list(self._tokenizer.batch_decode(bare, skip_special_tokens=True))
+
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _uniforms(keys: Sequence[str], sampling: SamplingConfig) -> torch.Tensor:
+    """Random numbers in [0, 1) [rows, max_tokens], a stream of its own for each seed and key."""
+    streams = []
+    for key in keys:
+        seed = hashlib.sha256(f"{sampling.seed} {key}".encode()).digest()
+        generator = np.random.default_rng(int.from_bytes(seed[:16]))
+        streams.append(generator.random(sampling.max_tokens, dtype=np.float32))
+    return torch.from_numpy(np.stack(streams))
+
+
+def _draws(uniforms: torch.Tensor, temperature: float) -> Choose:
+    """Each completion's tokens by its own numbers, `uniforms` [rows, tokens]."""
+
+    def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        return _choose(logits, uniforms[rows, step], temperature)
+
+    return choose
+
+
+class _Weighed:
+    """Chooses as another does, and sums up the log-probabilities of what is chosen."""
+
+    def __init__(self, choose: Choose, rows: int, device: torch.device) -> None:
+        self._choose = choose
+        self._total = torch.zeros(rows, dtype=torch.float64, device=device)
+        self._tokens = torch.zeros(rows, dtype=torch.float64, device=device)
+
+    def __call__(self, logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        chosen = self._choose(logits, rows, step)
+        nats = torch.log_softmax(logits.float(), dim=-1).gather(-1, chosen[:, None]).squeeze(-1)
+        self._total[rows] += nats.double()
+        self._tokens[rows] += 1
+        return chosen
+
+    def means(self) -> list[float | None]:
+        """Mean log-probability in nats of a token of each row."""
+        return [*(self._total / self._tokens).tolist()]
+
+
+def _choose(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:
+    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`; the likeliest at 0."""
+    if temperature == 0:
+        return logits.argmax(-1)
+    mass = torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
+    total = mass[:, -1]
+    if not bool(torch.isfinite(total).all()):
+        raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
+    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * total)[:, None], right=True).squeeze(-1)
+    return chosen.clamp(max=mass.shape[-1] - 1)

@@ -1,0 +1,47 @@
+"""A report as Markdown: its sentences and tables, without figures and examples."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from recipe.report.elements import Cell, Section, Table
+from recipe.report.html import shown
+
+_NAME = 200
+
+
+def render_markdown(title: str, found: Sequence[str], sections: Sequence[Section]) -> str:
+    """The whole document. The same report gives the same bytes."""
+    parts = [f"# {_text(title)}", *(f"* {_text(sentence)}" for sentence in found)]
+    for section in sections:
+        parts += ["", f"## {_text(section.title)}", ""]
+        parts += [f"> **{_text(warning)}**\n" for warning in section.warnings]
+        parts += [f"{_text(paragraph)}\n" for paragraph in section.paragraphs]
+        parts += [*(f"* {_text(finding)}" for finding in section.findings), ""]
+        parts += [line for block in section.blocks if isinstance(block, Table) for line in _table(block)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(table: Table) -> Iterable[str]:
+    yield f"**{_text(table.caption)}**{f' ({_text(table.about)})' if table.about else ''}\n"
+    grouped = (f"{one.text}, {one.group}" if one.group else one.text for one in table.headings)
+    yield _line([table.first, *grouped])
+    yield "|" + "---|" * (1 + len(table.headings))
+    for row in table.rows:
+        yield _line([f"{row.name} ({row.about})" if row.about else row.name, *map(_cell, row.cells)])
+    yield ""
+    yield from (f"{_text(note)}\n" for note in table.notes)
+
+
+def _cell(cell: Cell) -> str:
+    text = f"**{cell.text}**" if cell.clear else cell.text
+    return f"{text} ({cell.small})" if cell.small else text
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"
+
+
+def _text(text: str) -> str:
+    """One line in which nothing of a name is taken for HTML or the start of a block."""
+    flat = re.sub(r"\s+", " ", shown(text, 10 * _NAME)).strip()
+    return flat.replace("&", "&amp;").replace("<", "&lt;")

@@ -1,0 +1,27 @@
+"""EasyR1 (contract read at b44b311b66): a function of the whole batch, in a file.
+
+    worker.reward.reward_function=reward.py:compute_score
+    # reward.py: from recipe.reward.trainers.easyr1 import REWARD_NAME, REWARD_TYPE, compute_score
+
+EasyR1 hands over no columns beside `ground_truth`: it is the text of {"goal": "...", "history": ["...", ...]}. It has
+no place for a row without a reward, so a failure raises, is counted and logged here, and stops the run.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recipe.reward.trainers.source import reward_source, row_of
+from recipe.reward.wire import reward_numbers
+
+REWARD_NAME = "alignment"
+REWARD_TYPE = "batch"
+
+
+def compute_score(reward_inputs: Sequence[Mapping[str, Any]], **settings: Any) -> list[dict[str, float]]:
+    """{"overall": R, and each part of it} for each row; `settings` are those of `reward_source`.
+
+    Raises InputError for a row that cannot be read, and as `Scorer.score`.
+    """
+    rows = [row_of(one["response"], one["ground_truth"]) for one in reward_inputs]
+    rewards = reward_source(settings).score_each(rows)
+    return [{"overall": reward.total} | reward_numbers(reward) for reward in rewards]

@@ -1,0 +1,70 @@
+"""ms-swift (read and run at 4.6.0): reward classes over the whole batch, by name.
+
+    swift rlhf --rlhf_type grpo --external_plugins plugin.py --reward_funcs alignment ...
+    # plugin.py: import recipe.reward.trainers.ms_swift            the dataset has the columns goal and history
+
+A failed row is None, and with it its whole group: ms-swift adds rewards up with `nansum`, so that a lone None would
+count as 0 among its group's real rewards, while a group of nothing but None has advantage 0 throughout.
+"""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+from recipe.reward.scorer import Row, or_none
+from recipe.reward.trainers.source import reward_source, rows_of
+from recipe.types import Reward
+
+_LOG = logging.getLogger(__name__)
+
+
+class AlignmentReward:
+    """R of each completion, None for groups that cannot be scored: an `ORM` by shape."""
+
+    def __init__(self, args: Any = None, **settings: Any) -> None:
+        self.args, self._settings = args, settings
+
+    def __call__(
+        self, completions: Sequence[Any], goal: Sequence[str], history: Sequence[Any], **_: Any
+    ) -> list[float | None]:
+        """Raises InputError where no row of the batch can be used."""
+        return _totals(self._settings, rows_of(completions, goal, history))
+
+
+class AsyncAlignmentReward:
+    """The same beside other asynchronous rewards: an `AsyncORM` by shape."""
+
+    def __init__(self, args: Any = None, **settings: Any) -> None:
+        self.args, self._settings = args, settings
+
+    async def __call__(
+        self, completions: Sequence[Any], goal: Sequence[str], history: Sequence[Any], **_: Any
+    ) -> list[float | None]:
+        """Raises InputError where no row of the batch can be used."""
+        return await asyncio.to_thread(_totals, self._settings, rows_of(completions, goal, history))
+
+
+def register(orms: MutableMapping[str, Any]) -> None:
+    """Name the rewards in ms-swift's table, as importing this module does by itself where ms-swift is installed."""
+    orms["alignment"] = AlignmentReward
+    orms["alignment_async"] = AsyncAlignmentReward
+
+
+def _totals(settings: Mapping[str, Any], rows: Sequence[Row]) -> list[float | None]:
+    rewards = or_none(reward_source(settings).score(rows))
+    lost = {row[:2] for row, reward in zip(rows, rewards, strict=True) if reward is None}
+    return [_total(reward, row[:2] in lost) for row, reward in zip(rows, rewards, strict=True)]
+
+
+def _total(reward: Reward | None, lost: bool) -> float | None:
+    return None if reward is None or lost else reward.total
+
+
+try:
+    register(importlib.import_module("swift.rewards").orms)
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "swift":
+        raise
+    _LOG.debug("ms-swift is not installed; its rewards are not registered")

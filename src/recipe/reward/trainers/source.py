@@ -1,0 +1,255 @@
+"""Where a trainer's rewards come from, and what a trainer hands over."""
+
+import asyncio
+import atexit
+import importlib
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from recipe.config import RewardConfig, load_config
+from recipe.corpus.store import Corpus
+from recipe.errors import ConfigError, InputError, MissingExtra
+from recipe.reward.scorer import Failure, Prefetch, Row, Scorer, Steps, score_rows
+from recipe.reward.verifier import Verifier
+from recipe.types import Reward
+
+# From what a trainer hands over to a row: the side channels, and the text of a completion.
+
+
+def row_of(completion: str, *places: Any) -> Row:
+    """A completion with its goal and history, from the first of `places` that holds a goal.
+
+    A place is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError.
+
+    >>> row_of("1. Pour", None, '{"goal": "Make tea", "history": ["Boil water"]}')
+    Row(goal='Make tea', history=('Boil water',), completion='1. Pour')
+    """
+    for place in map(_fields, places):
+        if place.get("goal") is not None:
+            return Row(_goal(place["goal"]), history_of(place.get("history")), completion)
+    raise InputError('a sample comes without its goal; hand over {"goal": "...", "history": ["...", ...]} with it.')
+
+
+def rows_of(completions: Sequence[Any], goals: Sequence[str], histories: Sequence[Any]) -> list[Row]:
+    """One row for each completion of a batch in columns. Raises InputError."""
+    columns = zip(completions, goals, histories, strict=True)
+    return [Row(_goal(goal), history_of(history), text_of(completion)) for completion, goal, history in columns]
+
+
+def history_of(value: Any) -> Steps:
+    """Steps from a list, an array or the text of a JSON list. Raises InputError.
+
+    >>> history_of('["Boil water"]')
+    ('Boil water',)
+    """
+    steps = _parsed(value) if isinstance(value, str) else value
+    if hasattr(steps, "tolist"):  # a column read from Parquet is an array
+        steps = steps.tolist()
+    if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
+        raise InputError(f"the history is {value!r}; give the steps that are done as a list of texts, [] for none.")
+    return tuple(steps)
+
+
+def text_of(completion: Any) -> str:
+    """A completion's text, where it is one, else that of its last message.
+
+    >>> text_of([{"role": "assistant", "content": [{"type": "text", "text": "1. Pour"}]}])
+    '1. Pour'
+    """
+    if isinstance(completion, str):
+        return completion
+    content = completion[-1]["content"] if completion else None
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or "" for part in content)
+
+
+def _goal(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise InputError(f"the goal is {value!r}; give it as a text.")
+
+
+def _fields(place: Any) -> Mapping[str, Any]:
+    value = _parsed(place) if isinstance(place, str) else place
+    if value is None or isinstance(value, str | list):
+        return {}
+    if isinstance(value, Mapping):
+        return value
+    return {name: getattr(value, name, None) for name in ("goal", "history")}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+# Calls of one sample each, from many threads or coroutines, computed together.
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class MicroBatcher(Generic[Item, Result]):
+    """Computes in one call what was handed over within `window` seconds, `largest` items at most.
+
+    A thread of its own computes, so that event loops stay free; what arrives meanwhile makes the next batch.
+    """
+
+    def __init__(
+        self, compute: Callable[[Sequence[Item]], Sequence[Result]], *, window: float = 0.005, largest: int = 256
+    ) -> None:
+        self._compute, self._window, self._largest = compute, window, largest
+        self._waiting: queue.SimpleQueue[tuple[Item, Future[Result]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, item: Item) -> Future[Result]:
+        """The result to come; it raises what the computation of its batch raised."""
+        future: Future[Result] = Future()
+        self._waiting.put((item, future))
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # a forked process has lost its threads
+                self._thread = threading.Thread(target=self._work, name="recipe-microbatch", daemon=True)
+                self._thread.start()
+        return future
+
+    def _work(self) -> None:
+        while True:
+            # A caller that gave up, as after a timeout, is not computed for.
+            batch = [entry for entry in self._collect() if entry[1].set_running_or_notify_cancel()]
+            if batch:
+                self._settle(batch)
+
+    def _collect(self) -> list[tuple[Item, Future[Result]]]:
+        batch = [self._waiting.get()]
+        until = time.monotonic() + self._window
+        while len(batch) < self._largest:
+            try:
+                batch.append(self._waiting.get(timeout=max(0.0, until - time.monotonic())))
+            except queue.Empty:
+                break
+        return batch
+
+    def _settle(self, batch: Sequence[tuple[Item, Future[Result]]]) -> None:
+        try:
+            results = self._compute([item for item, _ in batch])
+        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+            for _, future in batch:
+                future.set_exception(error)
+            return
+        for (_, future), result in zip(batch, results, strict=True):
+            future.set_result(result)
+
+
+# Where a trainer's rewards come from: a verifier in the trainer's own process, or the reward service.
+
+
+class RewardSource:
+    """A scorer as the trainers call it: by the batch, or one sample at a time.
+
+    `prefetch` is that of `score_rows`. Calls of one sample that come within `window` seconds are scored together.
+    Safe to share between threads and event loops.
+    """
+
+    def __init__(self, scorer: Scorer, prefetch: Prefetch | None = None, *, window: float = 0.005) -> None:
+        self._scorer, self._prefetch = scorer, prefetch
+        self._single = MicroBatcher(self.score, window=window)
+        self._lock = threading.Lock()
+        self.failures = 0
+        """Rows that had no reward so far."""
+
+    def score(self, rows: Sequence[Row]) -> list[Reward | Failure]:
+        """The reward of each row, or why it has none."""
+        outcomes = score_rows(self._scorer, rows, self._prefetch)
+        with self._lock:
+            self.failures += sum(not isinstance(outcome, Reward) for outcome in outcomes)
+        return outcomes
+
+    def score_each(self, rows: Sequence[Row]) -> list[Reward]:
+        """The rewards of a caller's few rows, computed together with those of other threads. Raises as `score`."""
+        return [_reward(outcome.result()) for outcome in [self._single.submit(row) for row in rows]]
+
+    async def score_one(self, row: Row) -> Reward:
+        """The reward of one row, computed together with those that others await. Raises as `score`."""
+        return _reward(await asyncio.wrap_future(self._single.submit(row)))
+
+
+class _Settings(NamedTuple):
+    corpus: str
+    reward_config: str
+    service: str
+    token: str
+
+
+_VARIABLES = _Settings("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN")
+_opened: dict[_Settings, RewardSource] = {}
+_opening = threading.Lock()
+
+
+def reward_source(settings: Mapping[str, Any] | None = None) -> RewardSource:
+    """The source that the settings name, opened once in a process.
+
+    Settings are `corpus` (a folder) with `reward_config` (a TOML file; the paper's reward without one), or
+    `service` (an address) with `token`; what is left out is read from RECIPE_CORPUS, RECIPE_REWARD_CONFIG,
+    RECIPE_SERVICE and RECIPE_TOKEN, unless the settings name the other of corpus and service. Other keys are left
+    alone. Raises ConfigError where neither or both of corpus and service are named.
+    """
+    named = _resolved(settings or {})
+    with _opening:
+        if named not in _opened:
+            _opened[named] = _open(named)
+        return _opened[named]
+
+
+def _resolved(settings: Mapping[str, Any]) -> _Settings:
+    given = _Settings(*(str(settings.get(name) or "") for name in _Settings._fields))
+    asked = given if given.corpus or given.service else _from_environment(given)
+    if asked.service and not asked.token:
+        asked = asked._replace(token=os.environ.get(_VARIABLES.token, ""))
+    if asked.corpus and not asked.reward_config:
+        asked = asked._replace(reward_config=os.environ.get(_VARIABLES.reward_config, ""))
+    if bool(asked.corpus) == bool(asked.service):
+        what = "both a corpus and a service are named" if asked.corpus else "neither a corpus nor a service is named"
+        raise ConfigError(f"{what}; set one of {_VARIABLES.corpus} and {_VARIABLES.service}.")
+    return asked
+
+
+def _from_environment(given: _Settings) -> _Settings:
+    return _Settings(*(value or os.environ.get(name, "") for value, name in zip(given, _VARIABLES, strict=True)))
+
+
+def _open(named: _Settings) -> RewardSource:
+    if named.service:
+        client = _client().ServiceClient(named.service, named.token or None)
+        atexit.register(client.close)
+        return RewardSource(client)
+    config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
+    verifier = Verifier(Corpus.open(named.corpus), config)
+    return RewardSource(verifier, verifier.prepare)
+
+
+def _client() -> Any:
+    """The module of the service's client, whose packages a local verifier does without."""
+    try:
+        return importlib.import_module("recipe.reward.client")
+    except ModuleNotFoundError as error:
+        if error.name in ("httpx2", "tenacity"):
+            raise MissingExtra("the client of the reward service", "client") from None
+        raise
+
+
+def _reward(outcome: Reward | Failure) -> Reward:
+    if isinstance(outcome, Reward):
+        return outcome
+    raise outcome

@@ -1,0 +1,554 @@
+"""Means with intervals, permutation tests and agreement; prompts of one goal, or of one video, are drawn together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.errors import ComputeError, MissingExtra
+from recipe.types import Example
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean and its 95% interval; `low` and `high` are None where no interval was computed."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    observations: int = 0
+    """Prompts (not samples) that the mean is over."""
+    clusters: int = 0
+    """Goals that the prompts come from: what the bootstrap draws."""
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) for value in (self.mean, self.low, self.high) if value is not None):
+            raise ComputeError("a mean or its interval is not finite; leave out what was not computed.")
+
+
+# Means with 95% intervals when prompts of one goal, or of one video, are alike: whole goals are drawn, not prompts.
+#
+# The bootstrap draws as many goals as there are, with replacement, and takes the mean over all their prompts.
+# Its percentiles are too narrow for few goals, so they are widened to those whose normal interval would be the
+# t interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap).
+#
+# The mean over datasets of their means (the paper's macro average) draws within each dataset. Its t interval has
+# the degrees of freedom of Welch and Satterthwaite, because datasets differ in size and spread.
+
+
+try:
+    from scipy.special import stdtrit
+    from scipy.stats import kendalltau
+except ModuleNotFoundError as error:
+    raise MissingExtra("evaluation", "report") from error
+
+Array = NDArray[np.float64]
+
+DRAWS = 10_000
+"""Bootstrap resamples of an interval."""
+LEVEL = 0.95
+_AT_ONCE = 1000
+"""Draws multiplied at once, which bounds the memory that thousands of videos take."""
+
+
+class _Clustered(NamedTuple):
+    """One dataset's values, summed by cluster."""
+
+    sums: Array
+    """[clusters]"""
+    sizes: Array
+    """Values in each cluster [clusters]."""
+
+    @property
+    def mean(self) -> float:
+        """Mean over values, not over clusters."""
+        return float(self.sums.sum() / self.sizes.sum())
+
+    def variance(self) -> float:
+        """Variance of the mean as a ratio of two sums over clusters, without bias where clusters are of one size."""
+        count, residuals = len(self.sums), self.sums - self.mean * self.sizes
+        return float(count / (count - 1) * (residuals @ residuals) / self.sizes.sum() ** 2)
+
+
+def mean_interval(values: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0) -> Interval:
+    """Mean of `values` [prompts] with its interval; `clusters` [prompts] names each prompt's goal.
+
+    With a single goal there is a mean and no interval. Raises ComputeError without values or where one is not
+    finite.
+    """
+    data = _finite(values)
+    groups = _clustered(data, clusters)
+    mean, count = float(data.mean()), len(groups.sums)
+    if count == 1:
+        return Interval(mean, observations=len(data), clusters=1)
+    low, high = np.quantile(_resampled_means(groups.sums, groups.sizes, seed), expanded_levels(count))
+    return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
+
+
+def macro_interval(
+    values: Sequence[float] | Array, datasets: Sequence[str], clusters: Sequence[str], seed: int = 0
+) -> Interval:
+    """Mean over datasets of their means of `values` [prompts], with its interval: every dataset weighs the same.
+
+    `datasets` and `clusters` [prompts] name each prompt's dataset and video. Videos are drawn within their dataset;
+    the datasets are fixed, so that the interval says nothing about others. One name in two datasets is two videos.
+    Where a dataset has a single video there is a mean and no interval. Raises ComputeError as `mean_interval` does.
+    """
+    data = _finite(values)
+    names, place = np.unique(np.asarray(datasets), return_inverse=True)
+    if not len(place) == len(data) == len(clusters):
+        raise ComputeError(f"{len(data)} values come with {len(place)} datasets and {len(clusters)} clusters.")
+    if len(names) == 1:
+        return mean_interval(data, clusters, seed)
+    labels = np.asarray(clusters)
+    groups = [_clustered(data[place == one], labels[place == one]) for one in range(len(names))]
+    mean, count = float(np.mean([group.mean for group in groups])), sum(len(group.sums) for group in groups)
+    if any(len(group.sums) == 1 for group in groups):
+        return Interval(mean, observations=len(data), clusters=count)
+    drawn = [_resampled_means(group.sums, group.sizes, seed, one) for one, group in enumerate(groups)]
+    low, high = np.quantile(np.mean(drawn, axis=0), _pooled_levels(groups))
+    return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
+
+
+def paired_interval(
+    values: Sequence[float] | Array, baseline: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
+) -> Interval:
+    """Mean of `values - baseline` over the same prompts [prompts], with its interval."""
+    first, second = np.asarray(values, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
+    if first.shape != second.shape:
+        raise ComputeError(f"{first.size} values cannot be paired with {second.size}.")
+    return mean_interval(first - second, clusters, seed)
+
+
+def standard_error(values: Sequence[float] | Array, clusters: Sequence[str]) -> float | None:
+    """Standard error of the mean of `values` [prompts] where those of a cluster are alike; None for one cluster.
+
+    The sandwich estimate with its correction for few clusters (Miller, Adding Error Bars to Evals, appendix A).
+    """
+    groups = _clustered(_finite(values), clusters)
+    return None if len(groups.sums) == 1 else math.sqrt(groups.variance())
+
+
+def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
+    """Sums [draws, columns] of `columns` [clusters, columns] over as many clusters, drawn with replacement.
+
+    One seed and stream draws the same clusters for everything that is measured on as many of them.
+    """
+    draws = _draws(len(columns), DRAWS, seed, stream)
+    blocks = range(0, len(draws), _AT_ONCE)
+    return np.concatenate([draws[start : start + _AT_ONCE].astype(np.float64) @ columns for start in blocks])
+
+
+def expanded_levels(count: int) -> tuple[float, float]:
+    """The two percentiles of a bootstrap over `count` clusters that bound its 95% interval, as shares."""
+    return _widened(count - 1, count / (count - 1))
+
+
+def _finite(values: Sequence[float] | Array) -> Array:
+    data = np.asarray(values, dtype=np.float64)
+    if data.size == 0 or not np.isfinite(data).all():
+        raise ComputeError("a mean was asked of no values, or of a value that is not finite.")
+    return data
+
+
+def _clustered(data: Array, clusters: Sequence[str] | NDArray[np.str_]) -> _Clustered:
+    _, index = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(index) != len(data):
+        raise ComputeError(f"{len(data)} values come with {len(index)} clusters.")
+    sums, sizes = np.bincount(index, weights=data), np.bincount(index)
+    return _Clustered(sums.astype(np.float64), sizes.astype(np.float64))
+
+
+def _resampled_means(sums: Array, sizes: Array, seed: int, stream: int = 0) -> Array:
+    """Means [draws] over as many clusters, drawn with replacement; `sums` and `sizes` [clusters]."""
+    totals = resampled_totals(np.stack([sums, sizes], axis=1), seed, stream)
+    return np.asarray(totals[:, 0] / totals[:, 1], dtype=np.float64)
+
+
+@lru_cache(maxsize=16)
+def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uint16]:
+    """How often each cluster is drawn [resamples, count]; kept, because all metrics of a table share it.
+
+    Datasets that are averaged take streams of their own: with one stream they would be drawn alike.
+    """
+    shares = np.full(count, 1 / count)
+    return np.random.default_rng([seed, stream]).multinomial(count, shares, size=resamples).astype(np.uint16)
+
+
+def _pooled_levels(groups: Sequence[_Clustered]) -> tuple[float, float]:
+    """The two percentiles of a mean of several datasets' means: those of one where one has all the variance."""
+    counts = np.array([len(group.sums) for group in groups], dtype=np.float64)
+    variances = np.array([group.variance() for group in groups])
+    if not variances.any():  # every draw is the mean, and so is every percentile
+        return expanded_levels(int(counts.min()))
+    shares = variances / variances.sum()
+    freedom = 1 / (shares**2 / (counts - 1)).sum()
+    return _widened(float(freedom), float(1 / (shares * (counts - 1) / counts).sum()))
+
+
+def _widened(freedom: float, shrinkage: float) -> tuple[float, float]:
+    """The percentiles whose normal interval is the t interval; the bootstrap variance is too small by `shrinkage`."""
+    # The inverse of Student's t; scipy.stats.t.ppf is the same function behind four times the import.
+    student = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    tail = NormalDist().cdf(-student * math.sqrt(shrinkage))
+    return tail, 1 - tail
+
+
+# Which examples are alike, so that intervals and tests draw them together.
+
+
+def video_of(example: Example) -> str:
+    """A name for the video that an example is cut from, one of its own in each dataset; the goal without a video.
+
+    >>> video_of(Example("a", "coin", "v1", "make tea", ("boil",), ("pour",), 1))
+    'coin v1'
+    """
+    if example.video_id:
+        return f"{example.source} {example.video_id}"
+    return f"goal {example.source} {example.goal}"
+
+
+# Two systems on the same examples: their difference, how certain it is, and how large.
+#
+# The p-value is of a permutation test. Were the systems alike, each video's difference could as well have had the other
+# sign; so the signs of whole videos are flipped, not those of examples, because examples of one video are alike. It is
+# the share of flips whose mean difference is at least as far from 0 as the one found: of all flips where they can be
+# enumerated, else of 10,000 drawn ones with the one found counted among them (Phipson and Smyth, Permutation P-values
+# Should Never Be Zero), so that it is never 0.
+
+
+FLIPS = 10_000
+"""Drawn flips where not all are enumerated."""
+ENUMERATED = 14
+"""Videos with a difference up to which all flips are enumerated."""
+_ROUNDING = 1e-9
+"""Flips that differ by less than this share of the largest possible difference are ties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`first` minus `second` over the same examples; every dataset weighs the same where several are given."""
+
+    first: float
+    second: float
+    difference: Interval
+    p_value: float
+    """Two-sided; 1 where no flip says more."""
+    exact: bool
+    """Whether all flips were enumerated."""
+    effect: float | None
+    """Cohen's d of pairs: the difference over the standard deviation of the videos' differences (within datasets); None
+    where a dataset has one video or where all videos differ alike."""
+    better: float
+    """Share of examples on which the first is better; `better`, `equal` and `worse` add up to 1."""
+    equal: float
+    worse: float
+
+
+def compare(
+    first: Sequence[float],
+    second: Sequence[float],
+    clusters: Sequence[str],
+    datasets: Sequence[str] | None = None,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two systems' values [examples], paired by place; `clusters` [examples] names each example's video.
+
+    With `datasets` [examples] means are over datasets of their means, as the paper's macro accuracy. Raises
+    ComputeError without values, where one is not finite, and for lists of unequal length.
+    """
+    ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if ours.shape != theirs.shape:
+        raise ComputeError(f"{ours.size} values cannot be paired with {theirs.size}.")
+    if not (np.isfinite(ours) & np.isfinite(theirs)).all():
+        raise ComputeError("a comparison was asked of a value that is not finite.")
+    named = [""] * len(clusters) if datasets is None else datasets
+    difference = macro_interval(ours - theirs, named, clusters, seed)
+    weights, videos, strata = _weights(named), *_videos(named, clusters)
+    sums = np.bincount(videos, weights=weights * (ours - theirs)).astype(np.float64)
+    p_value, exact = _sign_flips(sums, seed)
+    means = np.bincount(videos, weights=ours - theirs) / np.bincount(videos)
+    signs = np.sign(np.where(np.isclose(ours, theirs, rtol=_ROUNDING, atol=0), 0, ours - theirs))
+    return Comparison(
+        first=_mean(ours, named),
+        second=_mean(theirs, named),
+        difference=difference,
+        p_value=p_value,
+        exact=exact,
+        effect=_effect(difference.mean, means, strata),
+        better=float((signs > 0).mean()),
+        equal=float((signs == 0).mean()),
+        worse=float((signs < 0).mean()),
+    )
+
+
+def adjusted(p_values: Sequence[float]) -> list[float]:
+    """P-values [tests] adjusted by Holm, which keeps the chance of any false one at their level however they depend.
+
+    >>> adjusted([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    found, highest = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        found[place] = highest
+    return found
+
+
+def _mean(values: Array, datasets: Sequence[str]) -> float:
+    """Mean over datasets of their means."""
+    labels = np.asarray(datasets)
+    return float(np.mean([values[labels == name].mean() for name in np.unique(labels)]))
+
+
+def _weights(datasets: Sequence[str]) -> Array:
+    """What each example weighs in the mean [examples]."""
+    _, place, sizes = np.unique(np.asarray(datasets), return_inverse=True, return_counts=True)
+    return np.asarray(1 / (len(sizes) * sizes[place]), dtype=np.float64)
+
+
+def _videos(datasets: Sequence[str], clusters: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Each example's video [examples], and each video's dataset [videos]; one name in two datasets is two videos."""
+    _, strata = np.unique(np.asarray(datasets), return_inverse=True)
+    _, within = np.unique(np.asarray(clusters), return_inverse=True)
+    videos, place = np.unique(np.stack([strata, within]), axis=1, return_inverse=True)
+    return place.reshape(-1), videos[0]
+
+
+def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
+    """Share of sign flips of `sums` [videos] whose sum is at least as far from 0, and whether that is of all flips."""
+    moved = sums[np.abs(sums) > _ROUNDING * np.abs(sums).max()]  # flipping the others changes nothing
+    reach = abs(moved.sum()) - _ROUNDING * np.abs(moved).sum()
+    if len(moved) <= ENUMERATED:
+        flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
+        return float((np.abs((1 - 2 * flips) @ moved) >= reach).mean()), True
+    rng = np.random.default_rng(seed)
+    sizes = [min(_AT_ONCE, FLIPS - start) for start in range(0, FLIPS, _AT_ONCE)]
+    drawn = ((1 - 2 * rng.integers(0, 2, size=(size, len(moved)))) @ moved for size in sizes)
+    as_far = sum(int((np.abs(one) >= reach).sum()) for one in drawn)
+    return (1 + as_far) / (1 + FLIPS), False
+
+
+def _effect(difference: float, means: Array, strata: NDArray[np.intp]) -> float | None:
+    """`means` [videos] of differences, and the dataset of each; the variances of datasets weigh the same."""
+    groups = [means[strata == one] for one in np.unique(strata)]
+    if min(map(len, groups)) == 1:
+        return None
+    deviation = float(np.sqrt(np.mean([group.var(ddof=1) for group in groups])))
+    return difference / deviation if deviation > _ROUNDING * float(np.abs(means).max()) else None
+
+
+# How far raters agree: Krippendorff's alpha with its interval, and the plain measures that tell why it is low.
+#
+# alpha = 1 - D_o / D_e: the disagreement found over the one expected were the same ratings dealt at random
+# (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011). It takes any number of raters and missing ratings.
+# The bootstrap draws whole clusters of units, as for means.
+
+
+try:
+    from krippendorff import alpha as published_alpha
+    from scipy.stats import rankdata
+except ModuleNotFoundError as error:
+    raise MissingExtra("agreement of judges", "report") from error
+
+Level = Literal["nominal", "ordinal", "interval"]
+"""Values without an order, in an order, or with distances that count."""
+
+_UNDEFINED = 0.01
+"""Share of resamples without variation up to which they are left out; with more there is no interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """Krippendorff's alpha, or the reason that there is none."""
+
+    alpha: Interval | None
+    """1 for perfect agreement, 0 for that of chance; `observations` are units rated twice or more."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two raters on the units that both rated."""
+
+    units: int
+    exact: float
+    """Share of units with the same rating."""
+    near: float
+    """Share of units whose ratings differ by 1 at most."""
+    bias: Interval
+    """Mean of the first's ratings minus the second's."""
+    spearman: float | None
+    """Rank correlation; None where a rater gave all units the same."""
+
+
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[float]] | Array, level: Level, clusters: Sequence[str] | None = None, seed: int = 0
+) -> Reliability:
+    """Alpha of `ratings` [raters, units], NaN where a rater left a unit out, with its 95% interval.
+
+    `clusters` [units] names what the bootstrap draws whole, each unit by itself without. Alpha is not defined where no
+    unit was rated twice or where all ratings are the same: then there is a reason, and neither 0 nor 1.
+    """
+    table = np.asarray(ratings, dtype=np.float64)
+    if table.ndim != 2 or np.isinf(table).any():
+        raise ComputeError("agreement was asked of no table [raters, units], or of a rating that is not finite.")
+    kept = (~np.isnan(table)).sum(axis=0) > 1
+    labels = np.asarray(clusters if clusters is not None else [str(unit) for unit in range(table.shape[1])])
+    if len(labels) != table.shape[1]:
+        raise ComputeError(f"{table.shape[1]} units come with {len(labels)} clusters.")
+    if not kept.any():
+        return Reliability(None, "no plan was rated twice")
+    rated, labels = table[:, kept], labels[kept]
+    values = np.unique(rated[~np.isnan(rated)])
+    if len(values) == 1:
+        return Reliability(None, f"every rating is {values[0]:g}, so that agreement beyond chance is not defined")
+    return Reliability(_with_interval(rated, values, level, labels, seed))
+
+
+def compare_raters(
+    first: Sequence[float] | Array, second: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
+) -> Pair:
+    """Two raters' ratings [units], all known; raises ComputeError without units."""
+    ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    apart = np.abs(ours - theirs)
+    return Pair(
+        units=len(ours),
+        bias=mean_interval(ours - theirs, clusters, seed),
+        exact=float((apart <= _ROUNDING).mean()),
+        near=float((apart <= 1 + _ROUNDING).mean()),
+        spearman=_spearman(ours, theirs),
+    )
+
+
+def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np.str_], seed: int) -> Interval:
+    columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
+    found = _point(rated, columns, level)
+    names, place = np.unique(labels, return_inverse=True)
+    units, count = rated.shape[1], len(names)
+    if count == 1:
+        return Interval(found, observations=units, clusters=1)
+    by_cluster = np.zeros((count, columns.shape[1]))
+    np.add.at(by_cluster, place, columns)
+    drawn = _alphas(resampled_totals(by_cluster, seed), level)
+    defined = drawn[~np.isnan(drawn)]
+    if len(defined) < (1 - _UNDEFINED) * len(drawn):
+        return Interval(found, observations=units, clusters=count)
+    low, high = np.quantile(defined, expanded_levels(count))
+    return Interval(found, float(low), float(high), observations=units, clusters=count)
+
+
+def _point(rated: Array, columns: Array, level: Level) -> float:
+    if level == "interval":  # the package would hold a table of values for each unit, which totals make large
+        return float(_alphas(columns.sum(axis=0)[None], level)[0])
+    return float(published_alpha(reliability_data=rated, level_of_measurement=level))
+
+
+def _coincidences(rated: Array, values: Array) -> Array:
+    """Pairs of values [units, values * values] that each unit's raters gave, each rating weighing one."""
+    counts = (rated[:, :, None] == values).sum(axis=0).astype(np.float64)
+    pairs = counts[:, :, None] * counts[:, None, :]
+    index = np.arange(len(values))
+    pairs[:, index, index] -= counts
+    return np.asarray((pairs / (counts.sum(axis=1) - 1)[:, None, None]).reshape(len(counts), -1), dtype=np.float64)
+
+
+def _moments(rated: Array) -> Array:
+    """What interval differences need of each unit [units, 4]: ratings, their sum, that of squares, the disagreement.
+
+    The squared differences of all pairs of m ratings v add up to 2 (m sum v^2 - (sum v)^2), so that no table of values
+    is needed, which totals would make large.
+    """
+    centred = rated - np.nanmean(rated)
+    counts = (~np.isnan(rated)).sum(axis=0).astype(np.float64)
+    sums, squares = np.nansum(centred, axis=0), np.nansum(centred**2, axis=0)
+    return np.stack([counts, sums, squares, 2 * (counts * squares - sums**2) / (counts - 1)], axis=1)
+
+
+def _alphas(totals: Array, level: Level) -> Array:
+    """Alpha [draws] of summed moments or coincidences [draws, columns]; NaN where a draw's ratings are all the same.
+
+    The ordinal difference of two values is that of their middle ranks among the ratings, so that sums of its squares
+    need no table of differences either.
+    """
+    if level == "interval":
+        count, sums, squares, found = totals.T
+        expected = 2 * (count * squares - sums**2)
+        varied = expected > _ROUNDING * count * squares
+    else:
+        side = math.isqrt(totals.shape[1])
+        pairs = totals.reshape(-1, side, side)
+        counts = pairs.sum(axis=2)
+        count, varied = counts.sum(axis=1), (counts > 0).sum(axis=1) > 1
+        if level == "nominal":
+            found, expected = count - np.trace(pairs, axis1=1, axis2=2), count**2 - (counts**2).sum(axis=1)
+        else:
+            ranks = np.cumsum(counts, axis=1) - counts / 2
+            squares = (counts * ranks**2).sum(axis=1)
+            found = 2 * (squares - np.einsum("di,dij,dj->d", ranks, pairs, ranks, optimize=True))
+            expected = 2 * (count * squares - (counts * ranks).sum(axis=1) ** 2)
+    return np.asarray(1 - found * (count - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
+
+
+def _spearman(first: Array, second: Array) -> float | None:
+    if (first == first[0]).all() or (second == second[0]).all():
+        return None
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
+
+
+_AT_ONCE = 200
+"""Draws ranked at once."""
+
+
+def _correlations(first: Array, second: Array, weights: Array) -> Array:
+    """Correlation of the ranks under each row of `weights` [draws, plans], which say how often a plan is drawn."""
+    x, y = _ranks(first, weights), _ranks(second, weights)
+    total = weights.sum(axis=1, keepdims=True)
+    x -= (weights * x).sum(axis=1, keepdims=True) / total
+    y -= (weights * y).sum(axis=1, keepdims=True) / total
+    spread = np.sqrt((weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1))
+    shared = (weights * x * y).sum(axis=1)
+    found: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
+    return found
+
+
+def _ranks(values: Array, weights: Array) -> Array:
+    """Mid-ranks of each plan [draws, plans] when plan j is there weights[., j] times."""
+    distinct, place = np.unique(values, return_inverse=True)
+    members = np.zeros((len(values), len(distinct)))
+    members[np.arange(len(values)), place] = 1
+    counts = weights @ members
+    ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, place]
+    return ranks
+
+
+def kendall(first: Array, second: Array) -> float | None:
+    """Kendall's tau-b; None where either is constant."""
+    if min(np.ptp(first), np.ptp(second)) == 0:
+        return None
+    return float(kendalltau(first, second).statistic)
+
+
+def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0) -> Interval | None:
+    """Rank correlation of two scores [plans] with its interval; None where either is constant.
+
+    Draws in which one of them is constant have no correlation and are left out of the interval; with a single cluster
+    there is none.
+    """
+    once = np.ones((1, len(first)))
+    value = float(_correlations(first, second, once)[0])
+    if np.isnan(value):
+        return None
+    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    if len(names) == 1:
+        return Interval(value, observations=len(first), clusters=1)
+    drawn = resampled_totals(np.eye(len(names)), seed)[:, place]
+    blocks = range(0, len(drawn), _AT_ONCE)
+    found = np.concatenate([_correlations(first, second, drawn[start : start + _AT_ONCE]) for start in blocks])
+    low, high = np.nanquantile(found, expanded_levels(len(names)))
+    return Interval(value, float(low), float(high), observations=len(first), clusters=len(names))

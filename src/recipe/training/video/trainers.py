@@ -1,0 +1,240 @@
+"""TRL's SFT and GRPO trainers with clips: TRL 1.16 itself reads images only."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import SequentialSampler
+from transformers import PreTrainedModel
+from transformers.vision_utils import get_vision_window_index
+from trl import GRPOTrainer, SFTTrainer
+
+from recipe.models.vision import Patches, mrope_positions
+from recipe.training.loop import Unreported
+from recipe.training.policy import MERGER
+from recipe.training.sampling import sample
+from recipe.training.video.data import SILENCED, Asked, VideoPrompts
+from recipe.types import Example
+
+# What the visual encoder makes of clips. It is frozen, so each clip passes through it once, without a gradient.
+#
+# The merger behind it is trained and its reference differs from it: it runs at each pass, on what the encoder left.
+
+
+_PATCHES = 1 << 14
+"""Clips are encoded together up to so many patches."""
+
+
+class FrozenTower:
+    """The visual encoder of a Qwen2.5-VL and what it saw; forgets when told to."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._visual = model.model.visual
+        self._seen: dict[Patches, torch.Tensor] = {}
+
+    def forget(self) -> None:
+        """Drop what was seen; the next clips are others."""
+        self._seen.clear()
+
+    def tokens(self, clips: Sequence[Patches]) -> list[torch.Tensor]:
+        """The tokens [n, width] of each clip as the merger makes them, with its gradient; equal clips share theirs."""
+        distinct = list(dict.fromkeys(clips))
+        self._look(distinct)
+        visual = self._visual
+        grids = torch.tensor([clip.grid for clip in distinct])
+        # The encoder leaves patches in the order of its windows.
+        order, _ = get_vision_window_index(grids, visual.spatial_merge_size, visual.window_size, visual.patch_size)
+        merged = visual.merger(torch.cat([self._seen[clip] for clip in distinct]))
+        merged = merged[torch.argsort(order).to(merged.device)]
+        parts = merged.split((grids.prod(-1) // visual.spatial_merge_unit).tolist())
+        of = dict(zip(distinct, parts, strict=True))
+        return [of[clip] for clip in clips]
+
+    def _look(self, clips: Sequence[Patches]) -> None:
+        """Encode the clips not seen yet: [patches, hidden] each."""
+        device, dtype = self._visual.device, self._visual.dtype
+        for batch in _batches([clip for clip in clips if clip not in self._seen]):
+            pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
+            grids = torch.tensor([clip.grid for clip in batch], device=device)
+            with torch.no_grad():
+                hidden = self._visual(pixels, grid_thw=grids).last_hidden_state
+            self._seen.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
+
+
+def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
+    batch: list[Patches] = []
+    for clip in clips:
+        if batch and sum(len(one.pixels) for one in [*batch, clip]) > _PATCHES:
+            yield batch
+            batch = []
+        batch.append(clip)
+    if batch:
+        yield batch
+
+
+# What the decoder reads in place of token ids where a prompt holds a video.
+#
+# A model of transformers does this itself when it is handed pixels, and says nothing when it is not: it then reads
+# video tokens as words, at positions of text. Here embeddings and positions are made on purpose, or an error is raised.
+
+
+def decoder_inputs(
+    model: PreTrainedModel,
+    tower: FrozenTower,
+    ids: torch.Tensor,
+    mask: torch.Tensor,
+    clips: Sequence[Patches],
+) -> dict[str, torch.Tensor]:
+    """Embeddings [B, L, width], positions [3, B, L] and the mask [B, L] for the forward pass of a Qwen2.5-VL.
+
+    `ids` and `mask` are [B, L], padded on either side; `clips` has one for each row. Raises InputError where a row
+    holds other video tokens than its clip.
+    """
+    positions = mrope_positions(model, ids, mask, clips)
+    words = model.get_input_embeddings()(ids)
+    seen = torch.cat(tower.tokens(clips))
+    shown = (ids == model.config.video_token_id)[..., None]
+    embeddings = words.masked_scatter(shown, seen.to(words.dtype))
+    return {"inputs_embeds": embeddings, "position_ids": positions, "attention_mask": mask}
+
+
+# A learning rate for the merger beside that of the adapters.
+
+
+class MergerRate(Unreported):
+    """Mixed into a trainer, gives the merger a learning rate of its own; keeps the trainer silent, too."""
+
+    merger_rate: float | None = None
+    """None: the rate of the adapters."""
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        """TRL's optimiser, with the merger in groups of its own after the others."""
+        trainer: Any = self
+        if trainer.optimizer is not None:
+            return trainer.optimizer
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        if self.merger_rate is None:
+            return optimizer
+        merger = {id(weight) for name, weight in trainer.model.named_parameters() if f".{MERGER}." in name}
+        for group in list(optimizer.param_groups):
+            mine = [weight for weight in group["params"] if id(weight) in merger]
+            group["params"] = [weight for weight in group["params"] if id(weight) not in merger]
+            if mine:
+                optimizer.add_param_group({**group, "params": mine, "lr": self.merger_rate})
+        return optimizer
+
+
+# TRL's SFT trainer with clips: its own collator for vision takes images only.
+#
+# It overrides private methods of TRL, whose minor version is pinned; a test holds their signatures.
+
+
+class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
+    """Cross-entropy with clips in the forward pass, on rows in the order in which they lie (`batches`)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # A Qwen2.5-VL declines to weigh tokens across passes. This loss is TRL's own and does: without it, the
+        # examples of a batch would weigh more or less as the batch is cut.
+        self.model_accepts_loss_kwargs = True
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
+        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        """TRL's loss of the decoder's inputs in place of the token ids."""
+        policy = self.accelerator.unwrap_model(self.model).get_base_model()
+        read = decoder_inputs(
+            policy, FrozenTower(policy), inputs["input_ids"], inputs["attention_mask"], inputs["clips"]
+        )
+        return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
+
+
+# TRL's GRPO trainer with clips: TRL 1.16 knows images only, and would leave a video out of the log-probabilities.
+#
+# It overrides private methods of TRL, whose minor version is pinned; a test holds their signatures.
+
+
+class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
+    """GRPO on prompts with a video: the clip of a group is decoded, patched and encoded once a step.
+
+    Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
+    """
+
+    video_prompts: VideoPrompts
+    video_examples: Sequence[Example]
+
+    def __init__(self, *, prompts: VideoPrompts, examples: Sequence[Example], **options: Any) -> None:
+        super().__init__(**options)
+        self.video_prompts, self.video_examples = prompts, examples
+        self._tower = FrozenTower(self._policy)
+        self._asked: list[Asked] = []
+        self._clips: list[Patches] = []
+
+    @property
+    def _policy(self) -> PreTrainedModel:
+        return self.accelerator.unwrap_model(self.model).get_base_model()
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The prompts of the roll-outs under way, one for each completion."""
+        return self._asked
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self._tower.forget()
+        groups: dict[int, Asked] = {}
+        for row in inputs:
+            if row["draw"] not in groups:
+                groups[row["draw"]] = self.video_prompts.ask(self.video_examples[row["example"]], row["draw"])
+        self._asked = [groups[row["draw"]] for row in inputs]
+        self._clips = [asked.clip for asked in self._asked]
+        return {**super()._generate_and_score_completions(inputs), "clips": self._clips}
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        # The trainer has shuffled the completions and cut them into passes since; it takes lists along.
+        self._clips = inputs["clips"]
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
+        size = batch_size or len(input_ids)
+        passes = []
+        for start in range(0, len(input_ids), size):
+            ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
+            labels = ids.masked_fill(mask == 0, -100)
+            labels[:, :-logits_to_keep] = -100
+            with self.accelerator.autocast():
+                read = decoder_inputs(self._policy, self._tower, ids, mask, self._clips[start : start + size])
+                passes.append(model(**read, labels=labels, fused_lm_head=True))
+        logps = torch.cat([one.log_probs[:, -logits_to_keep:] for one in passes])
+        entropies = torch.cat([one.entropy[:, -logits_to_keep:] for one in passes]) if compute_entropy else None
+        return logps, entropies, None
+
+
+class VideoRollOuts:
+    """The trainer's hook: samples for the prompts that it has just made, each read once with its clip."""
+
+    def __init__(self, temperature: float, longest: int) -> None:
+        self._temperature, self._longest = temperature, longest
+
+    def __call__(self, prompts: Sequence[Any], trainer: VideoGRPOTrainer) -> dict[str, Any]:
+        tokenizer = trainer.processing_class
+        asked = [one.ids for one in trainer.asked]
+        completions = sample(
+            trainer.accelerator.unwrap_model(trainer.model).get_base_model(),
+            asked,
+            temperature=self._temperature,
+            longest=self._longest,
+            ends=[*trainer.eos_token_ids, tokenizer.pad_token_id],
+            clips=[one.clip for one in trainer.asked],
+            silenced=tokenizer.convert_tokens_to_ids(list(SILENCED)),
+        )
+        return {"prompt_ids": asked, "completion_ids": completions, "logprobs": None}
