@@ -1,0 +1,31 @@
+"""The settings of every stage, one module a stage; defaults are the paper's where it states them."""
+
+from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config
+from recipe.config.corpus import CorpusConfig, EncoderConfig
+from recipe.config.models import EndpointConfig, FrameConfig, JudgeConfig, PhiConfig, SamplingConfig
+from recipe.config.reward import GroundedConfig, RewardConfig
+from recipe.config.training import BaseModelConfig, GRPOConfig, LoraSettings, Metrics, SFTConfig, TrainingSettings
+
+__all__ = [
+    "BaseModelConfig",
+    "Config",
+    "CorpusConfig",
+    "EncoderConfig",
+    "EndpointConfig",
+    "Fraction",
+    "FrameConfig",
+    "GRPOConfig",
+    "GroundedConfig",
+    "JudgeConfig",
+    "LoraSettings",
+    "Metrics",
+    "PhiConfig",
+    "Positive",
+    "RewardConfig",
+    "SFTConfig",
+    "SamplingConfig",
+    "Settings",
+    "TrainingSettings",
+    "load_config",
+    "parse_config",
+]

@@ -1,0 +1,34 @@
+"""Settings of a corpus and its encoder."""
+
+from typing import Literal
+
+from recipe.config.base import Positive, Settings
+
+
+class EncoderConfig(Settings):
+    """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
+
+    name: str = "jinaai/jina-embeddings-v3-hf"
+    """A sentence-transformers model id or folder; `minilm`, packaged; or `hash:D`, words hashed to D numbers."""
+    revision: str | None = None
+    """The model's pinned revision on its hub."""
+    task: str | None = None
+    """The model's own task, prompt or adapter folder; Jina v3 is asked for `text-matching` where none is given."""
+    dimension: Positive | None = None
+    """Truncate vectors to this many dimensions (Matryoshka models)."""
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32."""
+    device: str | None = None
+    """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
+    trust_remote_code: bool = False
+    """Run code that comes with the model; taken only with a revision that is a commit, or a model folder."""
+    batch_size: Positive = 64
+    """Texts encoded at once."""
+
+
+class CorpusConfig(Settings):
+    """How narrations become an index on disk."""
+
+    encoder: EncoderConfig = EncoderConfig()
+    shard_size: Positive = 4096
+    """Narrations in a shard."""

@@ -1,0 +1,54 @@
+"""Settings of the verifier."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from recipe.config.base import Fraction, Positive, Settings
+
+
+class GroundedConfig(Settings):
+    """The grounded verifier (docs/verifier.md); symbols as in `recipe.reward.grounded`."""
+
+    candidates: Positive = 150
+    """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""
+    pool_size: Positive = 100
+    """Narrations in P, that judge."""
+    background_size: Positive = 50
+    """Narrations in Q, that say what any text earns."""
+    relevance: Annotated[float, Field(ge=0)] = 0.25
+    """rho, weight of the part that reads no corpus."""
+    horizon: Annotated[float, Field(gt=0)] = 8.0
+    """H, steps that a plan is expected to have."""
+    price: Annotated[float, Field(ge=0)] = 0.04
+    """phi, share of what a step of the history earns that each step of a plan costs."""
+    abstain_below: float | None = None
+    """Coverage of a prompt below which the corpus is not asked; the reward is then relevance alone."""
+
+
+class RewardConfig(Settings):
+    """The verifier (paper, section 3.2 and appendix A.3)."""
+
+    verifier: Literal["paper", "grounded"] = "paper"
+    """The paper's reward, to which all settings below belong, or the grounded one with its own."""
+    grounded: GroundedConfig = GroundedConfig()
+    pool: Literal["history", "full", "own"] = "history"
+    """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
+    pool_size: Positive = 25
+    """K, narrations kept by stage 1."""
+    gap: Annotated[float, Field(le=0)] = -0.05
+    """g, the gap penalty of stage 2."""
+    tau: Fraction = 0.10
+    """Progress threshold of the gate."""
+    alpha: Annotated[float, Field(gt=0)] = 2.0
+    """Penalty slope below the gate."""
+    epsilon: Annotated[float, Field(gt=0)] = 1e-6
+    """Guard of the division by the remaining gap 1 - A(h)."""
+    stage2: bool = True
+    """Off: A_mono in place of A_NW (ablation)."""
+    history_baseline: bool = True
+    """Off: A(h) = 0 (ablation)."""
+    relative_progress: bool = True
+    """Off: rho = A(h + c) - A(h) (ablation)."""
+    gate: bool = True
+    """Off: R = A(h + c) always (ablation)."""

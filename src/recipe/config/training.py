@@ -1,0 +1,153 @@
+"""Settings of training: the base model, SFT and GRPO."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from recipe.config.base import Config, Fraction, Positive, Settings
+from recipe.config.models import FrameConfig
+from recipe.config.reward import RewardConfig
+
+Metrics = Literal["tensorboard", "wandb"]
+
+
+class BaseModelConfig(Settings):
+    """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub."""
+
+    examples: Path
+    """Training texts: examples as JSON lines, each rendered as one chat."""
+    output: Path
+    """Run folder: `logs/`, `metrics.jsonl`, and the model in `model/`."""
+    split: str = ""
+    """Examples of this split are trained on; empty takes all."""
+    hidden_size: Positive = 192
+    layers: Positive = 4
+    head_size: Positive = 32
+    vocabulary: Annotated[int, Field(ge=512)] = 2048
+    """Entries of the byte-level BPE at most, special tokens included."""
+    context: Positive = 1024
+    """Longest position the model is built for, in tokens; longer chats are left out of training."""
+    steps: Positive = 1200
+    """Optimiser steps."""
+    batch_tokens: Positive = 512
+    """Tokens in a step, padding included, the common system turn not."""
+    learning_rate: float = 3e-3
+    """Peak rate: it rises over the first 30 steps and then falls as a cosine."""
+    bf16: bool = True
+    seed: int = 0
+
+
+class LoraSettings(Settings):
+    """Low-rank adapters on the query and value projections of the language decoder (paper, section 3.1)."""
+
+    rank: Positive = 16
+    alpha: Positive = 32
+    dropout: Fraction = 0.05
+    target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+
+
+class TrainingSettings(Settings):
+    """What SFT and GRPO share."""
+
+    model: str
+    """A model id on the hub or a folder in the standard layout."""
+    revision: str | None = None
+    """The model's pinned revision on its hub."""
+    examples: Path
+    """Training examples, JSON lines."""
+    output: Path
+    """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the merged model in `model/`."""
+    split: str = "train"
+    """Examples of this split are trained on; empty takes all."""
+    input: Literal["text", "video"] = "text"
+    """What tells the policy the history: its steps as text, or the frames before the cut (paper, section 3.1)."""
+    videos: Path | None = None
+    """Folder of `<video_id>.<ext>` or `<source>/<video_id>.<ext>`; this and what follows: with `input = "video"`."""
+    skip_missing_videos: bool = False
+    """Leave out examples whose video is not in the folder, instead of refusing to begin."""
+    frames: FrameConfig = FrameConfig()
+    """Which frames of a video are read."""
+    merger_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Peak rate of the merger, the projector from vision to text, trained in full; left out: `learning_rate`."""
+    lora: LoraSettings = LoraSettings()
+    save_every: Positive = 50
+    """Optimiser steps between two resumable checkpoints."""
+    log_every: Positive = 1
+    """Optimiser steps between two records of the metrics."""
+    metrics: tuple[Metrics, ...] = ("tensorboard",)
+    """Where metrics go beside `metrics.jsonl`."""
+    bf16: bool | None = None
+    """Compute in bfloat16; left out: on CUDA only."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _video_settings_have_a_use(self) -> Self:
+        if self.input == "text":
+            for name in ("videos", "skip_missing_videos", "frames", "merger_learning_rate"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} has a use with input = 'video' only; set that, or leave {name} out")
+        return self
+
+
+class SFTConfig(TrainingSettings):
+    """Supervised fine-tuning on the continuation (paper, appendix A.4)."""
+
+    epochs: Positive = 3
+    batch_size: Positive = 2
+    """Examples in an optimiser step."""
+    micro_batch: Positive | None = None
+    """Examples in one forward and backward pass, a divisor of `batch_size`; left out: all."""
+    learning_rate: float = 2e-4
+    warmup: Fraction = 0.1
+    """Share of the steps in which the rate rises; it then falls as a cosine."""
+    max_tokens: Positive = 1024
+    """Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        return _checked_micro_batch(self, self.micro_batch, self.batch_size, "batch_size")
+
+
+class GRPOConfig(TrainingSettings):
+    """Group relative policy optimisation against the verifier (paper, section 3.3 and appendix A.4).
+
+    From an SFT run, give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint.
+    """
+
+    corpus: Path
+    """The verification corpus."""
+    corpus_devices: tuple[str, ...] = ()
+    """GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor searches."""
+    reward: RewardConfig = RewardConfig()
+    steps: Positive = 500
+    """Optimiser steps."""
+    prompts_per_step: Positive = 8
+    group_size: Annotated[int, Field(ge=2)] = 4
+    """G, completions of one prompt."""
+    micro_batch: Positive | None = None
+    """Completions in one forward and backward pass, a divisor of `prompts_per_step` x `group_size`; left out: all."""
+    beta: Annotated[float, Field(ge=0)] = 0.04
+    """Weight of the KL divergence to the reference policy."""
+    clip: Annotated[float, Field(gt=0)] = 0.30
+    """Clipping range of the importance ratio."""
+    iterations: Positive = 1
+    """Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
+    learning_rate: float = 1e-4
+    """Constant, without warm-up."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Of the roll-outs."""
+    max_completion_tokens: Positive = 256
+
+    @model_validator(mode="after")
+    def _micro_batch_divides(self) -> Self:
+        completions = self.prompts_per_step * self.group_size
+        return _checked_micro_batch(self, self.micro_batch, completions, "prompts_per_step x group_size")
+
+
+def _checked_micro_batch(config: Config, micro: int | None, whole: int, name: str) -> Config:
+    if micro is not None and whole % micro:
+        raise ValueError(f"micro_batch {micro} does not divide {name}, which is {whole}")
+    return config
