@@ -50,7 +50,7 @@ def _cell(text: str) -> str:
 
 def render() -> str:
     kinds = [k for k in vars(config).values() if inspect.isclass(k) and issubclass(k, config.Settings)]
-    kinds = [k for k in kinds if k is not config.Settings and k.__module__ == "recipe.config"]
+    kinds = [k for k in kinds if k is not config.Settings and k.__module__.startswith("recipe.config.")]
     lines = ["# Reference", "", "Generated from the code by `docs/reference.py`.", "", "## Commands", ""]
     lines += commands(typer.main.get_command(app), "recipe")
     lines += [

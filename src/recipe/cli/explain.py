@@ -1,7 +1,7 @@
 """`recipe reward explain`: on what evidence a plan earns what it earns, on the terminal, as JSON and as a page."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -11,9 +11,10 @@ from rich.text import Text
 from recipe.cli.console import out, print_json
 from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier
 from recipe.errors import InputError
-from recipe.explain.explain import in_words, parts, when
-from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, StepEvidence
 from recipe.text import plan_steps
+
+if TYPE_CHECKING:
+    from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, StepEvidence
 
 # An explanation on the terminal: sentences, parts, steps and the narrations of the pool.
 
@@ -22,8 +23,10 @@ _BAR = 8
 """Characters of the longest bar."""
 
 
-def show(explanation: Explanation, links: Links, narrations: int) -> None:
+def show(explanation: "Explanation", links: "Links", narrations: int) -> None:
     """Print an explanation with `narrations` of its narrations."""
+    from recipe.explain.explain import in_words
+
     _line(f"{explanation.goal}, {after(explanation.history)}", "bold")
     for sentence in in_words(explanation):
         _line(sentence)
@@ -37,7 +40,9 @@ def _line(text: str, style: str = "") -> None:
     out.print(text, style=style, markup=False, highlight=False)
 
 
-def _show_parts(explanation: Explanation) -> None:
+def _show_parts(explanation: "Explanation") -> None:
+    from recipe.explain.explain import parts
+
     table = Table(box=None, padding=(0, 1), show_header=False)
     for part in parts(explanation):
         table.add_row(part.name, f"{part.value:.3f}", Text(part.meaning, "dim"))
@@ -45,7 +50,7 @@ def _show_parts(explanation: Explanation) -> None:
     out.print(table)
 
 
-def _show_steps(explanation: Explanation) -> None:
+def _show_steps(explanation: "Explanation") -> None:
     """One row a step: what it adds, how often the pool matches it, and its segment in the best narration."""
     best = explanation.best
     where = f"in {escape(best.narration.video_id)}" if best else "segment"
@@ -64,21 +69,23 @@ def _show_steps(explanation: Explanation) -> None:
         _line("(the plan holds no steps)", "dim")
 
 
-def _added(step: StepEvidence, longest: float) -> tuple[str, Text]:
+def _added(step: "StepEvidence", longest: float) -> tuple[str, Text]:
     if step.contribution is None:
         return "", Text()
     length = round(_BAR * abs(step.contribution) / longest) if longest else 0
     return f"{step.contribution:+.3f}", Text("━" * length, "green" if step.contribution > 0 else "red")
 
 
-def _matched(step: StepEvidence, ground: GroundedStep | None, explanation: Explanation) -> tuple[str | Text, ...]:
+def _matched(step: "StepEvidence", ground: "GroundedStep | None", explanation: "Explanation") -> tuple[str | Text, ...]:
+    from recipe.explain.explain import when
+
     pool = f"{step.matched_in}/{len(explanation.narrations)}"
     if ground is None or ground.segment is None or ground.similarity is None:
         return pool, "", "", Text("unmatched", "dim")
     return pool, f"{ground.similarity:.2f}", when(ground.segment) or "untimed", Text(ground.segment.text)
 
 
-def _show_narrations(explanation: Explanation, links: Links, count: int) -> None:
+def _show_narrations(explanation: "Explanation", links: "Links", count: int) -> None:
     shown = explanation.narrations[:count]
     out.print()
     _line(f"Narrations of the pool, {len(shown)} of {len(explanation.narrations)}, best first", "bold")
@@ -90,8 +97,10 @@ def _show_narrations(explanation: Explanation, links: Links, count: int) -> None
             out.print(f"   {address}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _told(explanation: Explanation, aligned: AlignedNarration) -> str:
+def _told(explanation: "Explanation", aligned: "AlignedNarration") -> str:
     """What of a narration is matched, and where the history ends in it."""
+    from recipe.explain.explain import when
+
     steps, segments = len(explanation.evidence), aligned.narration.segments
     text = (
         f"matches {steps - len(aligned.unmatched_steps)} of {steps} steps, leaves {len(aligned.unmatched_segments)} "

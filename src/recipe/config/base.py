@@ -11,13 +11,15 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Config = TypeVar("Config", bound=Settings)
 
 
 class Settings(BaseModel):
     """Base of all settings: immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+
+
+Config = TypeVar("Config", bound=Settings)
 
 
 def load_config(path: Path, kind: type[Config]) -> Config:
