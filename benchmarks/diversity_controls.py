@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from recipe.artifacts import write_json
+from recipe.artifacts import to_json, write_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
 from recipe.evaluation.diversity.plans import PLANS, Sampled, collapsed
 from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity
-from recipe.evaluation.results import to_json
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.graph import TaskGraph, World

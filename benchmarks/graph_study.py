@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from graph_plans import separation
 
-from recipe.artifacts import read_json
+from recipe.artifacts import read_json, to_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.captaincook4d import read_captaincook4d
 from recipe.data.task_graphs import GoalGraph, TaskGraphs, read_task_graphs
 from recipe.evaluation.matching import Embed
-from recipe.evaluation.results import to_json
 from recipe.evaluation.validity.readings import MARGIN, THRESHOLDS, GraphReader, threshold_of
 from recipe.stats import Interval
 from recipe.types import Procedure

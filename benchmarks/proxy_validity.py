@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recipe.artifacts import write_json
+from recipe.artifacts import to_json, write_json
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, audit_prompts
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
@@ -27,7 +27,6 @@ from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.matching import NearestStep, ordered_f1, scale_of, step_f1
-from recipe.evaluation.results import to_json
 from recipe.planning.predictions import read_predictions
 from recipe.stats import Interval, kendall, mean_interval, spearman
 from recipe.types import Example, Procedure, Step, Verdict

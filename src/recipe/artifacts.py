@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from recipe.errors import InputError
 
 JsonObject = dict[str, Any]
+Value = TypeVar("Value")
 _HALVES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which JSON can write and UTF-8 cannot."""
 
@@ -82,6 +86,29 @@ def read_json(path: Path) -> Any:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
         raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
+
+
+def to_json(value: object) -> Any:
+    """A dataclass, or several, as plain JSON values."""
+    return to_jsonable_python(value)
+
+
+def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
+    """The value of `kind` that `to_json` wrote; `origin` names its place in errors.
+
+    Raises InputError naming the part that is missing, unknown or of the wrong kind.
+    """
+    # In a tuple, because pydantic takes no settings beside a bare dataclass.
+    reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
+    try:
+        [value] = reader.validate_json(json.dumps([raw]))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"][1:])
+        plain = {"missing": "the key is missing", "unexpected_keyword_argument": "the key is unknown"}
+        problem = plain.get(first["type"]) or f"{first['msg'][0].lower()}{first['msg'][1:]}, found {first['input']!r}"
+        raise InputError.at(origin + "".join(steps), problem, "recreate the report with this version") from None
+    return cast(Value, value)
 
 
 def not_a_file(path: Path) -> InputError:

@@ -14,13 +14,13 @@ from recipe.artifacts import write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, parse_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ConfigError
-from recipe.evaluation.results import SPLITS, load_results
 from recipe.experiments import stages
 from recipe.experiments.comparison.pipeline import plan_comparison
 from recipe.experiments.comparison.report import ComparisonReport, write_comparison
 from recipe.experiments.comparison.settings import ComparisonConfig, load_experiment
 from recipe.experiments.comparison.stages import Ranking, plans_file, rank, rewarded_file, run_folder, run_name
 from recipe.experiments.pipeline import plan_stages
+from recipe.experiments.results import SPLITS, load_results
 from recipe.experiments.settings import ExperimentConfig, WorldSource, demo_config
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT

@@ -1,6 +1,6 @@
 """Sentences are made from the figures, and say no more than they do."""
 
-from recipe.evaluation import results as r
+from recipe.experiments import results as r
 from recipe.experiments.findings import WINDOW, caveats, summary
 from recipe.experiments.settings import ExperimentConfig, FilesSource, WorldSource
 from recipe.stats import Interval

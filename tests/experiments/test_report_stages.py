@@ -15,10 +15,10 @@ from recipe.artifacts import write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
-from recipe.evaluation.results import SPLITS, load_results
 from recipe.experiments import stages
 from recipe.experiments.hand_made import OTHER_GOAL, PLANS, HandMadePlans, mean_parts, read_hand_made, reward_hand_made
 from recipe.experiments.report import ReportSettings, write_report
+from recipe.experiments.results import SPLITS, load_results
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.planning.rerank import reward_predictions

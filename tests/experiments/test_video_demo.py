@@ -14,7 +14,7 @@ pytest.importorskip("scipy", reason="the report needs scipy")
 from recipe.artifacts import write_json, write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError
-from recipe.evaluation.results import Provenance, load_results
+from recipe.experiments.results import Provenance, load_results
 from recipe.experiments.stages import TEST
 from recipe.experiments.video import report as module
 from recipe.experiments.video.pipeline import plan_stages

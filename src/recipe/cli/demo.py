@@ -100,7 +100,8 @@ def _run_video(run_dir: Path, quick: bool, seed: int, workers: int | None, as_js
 
 
 def _show(run_dir: Path, as_json: bool) -> None:
-    from recipe.evaluation.results import load_results, to_json
+    from recipe.artifacts import to_json
+    from recipe.experiments.results import load_results
 
     results = load_results(run_dir / "report.json")
     if as_json:

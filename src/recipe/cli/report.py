@@ -99,9 +99,9 @@ def report(
 def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
-    from recipe.evaluation.plots import key_figure
-    from recipe.evaluation.report import rerender
-    from recipe.evaluation.results import load_results
+    from recipe.experiments.page import rerender
+    from recipe.experiments.plots import key_figure
+    from recipe.experiments.results import load_results
 
     page = rerender(run_dir)
     if figure is not None:

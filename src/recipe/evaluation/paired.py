@@ -10,12 +10,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, to_json
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
 from recipe.evaluation.diversity.scores import ComparedPair, prompt_diversity, read_pairs
 from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged, role_of
-from recipe.evaluation.results import to_json
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
 from recipe.stats import Comparison, adjusted, compare, video_of

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from recipe.artifacts import read_json, write_text
+from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import InputError
-from recipe.evaluation.results import from_json, to_json
 from recipe.stats import Interval
 
 

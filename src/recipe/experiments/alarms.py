@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from recipe.evaluation.results import Alarm
+from recipe.experiments.results import Alarm
 from recipe.reward.watchdog import read_records, replay
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from recipe.evaluation.results import SPLITS, Curve, Difference, Results
+from recipe.experiments.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.settings import ExperimentConfig, WorldSource
 
 WINDOW = 8

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from recipe.artifacts import read_json, write_json
+from recipe.artifacts import from_json, read_json, to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
-from recipe.evaluation.results import HandMade, RewardParts, from_json, to_json
+from recipe.experiments.results import HandMade, RewardParts
 from recipe.experiments.stages import CORPUS, TEST
 from recipe.progress import Progress
 from recipe.types import Example, Reward

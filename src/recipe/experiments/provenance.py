@@ -11,7 +11,7 @@ import torch
 
 from recipe.artifacts import installed, read_jsonl
 from recipe.corpus.store import Corpus
-from recipe.evaluation.results import Provenance
+from recipe.experiments.results import Provenance
 from recipe.experiments.settings import Experiment
 from recipe.experiments.stages import DOCUMENTS, TEST, TRAIN
 

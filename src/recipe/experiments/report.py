@@ -11,8 +11,6 @@ from recipe.artifacts import read_jsonl
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.evaluation import results
-from recipe.evaluation.report import write_html
 from recipe.evaluation.validity.measure import (
     PromptMeans,
     ScoredPlan,
@@ -25,9 +23,11 @@ from recipe.evaluation.validity.measure import (
     score_predictions,
     summarise,
 )
+from recipe.experiments import results
 from recipe.experiments.alarms import alarms_of
 from recipe.experiments.findings import caveats, summary
 from recipe.experiments.hand_made import read_hand_made
+from recipe.experiments.page import write_html
 from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.settings import ExperimentConfig, WorldSource

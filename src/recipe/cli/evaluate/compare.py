@@ -35,9 +35,8 @@ def compare(
 
     Example: recipe evaluate compare rl.json base.json --examples test.jsonl
     """
-    from recipe.artifacts import require_writable, write_json
+    from recipe.artifacts import require_writable, to_json, write_json
     from recipe.evaluation.paired import compare_systems
-    from recipe.evaluation.results import to_json
     from recipe.evaluation.scoreboard.sources import gather
 
     if output is not None:

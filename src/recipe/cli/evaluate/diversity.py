@@ -110,7 +110,7 @@ def diversity(
     who = options.Asked(judge, encoder, told_by, config, folder, revision=revision, device=device, max_calls=max_calls)
     scores = _compare(read, who, _Measure(system or predictions.stem, prompts, samples, order_check, seed, output))
     if json:
-        from recipe.evaluation.results import to_json
+        from recipe.artifacts import to_json
 
         console.print_json(to_json(scores))
     else:

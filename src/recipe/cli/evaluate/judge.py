@@ -229,7 +229,7 @@ def judge(
     who = Asked(judge, encoder, told_by, config, endpoints.cache_folder(cache, output), revision, device, max_calls)
     scores = _judge(asked, who, output, system or predictions.stem)
     if json:
-        from recipe.evaluation.results import to_json
+        from recipe.artifacts import to_json
 
         console.print_json(to_json(scores))
     else:

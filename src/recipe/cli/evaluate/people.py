@@ -44,8 +44,7 @@ def agreement(
 
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
     """
-    from recipe.artifacts import require_writable, write_json
-    from recipe.evaluation.results import to_json
+    from recipe.artifacts import require_writable, to_json, write_json
 
     if output is not None:
         require_writable(output)
@@ -208,10 +207,9 @@ def ratings(
 
     Example: recipe evaluate ratings ann.csv bob.csv --judge judge.json --examples test.jsonl --output human.json
     """
-    from recipe.artifacts import require_writable
+    from recipe.artifacts import require_writable, to_json
     from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
     from recipe.evaluation.people.ratings import human_verdicts
-    from recipe.evaluation.results import to_json
     from recipe.evaluation.scoreboard.sources import gather
     from recipe.evaluation.scores import rows_path, write_scores
     from recipe.report.numbers import format_number

@@ -60,9 +60,8 @@ def validity(
 
     Example: recipe evaluate validity plans.jsonl --examples test.jsonl --graphs data/captaincook4d --output v.json
     """
-    from recipe.artifacts import require_writable, write_jsonl
+    from recipe.artifacts import require_writable, to_json, write_jsonl
     from recipe.data.examples import read_examples
-    from recipe.evaluation.results import to_json
     from recipe.evaluation.scores import rows_path, write_scores
     from recipe.evaluation.validity.measure import score_plans
     from recipe.evaluation.validity.scores import asked_plans, plan_rows, read_judged, validity_scores

@@ -178,7 +178,7 @@ def _embed(name: str) -> "Embed":
 
 
 def _show(task: "Task", result: "Result", show_published: bool, json: bool) -> None:
-    from recipe.evaluation.results import to_json
+    from recipe.artifacts import to_json
     from recipe.evaluation.vpa.run import beside
 
     found = beside(task, result.scores)

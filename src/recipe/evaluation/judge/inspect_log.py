@@ -14,10 +14,9 @@ from statistics import fmean
 
 import numpy as np
 
-from recipe.artifacts import JsonObject, fingerprint, installed, write_text
+from recipe.artifacts import JsonObject, fingerprint, installed, to_json, write_text
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged
-from recipe.evaluation.results import to_json
 from recipe.evaluation.scores import JudgeScores
 from recipe.stats import standard_error, video_of
 from recipe.text import format_plan

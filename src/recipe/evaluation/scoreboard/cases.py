@@ -9,10 +9,10 @@ from typing import TypeGuard
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged
-from recipe.evaluation.report import STATUSES
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, Bench, benches, dataset_name
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
 from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
+from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import Explained, explain, in_words
 from recipe.explain.page import page_environment, panel, step_rows
 from recipe.explain.records import Explanation, Links

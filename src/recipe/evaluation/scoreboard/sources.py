@@ -9,11 +9,10 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_jsonl, text_field
+from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_jsonl, text_field, to_json
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.verdicts import Judged, read_verdicts
-from recipe.evaluation.results import to_json
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, Measured, read_scores, rows_path
 from recipe.types import Example
 

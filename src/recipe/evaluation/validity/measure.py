@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS, distinct_plans
-from recipe.evaluation.results import REWARDS, Difference, Lengths, Line, Reranking, Scores
-from recipe.evaluation.validity.readings import MOST_LINES, Reader, Reading, WorldReader
+from recipe.evaluation.validity.readings import MOST_LINES, Line, Reader, Reading, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.stats import Interval, mean_interval, paired_interval
@@ -21,6 +20,8 @@ from recipe.types import Example
 from recipe.world.graph import World
 from recipe.world.validity import PlanKey, Validity
 
+REWARDS = ("paper", "grounded", "relevance")
+"""Metrics that are rewards, by the name of what pays them."""
 _SHOWN_DIFFERENCES = (
     "score",
     "f1",
@@ -42,6 +43,56 @@ _SHOWN_DIFFERENCES = (
 
 _AT_ONCE = 256
 """Plans whose lines are compared with steps together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One row of the table: a regime's means on a split, by metric (see `report.numbers.METRICS`)."""
+
+    split: str
+    regime: str
+    metrics: dict[str, Interval]
+    prompts: int = 0
+    samples: int = 0
+    """Samples of each prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean of `regime` minus `baseline` over the same prompts, with the paired interval."""
+
+    split: str
+    regime: str
+    baseline: str
+    metric: str
+    value: Interval
+    seed: int | None = None
+    """Of the one run that was compared; None for the mean over all runs of the regime."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """Best-of-N by the verifier, without training: validity of a mean, its pick, the best sample."""
+
+    split: str
+    regime: str
+    """Whose samples were ranked."""
+    count: int
+    """N, samples of each prompt."""
+    mean: Interval
+    best: Interval
+    oracle: Interval
+    metric: str = "score"
+    verifier: str = "paper"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many plans have 0, 1, 2, ... steps; `counts[n]` is the number with n steps."""
+
+    split: str
+    regime: str
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +119,7 @@ class ScoredPlan:
     """The plan as it was written."""
 
     def metrics(self) -> dict[str, float]:
-        """Every metric of one plan (see `results.METRICS`); those that are not known are left out."""
+        """Every metric of one plan (see `report.numbers.METRICS`); those that are not known are left out."""
         known = {} if self.validity is None else _exact(self.validity)
         known |= {"steps": float(self.steps), "malformed": float(self.steps == 0)}
         if self.reward is not None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from recipe.data.task_graphs import GoalGraph, TaskGraphs, goal_key
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.matching import Embed
-from recipe.evaluation.results import Line, Status
 from recipe.prompting import visible
 from recipe.world.graph import TaskGraph, World
 from recipe.world.validity import PlanKey, Validity, plan_key, score_key
@@ -27,6 +26,25 @@ MOST_LINES = 1_000
 MOST_CHARACTERS = 500
 """Characters of a line that are read."""
 _CUT = "…"
+
+Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
+"""What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
+that does not belong to the goal; a step of the goal that comes too early; not known."""
+STATUSES = {
+    "valid": ("✓", "a new step of the goal whose prerequisites are met"),
+    "repeat": ("↺", "already done, in the history or in the plan"),
+    "out-of-order": ("↯", "a step of the goal that comes too early"),
+    "alien": ("✕", "not a step of this goal"),
+}
+"""Mark and meaning of each status of a line; a mark as well as a colour, for readers who see no colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One step of a plan that is shown, and what it is."""
+
+    text: str
+    status: Status = "unknown"
 
 
 class Lines(NamedTuple):

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from recipe.evaluation.results import SPLITS, Cost, Difference, Reranking, Results
 from recipe.experiments.comparison.settings import ComparisonConfig
+from recipe.experiments.results import SPLITS, Cost, Difference, Reranking, Results
 from recipe.experiments.settings import WorldSource
 from recipe.experiments.stages import BASE
 from recipe.report.numbers import METRICS

@@ -8,10 +8,10 @@ from recipe.artifacts import JsonObject, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
-from recipe.evaluation.results import Curve
 from recipe.evaluation.validity.measure import ScoredPlan, score_predictions
 from recipe.experiments.comparison.settings import ComparisonConfig, RankerName, RewardName
 from recipe.experiments.comparison.stages import rewarded_file, run_folder, run_name
+from recipe.experiments.results import Curve
 from recipe.experiments.settings import WorldSource
 from recipe.experiments.stages import CORPUS, DOCUMENTS, TEST, TRAIN
 from recipe.planning.predictions import Prediction, read_predictions

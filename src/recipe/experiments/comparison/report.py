@@ -9,8 +9,6 @@ from statistics import fmean
 
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.evaluation import results
-from recipe.evaluation.report import write_html
 from recipe.evaluation.validity.measure import (
     PromptMeans,
     ScoredPlan,
@@ -23,6 +21,7 @@ from recipe.evaluation.validity.measure import (
     reranking,
     summarise,
 )
+from recipe.experiments import results
 from recipe.experiments.alarms import alarms_of
 from recipe.experiments.comparison.findings import caveats, summary
 from recipe.experiments.comparison.measure import (
@@ -37,6 +36,7 @@ from recipe.experiments.comparison.measure import (
 )
 from recipe.experiments.comparison.settings import ComparisonConfig
 from recipe.experiments.comparison.stages import plans_file, run_folder, run_name
+from recipe.experiments.page import write_html
 from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.stages import BASE, CORPUS, TEST

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from recipe.evaluation.results import SPLITS, Curve, Difference, Results
+from recipe.experiments.results import SPLITS, Curve, Difference, Results
 from recipe.experiments.video.settings import VideoExperiment
 from recipe.stats import Interval
 

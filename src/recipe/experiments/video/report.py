@@ -8,8 +8,6 @@ from statistics import fmean
 from recipe.artifacts import read_json, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.evaluation import results
-from recipe.evaluation.report import write_html
 from recipe.evaluation.validity.measure import (
     PromptMeans,
     differences,
@@ -19,7 +17,9 @@ from recipe.evaluation.validity.measure import (
     score_predictions,
     summarise,
 )
+from recipe.experiments import results
 from recipe.experiments.alarms import alarms_of
+from recipe.experiments.page import write_html
 from recipe.experiments.provenance import provenance
 from recipe.experiments.schedule import stage_seconds
 from recipe.experiments.stages import CORPUS, TEST

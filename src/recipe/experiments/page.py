@@ -8,8 +8,10 @@ from typing import Any
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation import plots
-from recipe.evaluation.results import SPLITS, Curve, Difference, Results, Scores, ShownPrompt, load_results
+from recipe.evaluation.validity.measure import Difference, Scores
+from recipe.evaluation.validity.readings import STATUSES
+from recipe.experiments import plots
+from recipe.experiments.results import SPLITS, Curve, Results, ShownPrompt, load_results
 from recipe.report.html import template
 from recipe.report.numbers import (
     METRICS,
@@ -33,14 +35,6 @@ except ModuleNotFoundError as error:
 MAIN = {"score": "Exact validity", "ordered_f1": "Step F1 in order", "reward": "Reward"}
 """What may say how good plans are, the best first."""
 
-STATUSES = {
-    "valid": ("✓", "a new step of the goal whose prerequisites are met"),
-    "repeat": ("↺", "already done, in the history or in the plan"),
-    "out-of-order": ("↯", "a step of the goal that comes too early"),
-    "alien": ("✕", "not a step of this goal"),
-}
-"""Mark and meaning of each status of a line; a mark as well as a colour, for readers who see no colours."""
-
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -52,7 +46,7 @@ class Figure:
 
 def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
-    page = template("recipe.evaluation", "report.html.jinja")
+    page = template("recipe.experiments", "report.html.jinja")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
         "cell": format_cell,

@@ -5,28 +5,19 @@ and leaves out what it cannot know. A number that is not known is None or absent
 """
 
 import json
-import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, to_jsonable_python
-
-from recipe.artifacts import read_json, write_text
-from recipe.errors import ComputeError, InputError
-from recipe.stats import Interval
-
-Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
-"""What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
-that does not belong to the goal; a step of the goal that comes too early; not known."""
-
+from recipe.artifacts import from_json, read_json, to_json, write_text
+from recipe.errors import ComputeError
+from recipe.evaluation.validity.measure import Difference as Difference
+from recipe.evaluation.validity.measure import Lengths as Lengths
+from recipe.evaluation.validity.measure import Reranking as Reranking
+from recipe.evaluation.validity.measure import Scores as Scores
+from recipe.evaluation.validity.readings import Line as Line
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
-
-REWARDS = ("paper", "grounded", "relevance")
-"""Metrics that are rewards, by the name of what pays them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +45,6 @@ class Provenance:
     """Settings worth seeing, in words: name to value."""
     data: dict[str, str] = field(default_factory=dict)
     """What was trained and measured on: name to description."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """One row of the table: a regime's means on a split, by metric (see METRICS)."""
-
-    split: str
-    regime: str
-    metrics: dict[str, Interval]
-    prompts: int = 0
-    samples: int = 0
-    """Samples of each prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The mean of `regime` minus `baseline` over the same prompts, with the paired interval."""
-
-    split: str
-    regime: str
-    baseline: str
-    metric: str
-    value: Interval
-    seed: int | None = None
-    """Of the one run that was compared; None for the mean over all runs of the regime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,39 +86,6 @@ class Curve:
         for name, values in self.series.items():
             if len(values) != len(self.steps):
                 raise ComputeError(f"curve {name!r} holds {len(values)} values for {len(self.steps)} steps.")
-
-
-@dataclass(frozen=True, slots=True)
-class Reranking:
-    """Best-of-N by the verifier, without training: validity of a mean, its pick, the best sample."""
-
-    split: str
-    regime: str
-    """Whose samples were ranked."""
-    count: int
-    """N, samples of each prompt."""
-    mean: Interval
-    best: Interval
-    oracle: Interval
-    metric: str = "score"
-    verifier: str = "paper"
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How many plans have 0, 1, 2, ... steps; `counts[n]` is the number with n steps."""
-
-    split: str
-    regime: str
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One step of a plan that is shown, and what it is."""
-
-    text: str
-    status: Status = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,29 +170,3 @@ def save_results(target: Path, results: Results) -> None:
 def load_results(path: Path) -> Results:
     """Read `report.json`; raises InputError naming the part that is missing or of the wrong kind."""
     return from_json(read_json(path), Results, str(path))
-
-
-Value = TypeVar("Value")
-
-
-def to_json(value: object) -> Any:
-    """A dataclass of this module, or several, as plain JSON values."""
-    return to_jsonable_python(value)
-
-
-def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
-    """The value of `kind` that `to_json` wrote; `origin` names its place in errors. Raises InputError."""
-    # In a tuple, because pydantic takes no settings beside a bare dataclass.
-    reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
-    try:
-        [value] = reader.validate_json(json.dumps([raw]))
-    except ValidationError as error:
-        raise _located(error.errors(include_url=False)[0], origin) from None
-    return typing.cast(Value, value)
-
-
-def _located(error: ErrorDetails, origin: str) -> InputError:
-    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error["loc"][1:])
-    plain = {"missing": "the key is missing", "unexpected_keyword_argument": "the key is unknown"}
-    problem = plain.get(error["type"]) or f"{error['msg'][0].lower()}{error['msg'][1:]}, found {error['input']!r}"
-    return InputError.at(origin + "".join(steps), problem, "recreate the report with this version")

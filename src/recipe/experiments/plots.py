@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.results import SPLITS, Curve, Difference, Lengths, Reranking, Results
+from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
+from recipe.experiments.results import SPLITS, Curve, Results
 from recipe.report.numbers import METRICS, format_number
 from recipe.report.plots import COLOURS, INK, MARKERS, MUTED, REWARDS, STYLE, label_rows, new_figure, regime_colours
 from recipe.stats import Interval

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation import plots, results
-from recipe.evaluation.report import render_html, rerender
-from recipe.evaluation.results import (
+from recipe.experiments import plots, results
+from recipe.experiments.page import render_html, rerender
+from recipe.experiments.results import (
     Curve,
     Line,
     Results,
