@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.cli.conftest import Recipe, write_lines
-from tests.engines.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
 from recipe.cli.evaluate.judge import PAPERS

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("scipy")
 from tests.cli.conftest import Recipe, write_lines
-from tests.engines.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.scores import JudgeScores, read_scores

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.conftest import MAIN, Recipe, write_lines
-from tests.engines.endpoint_server import Reply, Server, completion, serving
+from tests.models.endpoint_server import Reply, Server, completion, serving
 
 from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories, with_histories

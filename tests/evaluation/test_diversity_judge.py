@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engines.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig, SamplingConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
 from recipe.evaluation.diversity.plans import LEVELS, Sampled
 from recipe.evaluation.diversity.scores import compare_plans
-from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.models.wrappers import ReplayEngine
 from recipe.types import Example
 
@@ -112,11 +112,11 @@ class Fickle:
 
     def outcomes(
         self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, *_: object, **__: object
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         self.seeds.append(sampling.seed)
         self.asked.append(len(chats))
         said = "maybe" if len(self.seeds) == 1 else '{"score": 0.5}'
-        return [[Refused("too long") if "lemon" in chat[1]["content"] else Answer(said)] * count for chat in chats]
+        return [[Refusal("too long") if "lemon" in chat[1]["content"] else Answer(said)] * count for chat in chats]
 
 
 def test_unread_answers_are_asked_for_again_and_refusals_are_not() -> None:

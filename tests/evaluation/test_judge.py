@@ -14,12 +14,12 @@ from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.rubric import SCHEMA
 from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores
-from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.models.wrappers import Ledger, Prices
 from recipe.progress import SILENT, Progress
 from recipe.types import Example, Unscored, Verdict
 
-Asked = Callable[[str, int, SamplingConfig], str | Refused]
+Asked = Callable[[str, int, SamplingConfig], str | Refusal]
 """The prediction's first step, the sample and the sampling, to the answer."""
 
 
@@ -40,17 +40,17 @@ class Scripted:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         self.schemas.append(schema)
         return [[self._one(chat, sample, sampling) for sample in range(count)] for chat in chats]
 
-    def _one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refused:
+    def _one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
         [*_, text] = chat
         data = json.loads(text["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
         name = data["prediction"][0]
         self.asked.append((name, sample, sampling.seed))
         said = self._answer(name, sample, sampling)
-        return said if isinstance(said, Refused) else Answer(said, 100, 10)
+        return said if isinstance(said, Refusal) else Answer(said, 100, 10)
 
     def generate(self, *_: Any, **__: Any) -> list[list[str]]:
         raise AssertionError("a judge asks for outcomes")
@@ -129,7 +129,7 @@ def test_what_stays_unreadable_is_unscored_with_its_text_and_its_cost(reasks: in
 
 def test_a_refused_chat_is_unscored_and_not_asked_again() -> None:
     rows, engine, judge = judged(
-        lambda name, *_: Refused("too long") if name == "x" else six(1), [case("x"), case("y")]
+        lambda name, *_: Refusal("too long") if name == "x" else six(1), [case("x"), case("y")]
     )
     assert rows[0].outcome == Unscored("the judge gave no answer: too long")
     assert rows[1].outcome == Verdict(*[1] * 6)
@@ -191,7 +191,7 @@ def test_a_judge_that_obeys_what_it_reads_is_caught_by_its_controls(obeys: bool)
     ]
     engine = Scripted(lambda *_: "")
 
-    def one(chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refused:
+    def one(chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
         data = json.loads(chat[1]["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
         plan, reference = data["prediction"], data["reference"]
         ordered = obeys and any("5 for every criterion" in step for step in plan)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("httpx2")
-from tests.engines.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig
 from recipe.evaluation.judge.llm import LlmJudge

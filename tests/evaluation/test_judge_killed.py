@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("httpx2")
 pytest.importorskip("scipy")
-from tests.engines.endpoint_server import Reply, Server, completion, serving
+from tests.models.endpoint_server import Reply, Server, completion, serving
 
 from recipe.artifacts import write_jsonl
 from recipe.cli import main

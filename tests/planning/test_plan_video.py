@@ -173,7 +173,7 @@ def test_real_clips_go_through_both_planners(
 
 def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
     pytest.importorskip("httpx2")
-    from tests.engines.endpoint_server import completion, serving
+    from tests.models.endpoint_server import completion, serving
 
     def answer(body: dict[str, Any], before: int) -> Any:
         shows = isinstance(body["messages"][-1]["content"], list)

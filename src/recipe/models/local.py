@@ -16,7 +16,7 @@ from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import Choose, complete, log_likelihood, stream
-from recipe.models.protocol import Answer, Chat, Refused, digest, videos, without_arrays
+from recipe.models.protocol import Answer, Chat, Refusal, digest, videos, without_arrays
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
@@ -195,7 +195,7 @@ class LocalEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As `answers`, with a chat that fills the model's context refused; a `schema` is not followed.
 
         Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
@@ -204,7 +204,7 @@ class LocalEngine:
         problems = [self._prompts.overflow(prompt) for prompt in prompts]
         fitting = [prompt for prompt, problem in zip(prompts, problems, strict=True) if problem is None]
         written = iter(self._written(fitting, count, sampling, progress, logprobs))
-        return [[*next(written)] if problem is None else [Refused(problem)] * count for problem in problems]
+        return [[*next(written)] if problem is None else [Refusal(problem)] * count for problem in problems]
 
     def _written(
         self, prompts: Sequence[Prompt], count: int, sampling: SamplingConfig, progress: Progress, logprobs: bool

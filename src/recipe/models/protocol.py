@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     """How it was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
 
 
-class Refused(NamedTuple):
+class Refusal(NamedTuple):
     """In place of an answer: this chat alone cannot be answered, because it is too long or a filter stepped in."""
 
     reason: str
@@ -59,7 +59,7 @@ class Engine(Protocol):
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As `generate`, with what each completion took; a chat that cannot be answered stops none of the others.
 
         `schema`, a name and a JSON schema as {"name": str, "schema": object}, is what the answers are to follow where
@@ -72,11 +72,11 @@ class Engine(Protocol):
         ...
 
 
-def all_texts(outcomes: Sequence[Sequence[Answer | Refused]]) -> list[list[str]]:
+def all_texts(outcomes: Sequence[Sequence[Answer | Refusal]]) -> list[list[str]]:
     """The texts of answers; raises InputError with the reason where a chat was refused."""
     for group in outcomes:
         for one in group:
-            if isinstance(one, Refused):
+            if isinstance(one, Refusal):
                 raise InputError(one.reason)
     return [[one.text for one in group if isinstance(one, Answer)] for group in outcomes]
 

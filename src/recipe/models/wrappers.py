@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from recipe.artifacts import JsonObject, file_sha256, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import BudgetSpent, InputError
-from recipe.models.protocol import Answer, Chat, Engine, Refused, all_texts, without_arrays
+from recipe.models.protocol import Answer, Chat, Engine, Refusal, all_texts, without_arrays
 from recipe.progress import SILENT, Progress
 
 # What answers cost.
@@ -185,7 +185,7 @@ def read_kept(kept: JsonObject) -> Answer:
 # asked about in groups of about a batch, so that a job that is killed loses no more than one.
 
 
-Outcomes = list[Answer | Refused]
+Outcomes = list[Answer | Refusal]
 
 
 class KeptEngine:
@@ -210,7 +210,7 @@ class KeptEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As the engine does; a chat of which a sample is missing is asked about again, for the missing ones.
 
         What is refused is not kept. Raises what the engine raises, and OSError where an answer cannot be kept.
@@ -276,7 +276,7 @@ class KeptEngine:
     def _kept(self, keys: Sequence[str]) -> list[Answer | None]:
         return [self._cache.answer(key) for key in keys]
 
-    def _keep(self, key: str, answer: Answer | Refused) -> Answer | Refused:
+    def _keep(self, key: str, answer: Answer | Refusal) -> Answer | Refusal:
         if isinstance(answer, Answer):
             self._cache.keep(key, answer._replace(cached=False)._asdict())
         return answer
@@ -336,7 +336,7 @@ class Budget:
             self.calls_spent += sum(wanted[:allowed])
             return allowed
 
-    def settle(self, reserved: int, answers: Sequence[Answer | Refused]) -> None:
+    def settle(self, reserved: int, answers: Sequence[Answer | Refusal]) -> None:
         """Give back what of the `reserved` calls was not paid for, and count the tokens."""
         paid = [answer for answer in answers if isinstance(answer, Answer) and not answer.cached]
         with self._lock:
@@ -382,7 +382,7 @@ class BudgetEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As the engine does, raising BudgetSpent before what the budget does not allow.
 
         An engine that keeps its answers is asked as far as the budget goes, because the next run finds them. One that
@@ -393,7 +393,7 @@ class BudgetEngine:
             known = self._engine.known(chats, count, sampling, schema=schema, logprobs=logprobs)
             wanted = [count - kept for kept in known]
             together = len(chats) if self.budget.tokens is None else _TOGETHER
-        found: list[list[Answer | Refused]] = []
+        found: list[list[Answer | Refusal]] = []
         while len(found) < len(chats):
             at = len(found)
             taken = self.budget.reserve(wanted[at : at + together], whole=not keeps)
@@ -453,7 +453,7 @@ class ReplayEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As `generate`; no tokens are told, and what is not recorded is an error here, too."""
         return [[Answer(text) for text in texts] for texts in self.generate(chats, count, sampling, progress)]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
 
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Refused
+from recipe.models.protocol import Answer, Refusal
 from recipe.planning.vidassist.methods import VALUES, Models, VidAssistConfig, plan_actions
 from recipe.planning.vidassist.models import agent_chat, assess_chat, plan_chat, propose_chat
 from recipe.planning.vidassist.search import PartialPlan, State
@@ -49,14 +49,14 @@ def test_data_cannot_leave_its_fence() -> None:
     assert "$task {goal}" in text
 
 
-def assisted(text: str, sample: int) -> str | Answer | Refused:
+def assisted(text: str, sample: int) -> str | Answer | Refusal:
     """The original model: proposes adding or stirring, and likes stirring."""
     if "Proposed as the next action" in text:
         return '{"score": 8}' if "next action: stir" in text else '{"score": 2}'
     return Answer(("add the tea", "1. Stir~")[sample], logprob=-0.5)
 
 
-def planned(text: str, sample: int) -> str | Answer | Refused:
+def planned(text: str, sample: int) -> str | Answer | Refusal:
     """RECIPE: continues with pouring or stirring."""
     return Answer(("1. Pour the milk\n2. Drink", "Stir\nDrink")[sample], logprob=-0.1)
 
@@ -128,14 +128,14 @@ def test_the_llm_baseline_asks_once_and_cuts_what_is_too_long() -> None:
     assert [choice.option.candidate.proposals[0].text for choice in plan.choices] == ["Boil", "add it", "Stir~", "pour"]
 
 
-@pytest.mark.parametrize("answer", ["", Refused("too long")])
-def test_the_llm_baseline_may_have_no_plan(answer: str | Refused) -> None:
+@pytest.mark.parametrize("answer", ["", Refusal("too long")])
+def test_the_llm_baseline_may_have_no_plan(answer: str | Refusal) -> None:
     plan = run(VidAssistConfig(method="llm"), Models(ScriptedEngine(lambda text, sample: answer)))
     assert plan.choices == ()
 
 
 def test_the_agent_appends_the_best_translation_before_it_asks_again() -> None:
-    def answer(text: str, sample: int) -> str | Answer | Refused:
+    def answer(text: str, sample: int) -> str | Answer | Refusal:
         step = text.count("Step ")
         return Answer(
             ((f"Step {step + 1}: boil~", "pour"), ("add", "stir~"))[step][sample], logprob=(-1.0, -9.0)[sample]

@@ -9,7 +9,7 @@ from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, 
 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Refused
+from recipe.models.protocol import Answer, Refusal
 from recipe.planning.vidassist.models import Evaluation, TaskGraph, demonstrations, read_score
 from recipe.planning.vidassist.search import (
     Considered,
@@ -97,10 +97,10 @@ def test_no_answer_breaks_the_reader(text: str) -> None:
 
 
 def test_the_assessor_is_asked_about_all_candidates_at_once() -> None:
-    def answer(text: str, sample: int) -> str | Answer | Refused:
+    def answer(text: str, sample: int) -> str | Answer | Refusal:
         if "next action: stir" in text:
             return '{"score": 9}'
-        return Refused("too long") if "next action: pour milk" in text else "no idea"
+        return Refusal("too long") if "next action: pour milk" in text else "no idea"
 
     engine = ScriptedEngine(answer)
     found = considered(("stir", None), ("pour", None), ("boil", None))

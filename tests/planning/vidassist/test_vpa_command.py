@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.data.examples import read_examples
 from recipe.data.histories import History, write_histories

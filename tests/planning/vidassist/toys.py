@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
-from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.planning.admissible import AdmissibleActions
 from recipe.planning.vidassist.search import Considered, Proposal, State
 from recipe.progress import SILENT, Progress
@@ -60,7 +60,7 @@ class ToyValue:
 class ScriptedEngine:
     """Answers the last message of a chat as a function says, and counts what it is asked."""
 
-    def __init__(self, answer: Callable[[str, int], str | Answer | Refused]) -> None:
+    def __init__(self, answer: Callable[[str, int], str | Answer | Refusal]) -> None:
         self._answer = answer
         self.asked: list[tuple[str, int]] = []
         self.batches: list[int] = []
@@ -74,11 +74,11 @@ class ScriptedEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         self.batches.append(len(chats))
         return [[self._one(chat[-1]["content"], sample) for sample in range(count)] for chat in chats]
 
-    def _one(self, text: str, sample: int) -> Answer | Refused:
+    def _one(self, text: str, sample: int) -> Answer | Refusal:
         self.asked.append((text, sample))
         answer = self._answer(text, sample)
         return Answer(answer) if isinstance(answer, str) else answer

@@ -16,7 +16,7 @@ from recipe.evaluation.judge.llm import AskedModel, unanswered
 from recipe.evaluation.judge.rubric import as_data, code_of
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
-from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fill, packaged
 from recipe.types import Example
@@ -102,8 +102,8 @@ class LlmDiversityJudge(AskedModel):
         return [told.read for [told] in self._answers(chats, SCHEMA, _compared, _readable, 1, progress)]
 
 
-def _compared(outcome: Answer | Refused) -> Compared:
-    return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refused) else parse(outcome.text)
+def _compared(outcome: Answer | Refusal) -> Compared:
+    return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refusal) else parse(outcome.text)
 
 
 def _readable(compared: Compared) -> bool:

@@ -12,7 +12,7 @@ from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, boun
 from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
 from recipe.evaluation.judge.verdicts import CRITERIA, Judged
 from recipe.evaluation.scores import JudgeIdentity
-from recipe.models.protocol import Answer, Chat, Engine, Refused
+from recipe.models.protocol import Answer, Chat, Engine, Refusal
 from recipe.models.wrappers import Ledger, Prices
 from recipe.progress import SILENT, Progress
 from recipe.types import Unscored, Verdict
@@ -29,7 +29,7 @@ Read = TypeVar("Read")
 class Told(NamedTuple, Generic[Read]):
     """An outcome and what was read in it."""
 
-    outcome: Answer | Refused
+    outcome: Answer | Refusal
     read: Read
 
 
@@ -58,7 +58,7 @@ class AskedModel:
         self,
         chats: Sequence[Chat],
         schema: JsonObject,
-        read: Callable[[Answer | Refused], Read],
+        read: Callable[[Answer | Refusal], Read],
         readable: Callable[[Read], bool],
         repeats: int,
         progress: Progress = SILENT,
@@ -88,7 +88,7 @@ class AskedModel:
                     told[place][repeat] = Told(outcome, read(outcome))
         return told
 
-    def _counted(self, outcomes: list[list[Answer | Refused]]) -> list[list[Answer | Refused]]:
+    def _counted(self, outcomes: list[list[Answer | Refusal]]) -> list[list[Answer | Refusal]]:
         for outcome in (one for group in outcomes for one in group):
             if isinstance(outcome, Answer):
                 self._structured |= {outcome.structured} - {""}
@@ -97,7 +97,7 @@ class AskedModel:
         return outcomes
 
 
-def unanswered(refused: Refused) -> str:
+def unanswered(refused: Refusal) -> str:
     """Why there is no verdict where there is no answer."""
     return f"the judge gave no answer: {refused.reason}"
 
@@ -177,14 +177,14 @@ def _rows(case: Case, told: Sequence[Told[ParsedVerdict]], judge: str) -> list[J
             how=one.read.how,
             steps=case.steps,
             flags=case.flags,
-            text="" if isinstance(one.outcome, Refused) else one.outcome.text[:_KEPT],
+            text="" if isinstance(one.outcome, Refusal) else one.outcome.text[:_KEPT],
         )
         for repeat, one in enumerate(told)
     ]
 
 
-def _read(outcome: Answer | Refused) -> ParsedVerdict:
-    return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refused) else parse(outcome.text)
+def _read(outcome: Answer | Refusal) -> ParsedVerdict:
+    return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refusal) else parse(outcome.text)
 
 
 def _readable(read: ParsedVerdict) -> bool:

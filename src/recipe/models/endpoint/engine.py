@@ -18,7 +18,7 @@ from recipe.config import EndpointConfig, SamplingConfig
 from recipe.errors import ComputeError, RecipeError
 from recipe.models.endpoint.host import Host, Unfit
 from recipe.models.endpoint.wire import Question, Structured, identity
-from recipe.models.protocol import Answer, Chat, Refused, all_texts, videos
+from recipe.models.protocol import Answer, Chat, Refusal, all_texts, videos
 from recipe.models.wrappers import AnswerCache, Ledger, Prices
 from recipe.progress import SILENT, Advance, Progress
 
@@ -47,13 +47,13 @@ class Call:
         self.failure = self.failure or failure
         self.ended.set()
 
-    def refuse(self, chat: int, unfit: Unfit) -> Refused:
+    def refuse(self, chat: int, unfit: Unfit) -> Refusal:
         """What stands in place of an answer about a chat."""
         if not unfit.of_the_chat:
             self._refused.add(chat)
         if self._strict or (not self._answered and len(self._refused) >= self._enough):
             self.fail(unfit)
-        return Refused(str(unfit))
+        return Refusal(str(unfit))
 
 
 # The engine: many questions to one endpoint at once, each answer kept the moment it comes.
@@ -141,7 +141,7 @@ class EndpointEngine:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         """As `answers`, with a chat refused that the endpoint does not take.
 
         Raises the first refusal where as many chats as are asked about at once are refused and none is answered:
@@ -192,7 +192,7 @@ class EndpointEngine:
 
     def _called(
         self, questions: Sequence[Question], count: int, call: Call, progress: Progress
-    ) -> list[Answer | Refused]:
+    ) -> list[Answer | Refusal]:
         """What became of each question; `count` in a row are about one chat."""
         with progress.task(f"asking {self.config.model}", total=len(questions)) as advance:
             work = self._all(questions, count, call, advance)
@@ -226,8 +226,8 @@ class EndpointEngine:
 
     async def _all(
         self, questions: Sequence[Question], count: int, call: Call, advance: Advance
-    ) -> list[Answer | Refused]:
-        found: list[Answer | Refused | None] = [None] * len(questions)
+    ) -> list[Answer | Refusal]:
+        found: list[Answer | Refusal | None] = [None] * len(questions)
         left = iter(enumerate(questions))
         self._calls.add(call)
 
@@ -252,7 +252,7 @@ class EndpointEngine:
             raise asyncio.CancelledError
         return told
 
-    async def _outcome(self, question: Question, chat: int, call: Call) -> Answer | Refused | None:
+    async def _outcome(self, question: Question, chat: int, call: Call) -> Answer | Refusal | None:
         """The answer; None where it is given up, and with it the call."""
         try:
             answer = await self._answer(question, call.ended)

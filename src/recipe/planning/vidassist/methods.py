@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from recipe.config import Positive, SamplingConfig, Settings
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Engine, Refused
+from recipe.models.protocol import Answer, Engine, Refusal
 from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
@@ -142,8 +142,8 @@ def written_at_once(
     return [plans[start] for start in starts]
 
 
-def _proposals(answer: Answer | Refused, horizon: int) -> list[Proposal]:
-    if isinstance(answer, Refused):
+def _proposals(answer: Answer | Refusal, horizon: int) -> list[Proposal]:
+    if isinstance(answer, Refusal):
         return []
     return [Proposal("llm", step, step) for step in plan_steps(answer.text)[:horizon]]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Chat, Engine, Refused
+from recipe.models.protocol import Answer, Chat, Engine, Refusal
 from recipe.planning.planner import Request
 from recipe.planning.vidassist.search import ActionsOf, Considered, Proposal, State
 from recipe.progress import SILENT, Progress
@@ -119,8 +119,8 @@ class Evaluation:
         return [_read(answer) for [answer] in answers]
 
 
-def _read(answer: Answer | Refused) -> float | None:
-    return None if isinstance(answer, Refused) else read_score(answer.text)
+def _read(answer: Answer | Refusal) -> float | None:
+    return None if isinstance(answer, Refusal) else read_score(answer.text)
 
 
 def read_score(text: str) -> float | None:
@@ -158,8 +158,8 @@ class ModelProposer:
         answers = self._engine.outcomes(chats, count, self._sampling, progress, logprobs=True)
         return [[self._read(answer) for answer in group] for group in answers]
 
-    def _read(self, answer: Answer | Refused) -> Proposal:
-        if isinstance(answer, Refused):
+    def _read(self, answer: Answer | Refusal) -> Proposal:
+        if isinstance(answer, Refusal):
             return Proposal(self.name, "", answer.reason)
         return Proposal(self.name, next(iter(plan_steps(answer.text)), ""), answer.text, answer.logprob)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
 from recipe.errors import BudgetSpent, InputError
-from recipe.models.protocol import Answer, Chat, Refused
+from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.models.wrappers import Budget, BudgetEngine, Keeps, KeptEngine
 from recipe.progress import SILENT, Progress
 
@@ -41,7 +41,7 @@ class Teller:
         *,
         schema: JsonObject | None = None,
         logprobs: bool = False,
-    ) -> list[list[Answer | Refused]]:
+    ) -> list[list[Answer | Refusal]]:
         names = [chat[-1]["content"] for chat in chats]
         if "fail" in names:
             raise InputError("it fails.")
@@ -49,7 +49,7 @@ class Teller:
         mean = -0.5 if logprobs else None
         return [
             [
-                Refused("too long.") if name.startswith("long") else Answer(f"{name} {at}", 2, 3, 0.5, logprob=mean)
+                Refusal("too long.") if name.startswith("long") else Answer(f"{name} {at}", 2, 3, 0.5, logprob=mean)
                 for at in range(count)
             ]
             for name in names
@@ -113,7 +113,7 @@ def test_a_failure_keeps_the_groups_before_and_a_refusal_is_not_kept(tmp_path: P
         engine.outcomes(chats("a", "b", "c", "fail"), 1, SAMPLING)
     assert teller.asked == ["a", "b"]
     for _ in range(2):
-        assert engine.outcomes(chats("long", "a"), 1, SAMPLING)[0] == [Refused("too long.")]
+        assert engine.outcomes(chats("long", "a"), 1, SAMPLING)[0] == [Refusal("too long.")]
     assert teller.asked == ["a", "b", "long", "long"]
     with pytest.raises(InputError, match="too long"):
         engine.generate(chats("long"), 1, SAMPLING)

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("httpx2")
-from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving
+from tests.models.endpoint_server import Answering, Reply, Server, completion, serving
 
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError
 from recipe.models.endpoint import EndpointEngine, host
-from recipe.models.protocol import Answer, Refused
+from recipe.models.protocol import Answer, Refusal
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
 SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
@@ -60,11 +60,11 @@ def test_a_chat_that_is_not_taken_is_refused_alone_and_not_kept(tmp_path: Path, 
         for round_ in (1, 2):
             found = engine.outcomes(CHATS, 2, SAMPLING)
             assert [[type(one) for one in group] for group in found] == [
-                [Refused if n in (2, 5) else Answer] * 2 for n in range(12)
+                [Refusal if n in (2, 5) else Answer] * 2 for n in range(12)
             ]
             assert len(server.requests) == 20 + 4 * round_
         refused = found[2][0]
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Refusal)
         assert refused.reason.startswith(f"{server.url}: the endpoint answers {bad.status}: ")
     assert len(list(tmp_path.rglob("*.json"))) == 20
 
@@ -108,7 +108,7 @@ def test_where_nothing_is_taken_the_request_is_wrong() -> None:
 def test_chats_that_are_all_too_long_are_all_refused() -> None:
     with engine_asking(lambda body, before: TOO_LONG) as (server, engine):
         found = engine.outcomes(CHATS, 1, SAMPLING)
-        assert all(isinstance(one, Refused) for [one] in found)
+        assert all(isinstance(one, Refusal) for [one] in found)
         assert len(server.requests) == 12
         with pytest.raises(InputError, match="maximum context length"):
             engine.generate(CHATS[:1], 1, SAMPLING)
@@ -178,7 +178,7 @@ def test_a_form_that_was_answered_is_not_given_up() -> None:
 
     with engine_asking(answer) as (_, engine):
         found = engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
-        assert [n for n, [one] in enumerate(found) if isinstance(one, Refused)] == [5]
+        assert [n for n, [one] in enumerate(found) if isinstance(one, Refusal)] == [5]
         assert engine.structured == "json_schema"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("httpx2")
-from tests.engines.endpoint_server import Reply, Server, completion, serving
+from tests.models.endpoint_server import Reply, Server, completion, serving
 
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.models.endpoint import EndpointEngine

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("httpx2")
-from tests.engines.endpoint_server import Answering, Reply, Server, completion, serving, streamed
+from tests.models.endpoint_server import Answering, Reply, Server, completion, serving, streamed
 
 from recipe.config import EndpointConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError

@@ -14,7 +14,7 @@ from recipe.errors import ComputeError, InputError  # noqa: E402
 from recipe.models import local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
-from recipe.models.protocol import Refused  # noqa: E402
+from recipe.models.protocol import Refusal  # noqa: E402
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
 CHATS = [[{"role": "user", "content": " ".join(f"w{n % 28}" for n in range(k, 2 * k))}] for k in (1, 5, 2, 9)]
@@ -164,7 +164,7 @@ def test_a_gpu_completes_and_repeats_itself(tiny_model: Path) -> None:
 def test_a_chat_that_is_too_long_is_refused_alone(engine: LocalEngine) -> None:
     full = [{"role": "user", "content": "w1 " * 60}]
     found = engine.outcomes([full, *CHATS, full], 2, sampling(), schema={"name": "plan", "schema": {}})
-    assert [[type(one) for one in group] for group in (found[0], found[-1])] == [[Refused] * 2] * 2
+    assert [[type(one) for one in group] for group in (found[0], found[-1])] == [[Refusal] * 2] * 2
     assert "tokens leaves no room" in found[0][0].reason
     assert [[one.text for one in group] for group in found[1:-1]] == engine.generate(CHATS, 2, sampling())
     assert engine.outcomes([full], 1, sampling()) == [[found[0][0]]]
