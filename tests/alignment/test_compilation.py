@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-compilation = pytest.importorskip("recipe.alignment.ragged", reason="numba is not installed", exc_type=ImportError)
+compilation = pytest.importorskip("recipe.alignment.compilation", reason="numba is not installed", exc_type=ImportError)
 
 
 def test_a_kernel_without_a_place_for_its_cache_still_compiles() -> None:

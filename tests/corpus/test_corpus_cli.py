@@ -81,10 +81,10 @@ def test_where_a_search_runs_is_chosen(narrations: Path, tmp_path: Path) -> None
         run("search", folder, "stir", "--devices", "cuda:0", "--actors", "2")
     with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
         run("search", folder, "stir", "--devices", "cuda:99")
-    with corpus.searched(folder, "", 0) as corpus:
-        wanted = corpus.search(["stir"])
-    with corpus.searched(folder, "", 1) as corpus:
-        assert corpus.search(["stir"]) == wanted
+    with corpus.searched(folder, "", 0) as opened:
+        wanted = opened.search(["stir"])
+    with corpus.searched(folder, "", 1) as opened:
+        assert opened.search(["stir"]) == wanted
 
 
 def test_search_shows_titles_times_and_segments(narrations: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, open_encoder, recorded_settings
-from recipe.corpus.sentence_transformer import MODELS, is_jina_v3, licence_note
+from recipe.corpus.encoders import JINA_V3, Encoder, is_jina_v3, licence_note, open_encoder, recorded_settings
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 
 pytestmark = pytest.mark.skipif(
@@ -350,7 +349,7 @@ def test_code_of_a_model_runs_on_request_and_is_told_task_and_prompt(remote: Pat
 
 @pytest.mark.parametrize(
     ("name", "noted"),
-    [(MODELS[0], True), (MODELS[1], True), ("minilm", False), ("hash:8", False), ("models/Jina-Embeddings-v3", True)],
+    [(JINA_V3[0], True), (JINA_V3[1], True), ("minilm", False), ("hash:8", False), ("models/Jina-Embeddings-v3", True)],
 )
 def test_the_licence_of_jina_is_noted(name: str, noted: bool) -> None:
     note = licence_note({"name": name})

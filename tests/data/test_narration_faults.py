@@ -386,7 +386,7 @@ def test_text_without_end_is_refused_before_it_fills_the_memory(
     head = {"n.whisperx.json": '{"segments": [{"text": "', "caption.json": '{"v": {"text": ["'}.get(name, "")
     with gzip.open(tmp_path / f"{name}.gz", "wt") as stream:
         stream.write(head + "a" * 3_000_000)
-    for module in ("text", "json_stream"):
+    for module in ("files", "json_files"):
         monkeypatch.setattr(f"recipe.data.narrations.{module}.LONGEST", 1_000_000)
     with pytest.raises(InputError, match="is longer than 1,000,000 characters; check the file and its format"):
         read(tmp_path / f"{name}.gz")

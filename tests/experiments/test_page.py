@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from recipe.errors import ComputeError, InputError
-from recipe.experiments import plots, results
+from recipe.experiments import plots
 from recipe.experiments.page import render_html, rerender
 from recipe.experiments.results import (
     Curve,
@@ -22,6 +22,7 @@ from recipe.experiments.results import (
     save_results,
     to_json,
 )
+from recipe.report.numbers import METRICS, SHARES
 from recipe.report.plots import SPARE, regime_colours
 from recipe.stats import Interval
 
@@ -186,4 +187,4 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone(fake_real_results: Resu
 
 
 def test_every_metric_of_a_plan_has_a_name() -> None:
-    assert set(results.SHARES) <= set(results.METRICS)
+    assert set(SHARES) <= set(METRICS)

@@ -8,7 +8,8 @@ lock: callers with many cores give each thread a range of narrations.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment, Int64, Ragged, compiled, ragged
+from recipe.alignment.compilation import compiled
+from recipe.alignment.ragged import Float32, FreeAlignment, GroupAlignment, Int64, Ragged, ragged
 from recipe.errors import InputError
 
 Row = NDArray[np.float64]

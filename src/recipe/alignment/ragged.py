@@ -1,35 +1,17 @@
-"""Many alignments in one layout without padding, and how their kernels are compiled."""
+"""The layout in which every backend takes many alignments at once, without padding.
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+`W` is float32 [S, C], row-major: the segments of all narrations one below the other, one column per step,
+so that it is the product of stored embeddings [S, d] with step embeddings [d, C] as it comes. Narration n
+owns the rows `offsets[n]:offsets[n + 1]`. In a *group*, the sequences h + c_1, ..., h + c_G share the columns
+of h: those are the first `bounds[0]`, and c_g owns the columns `bounds[g - 1]:bounds[g]`.
+"""
 
-import numba
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recipe.errors import InputError
-
-# How kernels are compiled: on their first call, kept on disk where that is possible.
-
-
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-def compiled(function: Kernel) -> Kernel:
-    """A kernel that holds no interpreter lock; cached in this or the user's cache folder, whichever can be written."""
-    try:
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
-    except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
-        return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))
-
-
-# The layout in which every backend takes many alignments at once, without padding.
-#
-# `W` is float32 [S, C], row-major: the segments of all narrations one below the other, one column per step,
-# so that it is the product of stored embeddings [S, d] with step embeddings [d, C] as it comes. Narration n
-# owns the rows `offsets[n]:offsets[n + 1]`. In a *group*, the sequences h + c_1, ..., h + c_G share the columns
-# of h: those are the first `bounds[0]`, and c_g owns the columns `bounds[g - 1]:bounds[g]`.
-
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]

@@ -1,9 +1,11 @@
 """Encoders: texts to unit-norm vectors, behind one protocol and chosen by name."""
 
 import importlib
+import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, TypedDict
 
 import numpy as np
@@ -12,6 +14,17 @@ from numpy.typing import NDArray
 from recipe.config import EncoderConfig
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
+
+JINA_V3 = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
+"""Two checkpoints of one model (paper, section 4): the first is read by transformers' own classes and keeps one
+adapter for each task in a folder of its own; the second brings code that runs when it is loaded."""
+JINA_TASK = "text-matching"
+"""The adapter for both sides of a comparison; the paper names none, and steps and segments play like parts."""
+
+_LICENCE = (
+    "The vectors were made with Jina v3, whose weights are under CC BY-NC 4.0: "
+    "use them, and what is derived from them, for non-commercial purposes only, and name the source."
+)
 
 _WORD = re.compile(r"[^\W_]+")
 _NGRAMS = (3, 4)
@@ -54,6 +67,30 @@ def recorded_settings(recorded: EncoderIdentity, asked: EncoderConfig | None = N
     if asked.dimension is None and not asked.name.startswith("hash:"):
         filled["dimension"] = recorded["dimension"]
     return EncoderConfig.model_validate(asked.model_dump() | filled)
+
+
+def is_jina_v3(name: str) -> bool:
+    """Whether a model id or folder is Jina v3, of either checkpoint; a folder is asked for its config.json."""
+    if name in JINA_V3:
+        return True
+    try:
+        config = json.loads((Path(name) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    # The checkpoint with code of its own calls itself XLM-RoBERTa and lists its adapters.
+    return isinstance(config, dict) and (
+        config.get("model_type") == "jina_embeddings_v3" or JINA_TASK in (config.get("lora_adaptations") or ())
+    )
+
+
+def licence_note(identity: Mapping[str, object]) -> str | None:
+    """What a recorded encoder's licence asks of whoever uses its vectors, in one sentence; None where nothing.
+
+    >>> licence_note({"name": "minilm"}) is None
+    True
+    """
+    name = str(identity["name"])
+    return _LICENCE if is_jina_v3(name) or "jina-embeddings-v3" in name.lower() else None
 
 
 class Encoder(Protocol):

@@ -2,9 +2,8 @@
 
 import hashlib
 import importlib.util
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,53 +18,10 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import EncoderIdentity
+from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
 from recipe.models.checkpoints import quiet_loading
 from recipe.progress import SILENT, Progress
-
-# Jina v3, the encoder of the paper (section 4): how its checkpoints are told apart, its task, its licence.
-#
-# Two checkpoints hold the same model. `jinaai/jina-embeddings-v3-hf` is read by transformers' own classes and keeps
-# one adapter for each task in a folder of its own; `jinaai/jina-embeddings-v3` brings code that runs when it is loaded.
-
-
-MODELS = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
-TASK = "text-matching"
-"""The adapter for both sides of a comparison; the paper names none, and steps and segments play like parts."""
-
-_LICENCE = (
-    "The vectors were made with Jina v3, whose weights are under CC BY-NC 4.0: "
-    "use them, and what is derived from them, for non-commercial purposes only, and name the source."
-)
-
-
-def is_jina_v3(name: str) -> bool:
-    """Whether a model id or folder is Jina v3, of either checkpoint; a folder is asked for its config.json."""
-    if name in MODELS:
-        return True
-    try:
-        config = json.loads((Path(name) / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    # The checkpoint with code of its own calls itself XLM-RoBERTa and lists its adapters.
-    return isinstance(config, dict) and (
-        config.get("model_type") == "jina_embeddings_v3" or TASK in (config.get("lora_adaptations") or ())
-    )
-
-
-def licence_note(identity: Mapping[str, object]) -> str | None:
-    """What a recorded encoder's licence asks of whoever uses its vectors, in one sentence; None where nothing.
-
-    >>> licence_note({"name": "minilm"}) is None
-    True
-    """
-    name = str(identity["name"])
-    return _LICENCE if is_jina_v3(name) or "jina-embeddings-v3" in name.lower() else None
-
-
-# Encoders that are sentence-transformers models: from a hub, from a folder, or packaged.
-
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
@@ -89,7 +45,7 @@ class SentenceTransformerEncoder:
         location = folder or Path(config.name)
         _require_pinned_code(config, location)
         self._name, self._batch_size = config.name, config.batch_size
-        self._task = config.task or (TASK if is_jina_v3(config.name) else None)
+        self._task = config.task or (JINA_TASK if is_jina_v3(config.name) else None)
         self._device = _device(config)
         self._dtype = _dtype(config.dtype, self._device)
         source = str(location) if location.is_dir() else config.name

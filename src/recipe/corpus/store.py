@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder, EncoderIdentity, differences, open_encoder, recorded_settings
+from recipe.corpus.encoders import (
+    Encoder,
+    EncoderIdentity,
+    differences,
+    licence_note,
+    open_encoder,
+    recorded_settings,
+)
 from recipe.corpus.index import Index
 from recipe.corpus.layout import (
     BOUNDS,
@@ -27,7 +34,6 @@ from recipe.corpus.layout import (
 )
 from recipe.corpus.scan.certificate import Found
 from recipe.corpus.scan.kernels import kernels
-from recipe.corpus.sentence_transformer import licence_note
 from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration

@@ -6,17 +6,36 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from recipe.corpus.gpu.scan import Asked, Estimates, Known, Segments, best, estimate, reaching, scan, segments
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest, padded
 from recipe.corpus.scan.certificate import Scores
 from recipe.corpus.scan.opened import Rows, Shard
-from recipe.corpus.scan.quantise import Queries
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
+
+try:
+    import torch
+    import triton
+
+    from recipe.corpus.gpu.scan import (
+        Asked,
+        Estimates,
+        Known,
+        Segments,
+        best,
+        estimate,
+        fits,
+        reaching,
+        scan,
+        segments,
+    )
+    from recipe.corpus.scan.quantise import Queries
+except ModuleNotFoundError as error:
+    if error.name not in ("torch", "triton", "numba", "llvmlite"):
+        raise
+    raise MissingExtra("search on a GPU", "cpu" if error.name in ("numba", "llvmlite") else "gpu") from None
 
 # What lies on a GPU of a corpus, and the approximate scores that the certificate is made from (`certificate.Scores`).
 #
@@ -178,21 +197,6 @@ def _largest_bounds(these: Estimates) -> NDArray[np.float64]:
         (known.residual.max() * asked.norm + known.norm.max() * asked.residual)[0].cpu().numpy()
     )
     return bounds
-
-
-# The index of a corpus on one or several GPUs: the same certified search, the scan and the ranking done there.
-
-
-try:
-    import torch
-    import triton
-
-    from recipe.corpus.gpu.scan import fits
-    from recipe.corpus.scan.quantise import Queries
-except ModuleNotFoundError as error:
-    if error.name not in ("torch", "triton", "numba", "llvmlite"):
-        raise
-    raise MissingExtra("search on a GPU", "cpu" if error.name in ("numba", "llvmlite") else "gpu") from None
 
 
 class GpuIndex(Index):

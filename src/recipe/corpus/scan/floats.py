@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.ragged import compiled
+from recipe.alignment.compilation import compiled
 
 # A_mono in one pass over the stored float16 vectors: dot products and the dynamic programme, by Numba.
 #

@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from recipe.alignment.ragged import compiled
+from recipe.alignment.compilation import compiled
 
 Packed = NDArray[Any]
 

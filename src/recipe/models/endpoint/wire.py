@@ -91,7 +91,7 @@ def _reduced(image: Image.Image, most: int | None) -> Image.Image:
 def _moment(seconds: float) -> str:
     """A time to the tenth of a second, because frames may be half a second apart.
 
-    >>> _shown(62.5), _shown(3.0)
+    >>> _moment(62.5), _moment(3.0)
     ('1:02.5', '0:03')
     """
     tenths = round(10 * seconds)
