@@ -70,6 +70,9 @@ class Example:
     until: float | None = None
     """Seconds into the video at which the first step to be planned starts, where known: h_V, the video history, is
     what was shown before."""
+    told_history: tuple[str, ...] | None = None
+    """Phi(h_V), the history that a Socratic policy reads in training while the reward uses `history` (paper, section
+    3.2); None where the policy reads `history`, empty where Phi saw no step."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

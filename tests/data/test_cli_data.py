@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -368,16 +369,64 @@ def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path
     code, out, _ = recipe(*options, "--weak", "100")
     assert code == 0
     assert "weakly supervised: 2 examples" in out
-    assert "left out of coin: 2 weak examples whose pseudo-trace has no step on one side of the cut" in out
+    assert "left out of coin: 2 training examples whose pseudo-trace has no step on one side of the cut" in out
     plain = recipe.json("prepare", "--root", seven, "--output", tmp_path / "plain.jsonl", "--benchmark", "coin")
     assert plain["groups"][0]["weak"] == 0
     recipe.json(*options, "--weak", "0")
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
+def test_paired_mixtures_hold_the_same_examples(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
+    traces, output = tmp_path / "traces.jsonl", tmp_path / "e.jsonl"
+    seen = [{"text": f"seen {n}", "start": 2.5 * n} for n in range(4)]
+    traces.write_text(json.dumps({"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}) + "\n")
+    options = ("prepare", "--root", coin, "--output", output, "--pseudo", traces, "--paired", "--weak-cuts", "trace")
+    weak = {}
+    for percent in (0, 25, 50, 75, 100):
+        result = recipe.json(*options, "--weak", str(percent))
+        assert (result["examples"], result["no_cut"]) == (3 + 1, {"coin": 1})
+        weak[percent] = {e.example_id: e for e in read_examples(output) if e.supervision == "weak"}
+    assert len(weak[0]) == 0
+    assert len(weak[100]) == 3
+    assert {(e.cut, e.until, e.history) for e in weak[100].values()} == {
+        (cut, 2.5 * cut, tuple(f"seen {n}" for n in range(cut))) for cut in (1, 2, 3)
+    }
+    code, out, _ = recipe(*options, "--weak", "50")
+    assert code == 0
+    assert "left out of coin: 1 training examples whose pseudo-trace has no further cut point" in out
+
+
+def test_prepare_gives_training_examples_the_histories_that_phi_told(
+    recipe: Recipe, coin: Path, tmp_path: Path
+) -> None:
+    plain, output, told = (tmp_path / name for name in ("plain.jsonl", "told.jsonl", "histories.jsonl"))
+    recipe.json("prepare", "--root", coin, "--output", plain)
+    examples = read_examples(plain)
+    trained = [example for example in examples if example.split == "train"]
+    rows = [{"example_id": e.example_id, "history": ["something"], "until": e.until} for e in trained[1:]]
+    told.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("prepare", "--root", coin, "--output", output, "--histories", told)
+    result = recipe.json(*options)
+    assert (result["examples"], result["told"], result["no_history"]) == (4, 3, {"coin": 1})
+    wanted = [replace(e, told_history=("something",) if e.split == "train" else None) for e in examples]
+    assert read_examples(output) == [example for example in wanted if example.example_id != trained[0].example_id]
+    code, out, _ = recipe(*options)
+    assert code == 0
+    assert "with Phi's history: 3 examples" in out
+    assert "left out of coin: 1 training examples without a history" in out
+    told.write_text(json.dumps({"example_id": trained[0].example_id, "history": [], "until": 99}) + "\n")
+    code, _, error = recipe(*options)
+    assert (code, "99" in error) == (1, True)
+    told.write_text(json.dumps({"example_id": "another", "history": []}) + "\n")
+    code, _, error = recipe(*options)
+    assert (code, str(told) in error) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
+        (("--paired",), 2, "--paired"),
+        (("--weak-cuts", "trace"), 2, "--weak-cuts"),
         (("--weak", "50"), 2, "give --pseudo and --weak together"),
         (("--pseudo", "TRACES"), 2, "give --pseudo and --weak together"),
         (("--pseudo", "TRACES", "--weak", "101"), 2, "--weak"),

@@ -1,6 +1,7 @@
 """Examples survive the round trip, and a file that cannot be used says exactly why."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ rows = st.builds(
     split=st.sampled_from(["", "train", "test"]),
     supervision=st.sampled_from(["annotated", "weak"]),
     until=st.none() | st.floats(0, 1e9),
+    told_history=st.none() | st.lists(texts, max_size=3).map(tuple),
 )
 GOOD = {"example_id": "s/v/1", "goal": "brew tea", "history": ["boil"], "continuation": ["pour", "drink"]}
 
@@ -54,7 +56,16 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, examp
 def test_optional_fields_have_defaults(tmp_path: Path) -> None:
     (example,) = read_examples(written(tmp_path, {**GOOD, "history": ["boil", "steep"]}))
     assert (example.cut, example.split, example.source, example.supervision) == (2, "", "", "annotated")
-    assert example.until is None
+    assert (example.until, example.told_history) == (None, None)
+
+
+def test_a_history_that_phi_told_is_written_where_there_is_one(tmp_path: Path) -> None:
+    (example,) = read_examples(written(tmp_path, {**GOOD, "told_history": []}))
+    assert example.told_history == ()
+    write_examples(tmp_path / "told.jsonl", [example])
+    assert json.loads((tmp_path / "told.jsonl").read_text())["told_history"] == []
+    write_examples(tmp_path / "plain.jsonl", [replace(example, told_history=None)])
+    assert "told_history" not in json.loads((tmp_path / "plain.jsonl").read_text())
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """Weak supervision: decided once for each example, cut where the annotation is cut, never annotated in secret."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.data.examples import read_examples, write_examples
-from recipe.data.supervision import cut_at, cut_procedures, is_weak, mix_supervision, weakened
+from recipe.data.supervision import WeakCuts, cut_at, cut_points, cut_procedures, is_weak, mix_supervision, weakened
 from recipe.errors import InputError
 from recipe.types import Example, Procedure, Step
 
@@ -120,6 +122,50 @@ def test_what_has_no_usable_trace_is_left_out_and_counted_never_annotated() -> N
     assert [(e.video_id, e.supervision) for e in mixture.examples] == [("good", "weak")]
     assert mixture.no_trace == {"s": 2, "t": 1}
     assert mixture.one_sided == {"s": 1}
+
+
+@pytest.mark.parametrize("cuts", get_args(WeakCuts))
+def test_paired_mixtures_have_equally_many_examples_and_grow_by_the_hash(cuts: WeakCuts) -> None:
+    # Every third video has no trace, every third one of two steps only.
+    traces = [replace(t, steps=t.steps[: 2 + 4 * (n % 3 - 1)]) for n, t in enumerate(TRACES) if n % 3]
+    held_out = cut_procedures([annotated(f"held {n}", split="test") for n in range(9)]).examples
+    mixtures = [
+        mix_supervision(EXAMPLES + held_out, traces, percent, cuts=cuts, paired=True)
+        for percent in (0, 25, 50, 75, 100)
+    ]
+    ids = [[e.example_id for e in mixture.examples] for mixture in mixtures]
+    assert all(found == ids[0] for found in ids)
+    assert all(mixture[1:] == mixtures[0][1:] for mixture in mixtures)
+    left_out = mixtures[0].no_trace + mixtures[0].one_sided + mixtures[0].no_cut
+    assert len(ids[0]) + left_out.total() == len(EXAMPLES + held_out)
+    assert len(held_out) < len(ids[0]) < len(EXAMPLES + held_out)
+    weak = [{e.example_id for e in mixture.examples if e.supervision == "weak"} for mixture in mixtures]
+    assert weak == [
+        {e for e in ids[0] if not e.startswith("s/held") and is_weak(e, percent)} for percent in (0, 25, 50, 75, 100)
+    ]
+    assert all(fewer < more for fewer, more in pairwise(weak))
+
+
+@given(
+    steps=st.integers(2, 9), texts=st.text(max_size=3), count=st.integers(1, 8), seed=st.integers(0, 5),
+    starts=st.lists(st.integers(0, 50), min_size=2, max_size=9).map(sorted),
+)  # fmt: skip
+def test_trace_cuts_take_nothing_from_the_annotation(
+    steps: int, texts: str, count: int, seed: int, starts: list[int]
+) -> None:
+    video = annotated("v", steps)
+    seen = trace("v", *map(float, starts))
+    examples = cut_procedures([video], train=count, seed=seed).examples
+    mixture = mix_supervision(examples, [seen], 100, seed, cuts="trace")
+    drawn = cut_points("v", len(starts), len(examples), seed)
+    assert sorted(e.cut for e in mixture.examples) == list(drawn)
+    assert mixture.no_cut.total() == len(examples) - len(drawn)
+    for example in mixture.examples:
+        assert (*example.history, *example.continuation) == tuple(f"seen {n}" for n in range(len(starts)))
+        assert (len(example.history), example.until) == (example.cut, float(starts[example.cut]))
+    # Other annotated texts and times change nothing.
+    renamed = [replace(e, history=(texts,) * e.cut, continuation=(texts,), until=None) for e in examples]
+    assert mix_supervision(renamed, [seen], 100, seed, cuts="trace") == mixture
 
 
 @pytest.mark.parametrize("percent", [-1, 100.5, float("nan")])

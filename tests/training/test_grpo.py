@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,11 +8,14 @@ import torch
 
 from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
+from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
+from recipe.training import sampling
 from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
 from recipe.training.loop import check_finite
+from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
-from recipe.types import Example
+from recipe.types import Example, Reward
 
 
 @pytest.fixture
@@ -72,6 +77,37 @@ def test_completions_can_be_read_with_every_part_of_their_reward(config: GRPOCon
         "coverage", "abstained", "parts",
     }  # fmt: skip
     assert metrics(config)[0]["reward"] == pytest.approx(sum(row["reward"]["total"] for row in rows) / len(rows))
+
+
+def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
+    config: GRPOConfig, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class RecordingScorer:
+        def __init__(self) -> None:
+            self.histories = set[tuple[str, ...]]()
+
+        def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+            self.histories.add(tuple(history))
+            return [Reward(float(len(plan)), 0, 0, 0, False, len(plan), (), None) for plan in continuations]
+
+    prompts: list[str] = []
+
+    def sample(model: Any, asked: Sequence[list[int]], **options: Any) -> list[list[int]]:
+        prompts.extend(load_policy(config.model).tokenizer.batch_decode(asked))
+        return plain_sample(model, asked, **options)
+
+    plain_sample = sampling.sample
+    monkeypatch.setattr(sampling, "sample", sample)
+    path = tmp_path / "told.jsonl"
+    write_examples(path, [replace(example, told_history=("stir the tea", "sing")) for example in examples])
+    scorer = RecordingScorer()
+    config = config.model_copy(update={"examples": path})
+    train_grpo(config, scorer)
+    assert prompts
+    assert all("Done:\n1. stir the tea\n2. sing<|im_end|>" in prompt for prompt in prompts)
+    assert scorer.histories <= {example.history for example in examples}
+    rows = [row for file in (config.output / "completions").iterdir() for _, row in read_jsonl(file)]
+    assert {tuple(row["history"]) for row in rows} == scorer.histories
 
 
 def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer: Any, examples: list[Example]) -> None:

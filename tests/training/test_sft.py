@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_loss_is_on_the_continuation_only(config: SFTConfig, examples: list[Exam
     for ids, labels in zip(batch["input_ids"], batch["labels"], strict=True):
         assert policy.tokenizer.decode(ids[labels != -100]) in replies
         assert (labels == -100).any()
+
+
+def test_the_prompt_holds_the_history_that_phi_told(config: SFTConfig, examples: list[Example]) -> None:
+    told = [replace(example, told_history=("stir the tea", "wait")) for example in examples[:4]]
+    blind = [replace(example, told_history=()) for example in examples[4:8]]
+    with quiet():
+        policy = load_policy(config.model)
+        trainer = sft_trainer(config, policy, told + blind, open_run("sft", config, config.output, {}))
+    prompts = [policy.tokenizer.decode(row["input_ids"]) for row in trainer.train_dataset]
+    assert all("Done:\n1. stir the tea\n2. wait<|im_end|>" in prompt for prompt in prompts[:4])
+    assert all("Done:\nnothing yet<|im_end|>" in prompt for prompt in prompts[4:])
 
 
 def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, base_model: Path) -> None:

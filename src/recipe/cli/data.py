@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from recipe.data.doctor import Diagnosis, HasVideo, Report
     from recipe.data.procedures import ProcedureFile
     from recipe.data.supervision import CutCount, CutExamples, Mixture
-    from recipe.types import Procedure
+    from recipe.types import Example, Procedure
 
 # What commands of `recipe data` share: options that mean the same everywhere, and how results are shown.
 
@@ -195,6 +195,18 @@ Weak = Annotated[
     float | None,
     typer.Option(min=0, max=100, metavar="PERCENT", help="Share of the training examples to take from --pseudo."),
 ]
+WeakCutsOption = Annotated[
+    Literal["annotated", "trace"],
+    typer.Option(help="Cut pseudo-traces at the times of the annotated cuts, or at points drawn from their own steps."),
+]
+Paired = Annotated[
+    bool,
+    typer.Option("--paired", help="Keep only training examples with a usable pseudo-trace: the same for every --weak."),
+]
+Histories = Annotated[
+    Path | None,
+    typer.Option(help="Histories of `recipe perceive`, JSON lines: each training example gets its `told_history`."),
+]
 Cuts = typer.Option(metavar="N|all", help="Cut points per video of the split train.")
 TestCuts = typer.Option(metavar="N|all", help="Cut points per video of the splits val and test.")
 Limit = Annotated[
@@ -208,8 +220,10 @@ _LEFT_OUT = {
     "zero_shot": "videos of the splits train and val: the benchmark is for zero-shot tests (--zero-shot-training)",
     "no_split": "videos, in no split",
     "too_short": "videos, fewer than two steps",
-    "no_trace": "weak examples whose video has no pseudo-trace of two steps or more",
-    "one_sided": "weak examples whose pseudo-trace has no step on one side of the cut",
+    "no_trace": "training examples whose video has no pseudo-trace of two steps or more",
+    "one_sided": "training examples whose pseudo-trace has no step on one side of the cut",
+    "no_cut": "training examples whose pseudo-trace has no further cut point",
+    "no_history": "training examples without a history in --histories",
 }
 
 
@@ -228,6 +242,9 @@ def prepare(
     cuts_test: Annotated[str, TestCuts] = "1",
     pseudo: Pseudo = None,
     weak: Weak = None,
+    weak_cuts: WeakCutsOption = "annotated",
+    paired: Paired = False,
+    histories: Histories = None,
     zero_shot_training: ZeroShotTraining = False,
     limit: Limit = None,
     seed: Seed = 0,
@@ -239,12 +256,16 @@ def prepare(
     Example: recipe data prepare --root data --benchmark coin --benchmark crosstask --output examples.jsonl
     """
     from recipe.data.examples import write_examples
+    from recipe.data.histories import add_told_histories, read_histories
+    from recipe.data.procedures import read_procedures
     from recipe.data.supervision import cut_procedures, limit_videos, mix_supervision
     from recipe.errors import InputError
 
     train, test = _cut_count(cuts_train, "--cuts-train"), _cut_count(cuts_test, "--cuts-test")
     if (pseudo is None) != (weak is None):
         raise typer.BadParameter("give --pseudo and --weak together.", param_hint="--weak")
+    if pseudo is None and (paired or weak_cuts != "annotated"):
+        raise typer.BadParameter("it has a use with --pseudo only.", param_hint="--paired" if paired else "--weak-cuts")
     videos = _read(root, benchmark or [], procedures, skip_bad, zero_shot_training)
     chosen = videos.procedures if limit is None else limit_videos(videos.procedures, limit, seed)
     cut = cut_procedures(chosen, train=train, test=test, seed=seed)
@@ -254,13 +275,19 @@ def prepare(
             f"{len(cut.too_short)} have fewer than two steps; give videos with a split and two steps or more."
             + (" Training videos of zero-shot benchmarks need --zero-shot-training." if videos.zero_shot else "")
         )
-    mixture = mix_supervision(cut.examples, _traces(pseudo), weak or 0.0, seed)
+    traces = read_procedures(pseudo).procedures if pseudo else []
+    mixture = mix_supervision(cut.examples, traces, weak or 0.0, seed, cuts=weak_cuts, paired=paired)
     if not mixture.examples:
         raise InputError(
             f"{pseudo}: no example has a pseudo-trace that can be cut; run `recipe perceive` on the videos."
         )
-    write_examples(output, mixture.examples)
-    result = _result(output, chosen, videos, cut, mixture)
+    examples, no_history = mixture.examples, Counter[str]()
+    if histories is not None:
+        examples, no_history = add_told_histories(examples, read_histories(histories))
+        if all(example.told_history is None for example in examples):
+            raise InputError(f"{histories}: no training example has its history here; run `recipe perceive` on them.")
+    write_examples(output, examples)
+    result = _result(output, chosen, videos, cut, mixture, examples, no_history)
     if as_json:
         print_json(result)
     else:
@@ -290,24 +317,24 @@ def _read(root: Path | None, names: list[str], file: Path | None, skip_bad: bool
     return _Videos(planned.procedures + ordered, own, planned.held_back)
 
 
-def _traces(path: Path | None) -> list["Procedure"]:
-    from recipe.data.procedures import read_procedures
-
-    return read_procedures(path).procedures if path else []
-
-
 def _result(
-    output: Path, chosen: list["Procedure"], videos: _Videos, cut: "CutExamples", mixture: "Mixture"
+    output: Path,
+    chosen: list["Procedure"],
+    videos: _Videos,
+    cut: "CutExamples",
+    mixture: "Mixture",
+    examples: list["Example"],
+    no_history: Counter[str],
 ) -> dict[str, Any]:
     from recipe.data.benchmarks import trained_and_tested
 
-    groups = Counter((example.source, example.split) for example in mixture.examples)
-    weak = Counter((e.source, e.split) for e in mixture.examples if e.supervision == "weak")
-    seen = {(example.source, example.split, example.video_id) for example in mixture.examples}
+    groups = Counter((example.source, example.split) for example in examples)
+    weak = Counter((e.source, e.split) for e in examples if e.supervision == "weak")
+    seen = {(example.source, example.split, example.video_id) for example in examples}
     counted = Counter((source, split) for source, split, _ in seen)
     return {
         "output": str(output),
-        "examples": len(mixture.examples),
+        "examples": len(examples),
         "groups": [
             {
                 "source": source,
@@ -318,11 +345,14 @@ def _result(
             }
             for (source, split), count in groups.items()
         ],
+        "told": sum(example.told_history is not None for example in examples),
         "zero_shot": videos.zero_shot,
         "no_split": Counter(procedure.source for procedure in cut.no_split),
         "too_short": Counter(procedure.source for procedure in cut.too_short),
         "no_trace": mixture.no_trace,
         "one_sided": mixture.one_sided,
+        "no_cut": mixture.no_cut,
+        "no_history": no_history,
         "skipped": [row._asdict() for row in videos.own.skipped],
         "trained_and_tested": sorted(trained_and_tested(chosen)),
     }
@@ -332,6 +362,8 @@ def _show_result(result: dict[str, Any]) -> None:
     show_groups(result["groups"], "examples")
     if weak := sum(group["weak"] for group in result["groups"]):
         out.print(f"weakly supervised: {weak:,} examples", highlight=False)
+    if result["told"]:
+        out.print(f"with Phi's history: {result['told']:,} examples", highlight=False)
     show_left_out(result, _LEFT_OUT)
     for row in result["skipped"]:
         err.print(f"skipped: {row['reason']}", highlight=False, markup=False, soft_wrap=True)

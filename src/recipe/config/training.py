@@ -1,4 +1,7 @@
-"""Settings of training: the base model, SFT and GRPO."""
+"""Settings of training: the base model, SFT and GRPO.
+
+*Stated* marks a value that the paper gives, with the place; *ours* marks a value that it does not give.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -13,7 +16,10 @@ Metrics = Literal["tensorboard", "wandb"]
 
 
 class BaseModelConfig(Settings):
-    """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub."""
+    """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub.
+
+    The paper has no such model: every setting is ours.
+    """
 
     examples: Path
     """Training texts: examples as JSON lines, each rendered as one chat."""
@@ -39,19 +45,24 @@ class BaseModelConfig(Settings):
 
 
 class LoraSettings(Settings):
-    """Low-rank adapters on the query and value projections of the language decoder (paper, section 3.1)."""
+    """Low-rank adapters of the language decoder."""
 
     rank: Positive = 16
+    """Ours."""
     alpha: Positive = 32
+    """Ours."""
     dropout: Fraction = 0.05
+    """Ours."""
     target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+    """Stated (section 3.1): the query and value projections."""
 
 
 class TrainingSettings(Settings):
     """What SFT and GRPO share."""
 
     model: str
-    """A model id on the hub or a folder in the standard layout."""
+    """A model id on the hub or a folder in the standard layout. Stated (section 4.1): Qwen2.5 of 0.5B, 3B and 7B, for
+    video Qwen2.5-VL-3B. Ours: the Instruct versions."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
     examples: Path
@@ -61,27 +72,29 @@ class TrainingSettings(Settings):
     split: str = "train"
     """Examples of this split are trained on; empty takes all."""
     input: Literal["text", "video"] = "text"
-    """What tells the policy the history: its steps as text, or the frames before the cut (paper, section 3.1)."""
+    """Stated (section 3.1), both: the policy reads the history as text, or as the frames before the cut."""
     videos: Path | None = None
     """Folder of `<video_id>.<ext>` or `<source>/<video_id>.<ext>`; this and what follows: with `input = "video"`."""
     skip_missing_videos: bool = False
     """Leave out examples whose video is not in the folder, instead of refusing to begin."""
     frames: FrameConfig = FrameConfig()
-    """Which frames of a video are read."""
+    """Ours. Which frames of a video are read."""
     merger_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Peak rate of the merger, the projector from vision to text, trained in full; left out: `learning_rate`."""
+    """Peak rate of the merger; left out: `learning_rate`. Stated (section 3.1): this projector from vision to text is
+    trained in full, the visual encoder is frozen. Ours: the rate."""
     lora: LoraSettings = LoraSettings()
     save_every: Positive = 50
-    """Optimiser steps between two resumable checkpoints."""
+    """Ours. Optimiser steps between two resumable checkpoints."""
     log_every: Positive = 1
-    """Optimiser steps between two records of the metrics."""
+    """Ours. Optimiser steps between two records of the metrics."""
     metrics: tuple[Metrics, ...] = ("tensorboard",)
     """Where metrics go beside `metrics.jsonl`."""
     bf16: bool | None = None
-    """Compute in bfloat16; left out: on CUDA only."""
+    """Ours. Compute in bfloat16; left out: on CUDA only."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, more time."""
+    """Ours. Recompute activations in the backward pass: less memory, more time."""
     seed: int = 0
+    """Ours."""
 
     @model_validator(mode="after")
     def _video_settings_have_a_use(self) -> Self:
@@ -93,18 +106,20 @@ class TrainingSettings(Settings):
 
 
 class SFTConfig(TrainingSettings):
-    """Supervised fine-tuning on the continuation (paper, appendix A.4)."""
+    """Supervised fine-tuning: token cross-entropy on the continuation, with fused AdamW (stated, appendix A.4)."""
 
     epochs: Positive = 3
+    """Stated (appendix A.4)."""
     batch_size: Positive = 2
-    """Examples in an optimiser step."""
+    """Stated (appendix A.4). Examples in an optimiser step."""
     micro_batch: Positive | None = None
-    """Examples in one forward and backward pass, a divisor of `batch_size`; left out: all."""
+    """Ours. Examples in one forward and backward pass, a divisor of `batch_size`; left out: all."""
     learning_rate: float = 2e-4
+    """Stated (appendix A.4). The peak rate."""
     warmup: Fraction = 0.1
-    """Share of the steps in which the rate rises; it then falls as a cosine."""
+    """Stated (appendix A.4). Share of the steps in which the rate rises; it then falls as a cosine."""
     max_tokens: Positive = 1024
-    """Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
+    """Ours. Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
@@ -112,34 +127,38 @@ class SFTConfig(TrainingSettings):
 
 
 class GRPOConfig(TrainingSettings):
-    """Group relative policy optimisation against the verifier (paper, section 3.3 and appendix A.4).
+    """Group relative policy optimisation against the verifier (paper, section 3.3).
 
-    From an SFT run, give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint.
+    Rewards standardised within the group, a KL penalty and fused AdamW are stated (appendix A.4). From an SFT run,
+    give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint (stated, appendix A.4).
     """
 
     corpus: Path
-    """The verification corpus."""
+    """The verification corpus. Stated (section 4.1): the HowToCaption release of HowTo100M."""
     corpus_devices: tuple[str, ...] = ()
-    """GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor searches."""
+    """Ours. GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor."""
     reward: RewardConfig = RewardConfig()
     steps: Positive = 500
-    """Optimiser steps."""
+    """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
     prompts_per_step: Positive = 8
+    """Ours."""
     group_size: Annotated[int, Field(ge=2)] = 4
-    """G, completions of one prompt."""
+    """Stated (appendix A.4). G, completions of one prompt."""
     micro_batch: Positive | None = None
-    """Completions in one forward and backward pass, a divisor of `prompts_per_step` x `group_size`; left out: all."""
+    """Ours. Completions in one forward and backward pass, a divisor of `prompts_per_step` x `group_size`; left out:
+    all."""
     beta: Annotated[float, Field(ge=0)] = 0.04
-    """Weight of the KL divergence to the reference policy."""
+    """Stated (appendix A.4). Weight of the KL divergence to the reference policy."""
     clip: Annotated[float, Field(gt=0)] = 0.30
-    """Clipping range of the importance ratio."""
+    """Stated (appendix A.4). Clipping range of the importance ratio."""
     iterations: Positive = 1
-    """Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
+    """Ours. Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
     learning_rate: float = 1e-4
-    """Constant, without warm-up."""
+    """Stated (appendix A.4). Constant, without warm-up."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Of the roll-outs."""
+    """Ours. Of the roll-outs."""
     max_completion_tokens: Positive = 256
+    """Ours."""
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
 from recipe.data.procedures import seconds_field
@@ -21,14 +21,22 @@ _SUPERVISION: tuple[Supervision, ...] = get_args(Supervision)
 
 def write_examples(path: Path, examples: Iterable[Example]) -> int:
     """Write examples as JSON lines, all or nothing and the same bytes each time; returns their number."""
-    return write_jsonl(path, (asdict(example) for example in examples))
+    return write_jsonl(path, map(_row, examples))
+
+
+def _row(example: Example) -> dict[str, Any]:
+    row = asdict(example)
+    if example.told_history is None:
+        del row["told_history"]
+    return row
 
 
 def read_examples(path: Path, split: str = "") -> list[Example]:
     """The examples of a file in file order; `split` keeps those of one split, the empty string all.
 
     `example_id`, `goal`, `history` and `continuation` are required, the history as an empty list where nothing has been
-    done; `cut` defaults to the history's length, `until` to None for a time that is not known.
+    done; `cut` defaults to the history's length, `until` to None for a time that is not known, and `told_history` to
+    None; an empty list there is a history in which Phi saw no step.
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
@@ -57,7 +65,7 @@ def read_training_examples(path: Path, split: str = "") -> list[Example]:
 
 def _example(path: Path, line: int, row: JsonObject) -> Example:
     only_fields(path, line, row, _FIELDS)
-    history = () if row.get("history") == [] else text_list_field(path, line, row, "history")
+    history = _history(path, line, row, "history")
     return Example(
         example_id=text_field(path, line, row, "example_id"),
         source=_optional_text(path, line, row, "source"),
@@ -69,7 +77,12 @@ def _example(path: Path, line: int, row: JsonObject) -> Example:
         split=_optional_text(path, line, row, "split"),
         supervision=_supervision(path, line, row),
         until=seconds_field(path, line, "until", row.get("until")),
+        told_history=None if row.get("told_history") is None else _history(path, line, row, "told_history"),
     )
+
+
+def _history(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
+    return () if row.get(field) == [] else text_list_field(path, line, row, field)
 
 
 def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str:

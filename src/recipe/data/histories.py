@@ -5,6 +5,7 @@ what Phi saw of its video before the cut.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -77,6 +78,27 @@ def with_histories(examples: Iterable[Example], histories: Mapping[str, History]
                 f"example is cut {_up_to(example.until)}; run `recipe perceive` on the examples that are used here."
             )
     return [replace(example, history=histories[example.example_id].history) for example in examples]
+
+
+def add_told_histories(
+    examples: Iterable[Example], histories: Mapping[str, History]
+) -> tuple[list[Example], Counter[str]]:
+    """The examples, training ones with Phi's history as `told_history`, and by source how many were left out.
+
+    A training example without a history of Phi's is left out and counted. Examples of the other splits stay as they
+    are, since planning and evaluation take a histories file themselves. Raises InputError as `with_histories` does for
+    a history that was read up to another time.
+    """
+    kept, absent = list[Example](), Counter[str]()
+    for example in examples:
+        if example.split != "train":
+            kept.append(example)
+        elif example.example_id not in histories:
+            absent[example.source] += 1
+        else:
+            [read] = with_histories([example], histories)
+            kept.append(replace(example, told_history=read.history))
+    return kept, absent
 
 
 def _up_to(until: float | None) -> str:

@@ -1,27 +1,27 @@
-"""Cut points of procedures, and weak supervision: examples made from Phi's traces."""
+"""From procedures to examples: cut points, and weak supervision from Phi's pseudo-traces (paper, section 3.1).
+
+All draws are hashes of the seed and of what is drawn (video id and t, or example id), so that a video keeps its
+examples when other videos come or go, when a benchmark is read in another order, and in every Python version.
+
+Steps stay as annotated. A label that repeats in consecutive segments stays twice. A cut between two steps that start
+at the same time stays too: the video history then ends before either is shown.
+"""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple, TypeVar
 
 from recipe.errors import InputError
 from recipe.types import Example, Procedure
 
-# Where a procedure is cut into history and continuation (paper, section 3.1).
-#
-# Training takes several cut points per video, testing one. They are decided by hashing (seed, video id, t), so
-# that a video keeps its own when other videos come or go, when the benchmark is read in another order, and from
-# one Python version to the next.
-#
-# Steps are taken as annotated: where a label repeats in consecutive segments, both stay. Where two steps start at the
-# same time, a cut between them stays, too: the video history then ends before either is seen.
-
-
 CutCount = int | Literal["all"]
 """Cut points per video: a number of them, fewer where the video is short, or every one there is."""
+
+WeakCuts = Literal["annotated", "trace"]
+"""Where pseudo-traces are cut: at the times of the annotated cuts, or between their own steps."""
 
 Item = TypeVar("Item", int, str)
 
@@ -60,9 +60,12 @@ def cut_procedures(
     An example's id is source/video/cut. Raises InputError for a video that occurs twice in one source.
     """
     cut = CutExamples([], [], [])
-    seen: set[tuple[str, str]] = set()
+    known: set[tuple[str, str]] = set()
     for procedure in procedures:
-        _require_new(procedure, seen)
+        key = (procedure.source, procedure.video_id)
+        if key in known:
+            raise InputError(f"video {key[1]!r} occurs twice in source {key[0]!r}; give each video of a source once.")
+        known.add(key)
         if not procedure.split:
             cut.no_split.append(procedure)
         elif len(procedure.steps) < 2:
@@ -103,80 +106,102 @@ def limit_videos(procedures: Sequence[Procedure], limit: int, seed: int = 0) -> 
     return [p for p in procedures if p.video_id in kept[p.source, p.split]]
 
 
-def _drawn(items: Iterable[Item], key: tuple[int | str, ...]) -> list[Item]:
-    """The items in a random order that depends on nothing but `key` and the items themselves."""
-    return sorted(items, key=lambda item: hashlib.sha256(json.dumps([*key, item]).encode()).digest())
-
-
-def _require_new(procedure: Procedure, seen: set[tuple[str, str]]) -> None:
-    key = (procedure.source, procedure.video_id)
-    if key in seen:
-        raise InputError(f"video {key[1]!r} occurs twice in source {key[0]!r}; give each video of a source once.")
-    seen.add(key)
-
-
-# Weak supervision: training examples whose history and continuation come from Phi instead of from an annotation.
-#
-# A pseudo-trace y_hat = Phi(V) takes the place of the annotated steps of a video and is cut where its example is cut
-# (paper, section 3.1). Which examples are weak is decided one by one, once, by a hash of (seed, example id): those that
-# are weak at 25% are weak at 50%, and a set never changes when other videos come or go. Only the split train is mixed.
-
-
 class Mixture(NamedTuple):
-    """Examples in the order given, some of them weak, and by source the weak ones that had to be left out."""
+    """Examples in the order given, some of them weak, and by source the number left out for each reason."""
 
     examples: list[Example]
     no_trace: Counter[str]
-    """Examples whose video has no pseudo-trace of two steps or more."""
+    """The video has no pseudo-trace of two steps or more."""
     one_sided: Counter[str]
-    """Examples whose pseudo-trace has no step on one side of the cut."""
+    """The pseudo-trace has no step on one side of the annotated cut."""
+    no_cut: Counter[str]
+    """The pseudo-trace has fewer cut points than the video has examples."""
 
 
-def mix_supervision(examples: Iterable[Example], traces: Iterable[Procedure], percent: float, seed: int = 0) -> Mixture:
+def mix_supervision(
+    examples: Iterable[Example],
+    traces: Iterable[Procedure],
+    percent: float,
+    seed: int = 0,
+    *,
+    cuts: WeakCuts = "annotated",
+    paired: bool = False,
+) -> Mixture:
     """Examples of which `percent` of 100 of the split train are weak, with the pseudo-traces of their videos.
 
-    An example that is to be weak and has no usable trace is left out and counted, never annotated instead. Raises
-    InputError for a percentage outside 0 to 100.
+    A weak example without a usable trace is left out and counted, never annotated instead. With `paired`, every
+    training example without one is, so that all percentages keep the same examples. `cuts` says where a trace is cut:
+    with "annotated" as `weakened`, with "trace" at cut points drawn from the trace's own steps. The examples of a
+    video, taken in the order of the draw that chose their cuts, then get the trace's cuts in the order of the same
+    draw. Raises InputError for a percentage outside 0 to 100.
     """
     if not 0 <= percent <= 100:
         raise InputError(f"{percent:g}% of the examples are to be weak; give a number from 0 to 100.")
-    found = {(trace.source, trace.video_id): trace for trace in traces}
-    mixture = Mixture([], Counter(), Counter())
+    examples = list(examples)
+    known = {(trace.source, trace.video_id): trace for trace in traces if len(trace.steps) > 1}
+    own_cuts = _trace_cuts(examples, known, seed) if cuts == "trace" else {}
+    mixture = Mixture([], Counter(), Counter(), Counter())
     for example in examples:
-        if example.split != "train" or not is_weak(example.example_id, percent, seed):
+        weak = is_weak(example.example_id, percent, seed)
+        if example.split != "train" or not (weak or paired):
             mixture.examples.append(example)
             continue
-        trace = found.get((example.source, example.video_id))
-        if trace is None or len(trace.steps) < 2:
+        trace = known.get((example.source, example.video_id))
+        if trace is None:
             mixture.no_trace[example.source] += 1
-        elif (weak := weakened(example, trace)) is None:
+        elif cuts == "trace" and example.example_id not in own_cuts:
+            mixture.no_cut[example.source] += 1
+        elif (counterpart := weakened(example, trace, own_cuts.get(example.example_id))) is None:
             mixture.one_sided[example.source] += 1
         else:
-            mixture.examples.append(weak)
+            mixture.examples.append(counterpart if weak else example)
     return mixture
 
 
+def _trace_cuts(examples: Iterable[Example], traces: Mapping[tuple[str, str], Procedure], seed: int) -> dict[str, int]:
+    """Example id to the cut of its trace, for each training example for which the trace has one."""
+    videos: dict[tuple[str, str], dict[int, str]] = {}
+    for example in examples:
+        if example.split == "train":
+            videos.setdefault((example.source, example.video_id), {})[example.cut] = example.example_id
+    cuts: dict[str, int] = {}
+    for key, own in videos.items():
+        if trace := traces.get(key):
+            points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, range(1, len(trace.steps))))
+            cuts |= {own[annotated]: cut for annotated, cut in zip(*points, strict=False)}
+    return cuts
+
+
 def is_weak(example_id: str, percent: float, seed: int = 0) -> bool:
-    """Whether an example is weak in a mixture of `percent` of 100."""
+    """Whether an example is weak in a mixture of `percent` of 100; it then is in every larger percentage."""
     digest = hashlib.sha256(json.dumps([seed, "weak", example_id]).encode()).digest()
     return int.from_bytes(digest[:8]) * 100 < percent * 2**64
 
 
-def weakened(example: Example, trace: Procedure) -> Example | None:
+def weakened(example: Example, trace: Procedure, cut: int | None = None) -> Example | None:
     """The example with the steps of a pseudo-trace of two steps or more; None where one side of the cut has none.
 
-    The trace is cut at the example's time: its history are the steps that start before `until`. Where the example has
-    none, or a step of the trace has no start, it is cut after the same share of its steps, to the nearest step. `cut`
-    becomes the length of the history; id, goal and `until` stay.
+    With `cut`, a cut point of the trace, nothing of the annotation is used: the history is the trace's first `cut`
+    steps and `until` the start of the next one. Without it the trace is cut at the example's time: the history is the
+    steps that start before `until`, which stays. Where the example has no time, or a step of the trace no start, the
+    trace is cut after the same share of its steps, to the nearest step. Id and goal stay; the example's `cut` becomes
+    the length of the history.
     """
     texts = tuple(step.text for step in trace.steps)
-    starts = [step.start for step in trace.steps if step.start is not None]
-    if example.until is not None and len(starts) == len(texts):
-        cut = sum(start < example.until for start in starts)
+    until = example.until
+    if cut is not None:
+        until = trace.steps[cut].start
+    elif until is not None and all(step.start is not None for step in trace.steps):
+        cut = sum(step.start < until for step in trace.steps if step.start is not None)
     else:
         annotated = len(example.history) + len(example.continuation)
         nearest = (2 * len(example.history) * len(texts) + annotated) // (2 * annotated)
         cut = min(max(nearest, 1), len(texts) - 1)
     if not 0 < cut < len(texts):
         return None
-    return replace(example, history=texts[:cut], continuation=texts[cut:], cut=cut, supervision="weak")
+    return replace(example, history=texts[:cut], continuation=texts[cut:], cut=cut, until=until, supervision="weak")
+
+
+def _drawn(items: Iterable[Item], key: tuple[int | str, ...]) -> list[Item]:
+    """The items in a random order that depends on nothing but `key` and the items themselves."""
+    return sorted(items, key=lambda item: hashlib.sha256(json.dumps([*key, item]).encode()).digest())

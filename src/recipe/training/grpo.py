@@ -22,7 +22,7 @@ from recipe.progress import SILENT, Progress
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
-from recipe.text import parse_plan, planner_messages
+from recipe.text import parse_plan, planner_messages, training_messages
 from recipe.training.loop import (
     MetricsLog,
     Row,
@@ -297,7 +297,7 @@ def prompts_in_order(config: GRPOConfig, examples: list[Example]) -> list[Exampl
 
 def _row_of(example: Example) -> dict[str, object]:
     return {
-        "prompt": planner_messages(example.goal, example.history),
+        "prompt": training_messages(example),
         "example_id": example.example_id,
         "goal": example.goal,
         "history": list(example.history),

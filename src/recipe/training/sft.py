@@ -16,7 +16,7 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
-from recipe.text import format_plan, planner_messages
+from recipe.text import format_plan, training_messages
 from recipe.training.loop import (
     MetricsLog,
     Row,
@@ -127,7 +127,7 @@ def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
 
 def _row_of(example: Example) -> dict[str, list[dict[str, str]]]:
     reply = {"role": "assistant", "content": format_plan(example.continuation)}
-    return {"prompt": planner_messages(example.goal, example.history), "completion": [reply]}
+    return {"prompt": training_messages(example), "completion": [reply]}
 
 
 def _row(record: Row) -> Row | None:
