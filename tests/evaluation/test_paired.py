@@ -173,7 +173,7 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert json.loads(out)["rows"][3]["result"]["difference"]["mean"] == pytest.approx(10 / 3)
     code, out, _ = run(folder, capsys, monkeypatch, *words)
     assert (code, "first: rl, second: base" in out) == (0, True)
-    assert "plans left out: 1 only second, 1 unscored" in " ".join(out.split())
+    assert "Plans left out: 1 only second, 1 unscored" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from recipe.artifacts import from_json, to_json
 from recipe.errors import ComputeError, InputError
+from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
 from recipe.experiments import plots
 from recipe.experiments.page import render_html, rerender
 from recipe.experiments.results import (
@@ -17,13 +19,10 @@ from recipe.experiments.results import (
     Scores,
     ShownPlan,
     ShownPrompt,
-    from_json,
     load_results,
     save_results,
-    to_json,
 )
-from recipe.report.numbers import METRICS, SHARES
-from recipe.report.plots import SPARE, regime_colours
+from recipe.report.colours import SPARE
 from recipe.stats import Interval
 
 

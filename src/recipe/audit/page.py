@@ -15,15 +15,16 @@ from recipe.audit.perturb import CORRUPTIONS
 from recipe.audit.results import Audit, RewardAudit, audit_json, bounds, percent
 from recipe.audit.score import KINDS
 from recipe.errors import MissingExtra
+from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, VERMILION, variable
 from recipe.report.html import template
 from recipe.report.numbers import format_number, format_seconds, format_signed
-from recipe.report.plots import COLOURS, DARK, INK, MUTED, STYLE, inline_svg, variable
+from recipe.report.plots import STYLE, inline_svg
 from recipe.stats import Interval
 
 # The audit's figures: rewards of plans padded with generic steps, and what greedy optima are made of.
 
 
-KIND_COLOURS = dict(zip(KINDS, (COLOURS[name] for name in ("best", "rl", "reference", "sft->rl", "sft")), strict=True))
+KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE), strict=True))
 """Kinds of steps of an attack."""
 _ACROSS = 3
 """Panels side by side."""
@@ -84,8 +85,8 @@ def _draw_fillers(panel: Axes, one: RewardAudit) -> None:
     bounded = [point.reward for point in one.filler_curve if point.reward.low is not None]
     if len(bounded) == len(steps):
         low, high = ([end for end in ends if end is not None] for ends in _ends(one))
-        panel.fill_between(steps, low, high, color=COLOURS["sft"], alpha=0.18, linewidth=0)
-    panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=COLOURS["sft"], markersize=4)
+        panel.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
+    panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=BLUE, markersize=4)
     panel.axhline(one.filler_curve[0].reward.mean, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     panel.set_title(one.name)
     panel.set_xticks(steps, ["" if 0 < step < 4 else str(step) for step in steps])
@@ -124,8 +125,8 @@ def render_audit(audit: Audit) -> str:
         "bounds": lambda share: bounds(share).strip(" []").replace(", ", " to "),
         "heat": heat,
         "number": format_number,
-        "signed": lambda value: format_signed(value, "coverage"),
-        "points": lambda share: format_signed(share, "gated").removesuffix(" pp"),
+        "signed": format_signed,
+        "points": lambda share: format_signed(100 * share, 0),
         "seconds": format_seconds,
     }
     return environment.from_string(page).render(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -23,6 +24,9 @@ from rich.progress import Progress as RichProgress
 
 from recipe.errors import RecipeError
 from recipe.progress import Advance, LogLines, Progress
+
+if TYPE_CHECKING:
+    from recipe.report.elements import Table
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells report it and as Typer turns it into."""
@@ -101,6 +105,20 @@ def progress() -> Progress:
 def print_json(value: object) -> None:
     """The machine-readable result of a command, alone on standard output."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_lines(*lines: object) -> None:
+    """Lines of text on standard output, as they are: no markup, no colours, wrapped by the terminal alone."""
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_table(table: "Table") -> None:
+    """A table on standard output, its notes below."""
+    from recipe.report.terminal import terminal_table
+
+    out.print(terminal_table(table))
+    print_lines(*table.notes)
 
 
 def run(app: typer.Typer) -> int:

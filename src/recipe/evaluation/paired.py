@@ -14,11 +14,11 @@ from recipe.artifacts import JsonObject, to_json
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
 from recipe.evaluation.diversity.scores import ComparedPair, prompt_diversity, read_pairs
-from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged, role_of
+from recipe.evaluation.judge.verdicts import CRITERIA, Judged, plan_means, role_of
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
 from recipe.stats import Comparison, adjusted, compare, video_of
-from recipe.types import Example, Verdict
+from recipe.types import Example
 
 DEFAULT = {
     "judge": ("accuracy",),
@@ -177,20 +177,13 @@ def _measures(source: Source, metrics: Iterable[str]) -> Measures:
     return found
 
 
-def _judged(judged: Iterable[Judged]) -> Measures:
+def _judged(judged: Sequence[Judged]) -> Measures:
     """Means over the repeats of each plan; controls are no plans of the system."""
-    verdicts: dict[Unit, list[Verdict]] = {}
-    found = Measures()
-    for one in judged:
-        if not one.control:
-            unit = Unit(one.example_id, one.sample)
-            found.units.add(unit)
-            if isinstance(one.outcome, Verdict):
-                verdicts.setdefault(unit, []).append(one.outcome)
-    for name in CRITERIA:
-        found.values[name] = {unit: fmean(getattr(one, name) for one in some) for unit, some in verdicts.items()}
-    found.values["accuracy"] = {unit: 100 * fmean(one.total for one in some) / FULL for unit, some in verdicts.items()}
-    return found
+    plans = plan_means(judged)
+    return Measures(
+        values={name: {Unit(*plan): means[name] for plan, means in plans.items()} for name in ("accuracy", *CRITERIA)},
+        units={Unit(one.example_id, one.sample) for one in judged if not one.control},
+    )
 
 
 Read = tuple[Unit, str, Mapping[str, float]]

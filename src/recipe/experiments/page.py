@@ -8,22 +8,15 @@ from typing import Any
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
+from recipe.evaluation.metrics import METRICS, SHARES, metric_cell, ordered_metrics, regime_colours
 from recipe.evaluation.validity.measure import Difference, Scores
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
 from recipe.experiments.results import SPLITS, Curve, Results, ShownPrompt, load_results
+from recipe.report.colours import DARK, variable
 from recipe.report.html import template
-from recipe.report.numbers import (
-    METRICS,
-    SHARES,
-    format_bounds,
-    format_cell,
-    format_number,
-    format_seconds,
-    format_signed,
-    format_signed_bounds,
-)
-from recipe.report.plots import DARK, inline_svg, regime_colours, variable
+from recipe.report.numbers import format_number, format_seconds
+from recipe.report.plots import inline_svg
 from recipe.stats import Interval
 
 try:
@@ -49,10 +42,10 @@ def render_html(results: Results) -> str:
     page = template("recipe.experiments", "report.html.jinja")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {
-        "cell": format_cell,
-        "bounds": format_bounds,
-        "signed": format_signed,
-        "signed_bounds": format_signed_bounds,
+        "cell": lambda value, metric: metric_cell(value, metric).text,
+        "bounds": lambda value, metric: metric_cell(value, metric).small,
+        "signed": lambda value, metric: metric_cell(value, metric, signed=True).text,
+        "signed_bounds": lambda value, metric: metric_cell(value, metric, signed=True).small,
         "seconds": format_seconds,
         "number": format_number,
     }
@@ -162,7 +155,7 @@ def _metrics(rows: Sequence[Scores]) -> list[str]:
     present = dict.fromkeys(name for row in rows for name in row.metrics)
     if all(row.metrics["malformed"].mean == 0 for row in rows if "malformed" in row.metrics):
         present.pop("malformed", None)
-    return [name for name in METRICS if name in present] + [name for name in present if name not in METRICS]
+    return ordered_metrics(present)
 
 
 def _changes(differences: Sequence[Difference]) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:

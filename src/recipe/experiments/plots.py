@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
+from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
 from recipe.experiments.results import SPLITS, Curve, Results
-from recipe.report.numbers import METRICS, format_number
-from recipe.report.plots import COLOURS, INK, MARKERS, MUTED, REWARDS, STYLE, label_rows, new_figure, regime_colours
+from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED
+from recipe.report.numbers import format_number
+from recipe.report.plots import MARKERS, STYLE, label_rows, new_figure
 from recipe.stats import Interval
 
 try:
@@ -142,8 +144,8 @@ def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
     panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
     for split, panel in zip(splits, panels, strict=True):
         own = [one for one in rerankings if one.split == split]
-        chosen = [(one.best, REWARDS.get(one.verifier, INK) if len(own) > 1 else COLOURS["best"]) for one in own]
-        for place, (value, colour) in enumerate([(own[0].mean, COLOURS["base"]), *chosen, (own[0].oracle, INK)]):
+        chosen = [(one.best, REWARDS.get(one.verifier, INK) if len(own) > 1 else GREEN) for one in own]
+        for place, (value, colour) in enumerate([(own[0].mean, DARK_GREY), *chosen, (own[0].oracle, INK)]):
             _bar(panel, value, place, colour)
             _note(panel, _short(value.mean, own[0].metric), (value.mean, place), colour)
         panel.set_title(SPLITS.get(split, split))

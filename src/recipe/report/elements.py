@@ -1,33 +1,113 @@
-"""A report before it is rendered: sections of paragraphs, tables and figures, as plain values."""
+"""A report before it is rendered: sections of paragraphs, tables and figures, as plain values.
 
+One table value is rendered as a page (`html`), as Markdown (`markdown`) and on a terminal (`terminal`):
+
+    table = Table("Accuracy", "system", headings("judge", "accuracy", "plans"), rows=(
+        row("base", "proxy", Interval(46.5, 44.1, 49.0), 120),
+        row("grpo", "proxy", Cell(Interval(51.2, 48.0, 54.4), digits=2), 120),
+    ))
+    console.print_table(table)
+
+Values that are not cells become cells: a text stays, an int is a count, a float or an interval gets one digit. Columns
+that hold a number are aligned to the right.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from recipe.report.numbers import format_number
+from recipe.report.numbers import format_number, format_signed
 from recipe.stats import Interval
 
-Kind = Literal["system", "published", "control"]
 NONE = "–"
 """Stands where there is no number."""
 
+Value = str | int | float | Interval | None
+
 
 class Cell(NamedTuple):
-    """A value and what stands small below it, such as its interval."""
+    """A value with its format; an interval shows its mean, and its bounds small below it."""
 
-    text: str
-    small: str = ""
-    clear: bool = False
-    """Whether it is emphasised: an interval that excludes 0."""
+    value: Value
+    digits: int | None = None
+    """After the point; without it an int is a count, and other numbers have one digit."""
+    percent: bool = False
+    """Whether the value is a share, shown in percent."""
+    signed: bool = False
+    """Whether it is a difference: with its sign, and emphasised where the interval excludes 0."""
+    least: float = 0.0
+    """A smaller value is shown as less than this, such as a p-value."""
+    note: str = ""
+    """Small text below a value without an interval."""
+    part: Literal["all", "mean", "bounds"] = "all"
+    """What of an interval is shown."""
+
+    @property
+    def text(self) -> str:
+        """The value as text.
+
+        >>> Cell(Interval(46.55, 44.1, 49.0)).text, Cell(1234).text, Cell(None).text, Cell(2e-4, 3, least=0.001).text
+        ('46.5', '1,234', '–', '< 0.001')
+        """
+        if self.value is None:
+            return NONE
+        if isinstance(self.value, str):
+            return self.value
+        if self.digits is None and isinstance(self.value, int):
+            return f"{self.value:,}"
+        if self.part == "bounds":
+            return self._bounds()
+        number = self.value.mean if isinstance(self.value, Interval) else float(self.value)
+        if 0 <= number < self.least:
+            return f"< {self.least:g}"
+        return self._number(number) + ((" pp" if self.signed else " %") if self.percent else "")
+
+    @property
+    def small(self) -> str:
+        """The bounds of the interval, or the note.
+
+        >>> Cell(Interval(0.5, -0.1, 0.6), 2, signed=True).small, Cell(Interval(0.5, 0.4, 0.6), 0, percent=True).small
+        ('−0.10 to +0.60', '40 to 60')
+        """
+        return self._bounds() or self.note if self.part == "all" else ""
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is a difference whose interval excludes 0."""
+        if not self.signed or not isinstance(self.value, Interval) or self.value.low is None or self.value.high is None:
+            return False
+        return self.value.low > 0 or self.value.high < 0
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it holds a number."""
+        return isinstance(self.value, int | float | Interval)
+
+    def split(self) -> tuple["Cell", "Cell"]:
+        """The mean and the bounds as cells of two columns."""
+        return self._replace(part="mean"), self._replace(part="bounds")
+
+    def _bounds(self) -> str:
+        if not isinstance(self.value, Interval) or self.value.low is None or self.value.high is None:
+            return ""
+        return f"{self._number(self.value.low)} to {self._number(self.value.high)}"
+
+    def _number(self, number: float) -> str:
+        form: Callable[[float, int], str] = format_signed if self.signed else format_number
+        return form(100 * number if self.percent else number, 1 if self.digits is None else self.digits)
 
 
 class Row(NamedTuple):
-    """A row; `kind` tells a system's own figures from published ones and from controls."""
+    """A row of a table."""
 
     name: str
     cells: tuple[Cell, ...]
-    kind: Kind = "system"
+    kind: str = ""
+    """A class of the style sheet for rows of another origin, such as `published`."""
     about: str = ""
-    """What stands small below the name."""
+    """Small text below the name."""
+    section: str = ""
+    """What stands above the first of neighbouring rows of one section."""
 
 
 class Heading(NamedTuple):
@@ -50,7 +130,7 @@ class Table:
     """What the caption adds in small: intervals, units."""
     notes: tuple[str, ...] = ()
     folded: bool = False
-    """Whether the page shows it on demand only."""
+    """Whether a page shows it on demand only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,48 +152,16 @@ class Section:
     paragraphs: tuple[str, ...] = ()
     blocks: tuple[Table | Figure, ...] = ()
     warnings: tuple[str, ...] = ()
-    """Sentences that nobody may overlook."""
     findings: tuple[str, ...] = ()
-    """What was found, one sentence each."""
+    """One sentence each."""
 
 
-def measured(value: Interval | None, digits: int = 1) -> Cell:
-    """A mean with its interval below it.
-
-    >>> measured(Interval(46.55, 44.1, 49.0)), measured(None)
-    (Cell(text='46.5', small='44.1 to 49.0', clear=False), Cell(text='–', small='', clear=False))
-    """
-    if value is None:
-        return Cell(NONE)
-    if value.low is None or value.high is None:
-        return Cell(format_number(value.mean, digits))
-    bounds = f"{format_number(value.low, digits)} to {format_number(value.high, digits)}"
-    return Cell(format_number(value.mean, digits), bounds)
+def row(name: str, *values: Value | Cell, kind: str = "", about: str = "", section: str = "") -> Row:
+    """A row of values or cells."""
+    cells = tuple(value if isinstance(value, Cell) else Cell(value) for value in values)
+    return Row(name, cells, kind, about, section)
 
 
-def difference(value: Interval, digits: int = 1) -> Cell:
-    """A difference with its sign, emphasised where its interval excludes 0.
-
-    >>> difference(Interval(2.0, 1.0, 3.0))
-    Cell(text='+2.0', small='+1.0 to +3.0', clear=True)
-    """
-    if value.low is None or value.high is None:
-        return Cell(signed(value.mean, digits))
-    bounds = f"{signed(value.low, digits)} to {signed(value.high, digits)}"
-    return Cell(signed(value.mean, digits), bounds, clear=value.low > 0 or value.high < 0)
-
-
-def signed(value: float, digits: int) -> str:
-    """A number with its sign; none before a zero."""
-    shown = format_number(value, digits)
-    return shown if value < 0 or not shown.strip("0.") else f"+{shown}"
-
-
-def plain(value: float | None, digits: int = 1) -> Cell:
-    """A number, or the mark that there is none."""
-    return Cell(NONE if value is None else format_number(value, digits))
-
-
-def count(value: float) -> Cell:
-    """A whole number with its thousands apart."""
-    return Cell(f"{round(value):,}")
+def headings(*names: str | Heading) -> tuple[Heading, ...]:
+    """Headings without a group, among others that have one."""
+    return tuple(Heading(name) if isinstance(name, str) else name for name in names)

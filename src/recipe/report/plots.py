@@ -1,11 +1,11 @@
-"""Figures in one style: one colour a system, labels at the data; as SVG inside a page."""
+"""Figures in one style, as SVG inside a page."""
 
 import io
 import re
-from collections.abc import Iterable, Sequence
-from itertools import cycle
+from collections.abc import Sequence
 
 from recipe.errors import MissingExtra
+from recipe.report.colours import DARK, INK, MUTED, RULE, variable
 
 try:
     from matplotlib import rc_context
@@ -14,30 +14,6 @@ try:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
-
-
-INK, MUTED, RULE = "#1b1b1a", "#6b6b66", "#dddcd5"
-"""Text, secondary text, and grid."""
-
-
-COLOURS = {
-    "reference": "#8a8a84",
-    "base": "#6e6e69",
-    "sft": "#0072b2",
-    "rl": "#d55e00",
-    "sft->rl": "#a0508a",
-    "best": "#00805f",
-}
-"""Regimes by their lower-case names; after Okabe and Ito, so that colour-blind readers tell them apart."""
-
-
-REWARDS = {"paper": COLOURS["rl"], "grounded": COLOURS["best"], "validity": COLOURS["sft"], "relevance": "#7a4fbf"}
-"""Regimes that end on the name of what pays or chooses, in a comparison of rewards."""
-
-
-SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b")
-"""Colours of further regimes, in order of appearance."""
-
 
 STYLE = {
     "font.family": "DejaVu Sans",
@@ -67,25 +43,8 @@ STYLE = {
     "lines.solid_capstyle": "round",
 }
 
-
 MARKERS = ("o", "D", "s", "^")
 """Splits, where they share a panel."""
-
-
-def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
-    """A colour for each regime; those of one name always have the same."""
-    spare = cycle(SPARE)
-    return {regime: _known_colour(regime) or next(spare) for regime in dict.fromkeys(regimes)}
-
-
-def _known_colour(regime: str) -> str | None:
-    name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
-    for reward, colour in REWARDS.items():
-        if name.endswith(reward):
-            return colour
-    if name.startswith("best"):
-        return COLOURS["best"]
-    return COLOURS.get(name)
 
 
 def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:
@@ -99,24 +58,6 @@ def label_rows(panel: Axes, names: Sequence[str]) -> None:
     panel.set_ylim(len(names) - 0.5, -0.65)
     for label in panel.get_yticklabels():
         label.set_color(INK)
-
-
-DARK = {
-    INK: "#ecebe4",
-    MUTED: "#a3a29a",
-    RULE: "#3a3a36",
-    COLOURS["reference"]: "#9a9a93",
-    COLOURS["base"]: "#b3b2aa",
-    COLOURS["sft"]: "#5cb3ea",
-    COLOURS["rl"]: "#f08a4b",
-    COLOURS["sft->rl"]: "#d58cc2",
-    COLOURS["best"]: "#3fc29a",
-    SPARE[0]: "#d6b640",
-    SPARE[1]: "#7cc4e4",
-    SPARE[2]: "#b79af0",
-    SPARE[3]: "#e08888",
-}
-"""Each colour of the figures with its counterpart on a dark page."""
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
@@ -135,8 +76,3 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     return re.sub(
         r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', rf'<svg \1 role="img"><title>{description}</title>', svg, count=1
     )
-
-
-def variable(colour: str) -> str:
-    """The name of the style sheet's variable for a colour."""
-    return f"--c-{colour.lstrip('#')}"

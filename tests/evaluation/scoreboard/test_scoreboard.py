@@ -9,11 +9,11 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import Judged, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import Judged, example_means, read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import benches, comparability, is_papers, overall
 from recipe.evaluation.scoreboard.cases import gather_cases
-from recipe.evaluation.scoreboard.differences import compared, plan_accuracy
+from recipe.evaluation.scoreboard.differences import system_differences
 from recipe.evaluation.scoreboard.page import Report, make_report
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, VpaScores, read_scores, rows_path, write_scores
@@ -63,7 +63,7 @@ def test_a_proxy_is_in_no_table_with_published_figures(judged_files: list[Path],
     assert any("not comparable" in warning for warning in found.warnings)
     for table in tables(found):
         kinds = {one.kind for one in table.rows}
-        assert not {"published", "system"} <= kinds
+        assert not {"published", ""} <= kinds
         if "published" in kinds:
             assert JUDGE in table.caption
             assert PROXY.name not in table.caption
@@ -104,7 +104,7 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     paths = [write_judged(tmp_path, "base", [1] * 12), write_judged(tmp_path / "a", "base", [4] * 12, other)]
     board = gather(paths, [examples_file])
     assert [bench.name for bench in benches(board)] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
-    assert compared(board) == []
+    assert system_differences(board) == []
     report = make_report(board, "t")
     assert {"accuracy-1", "accuracy-2"} <= {one.name for one in report.sections}
 
@@ -112,7 +112,7 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
 def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
     judged_files: list[Path], examples_file: Path
 ) -> None:
-    found = {one.split: one for one in compared(gather(judged_files, [examples_file]))}
+    found = {one.split: one for one in system_differences(gather(judged_files, [examples_file]))}
     assert set(found) == {"in-domain", "zero-shot"}
     one = found["in-domain"]
     # The sixth example has no verdict for base: 1 2 1 2 1 against 4 4 3 4 5, in fifths.
@@ -121,7 +121,7 @@ def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
 
 
 def test_differences_need_no_examples(judged_files: list[Path]) -> None:
-    [one] = compared(gather(judged_files))
+    [one] = system_differences(gather(judged_files))
     assert (one.split, one.examples, one.left_out) == ("", 10, 2)
     report = make_report(gather(judged_files), "t")
     assert "by example" in section(report, "differences").paragraphs[0]
@@ -135,7 +135,8 @@ def test_accuracy_averages_repeats_then_samples() -> None:
         Judged("a", flat(0), control="empty"),
         Judged("b", Unscored("timeout")),
     ]
-    assert plan_accuracy(rows) == {"a": pytest.approx((80 + 20) / 2)}
+    means = example_means(rows)
+    assert {name: one["accuracy"] for name, one in means.items()} == {"a": pytest.approx((80 + 20) / 2)}
 
 
 def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]) -> None:
@@ -158,7 +159,7 @@ def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[
     assert [cell.text for cell in row(tables(diversity)[1], "RL").cells[1:]] == ["22 %", "0 %", "45 %", "0 %", "33 %"]
     validity = section(report, "validity")
     assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
-    assert "50" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
+    assert "50 %" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
 
 
 def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> None:

@@ -4,14 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.evaluation.paired import ComparedRow, ComparedSystems
-    from recipe.stats import Interval
+    from recipe.evaluation.paired import ComparedSystems
+    from recipe.report.elements import Table
 
 _LEAST = 0.001
 _PERCENT = ("accuracy", "success_rate", "iou")
@@ -22,7 +20,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="Scores that `recipe evaluate` wrote, their rows beside them.")],
     second: Annotated[Path, typer.Argument(help="Scores of the same kind of another system.")],
     examples: Annotated[
-        list[Path] | None, typer.Option(help="The examples that were planned for: they tell videos and datasets.")
+        list[Path] | None, typer.Option(help="The examples that were planned for: they name videos and datasets.")
     ] = None,
     metric: Annotated[
         list[str] | None, typer.Option(help="Compare this metric; may be repeated. Default: the paper's.")
@@ -47,57 +45,33 @@ def compare(
     if json:
         console.print_json(to_json(found))
     else:
-        _show(found)
+        console.print_table(_table(found))
 
 
-def _show(found: "ComparedSystems") -> None:
-    several = len({row.metric for row in found.rows}) > 1
-    names = f"first: {found.first}, second: {found.second}, {found.examples:,} examples"
-    table = Table(title=escape(names))
-    table.add_column("metric" if several or not found.rows[0].over else "over", no_wrap=True)
-    adjusted = len(found.rows) > 1
-    for heading in ("first", "second", "difference, 95%", "p (Holm)" if adjusted else "p", "d"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in found.rows:
-        table.add_row(_name(row, several), *_cells(row))
-    console.out.print(table)
-    left_out = [f"{count:,} {words}" for words, count in found.left_out.items() if count]
-    notes = f"intervals and flips are of whole {found.clusters}s; plans left out: {', '.join(left_out) or 'none'}"
-    console.out.print(notes, markup=False, highlight=False, soft_wrap=True)
+def _table(found: "ComparedSystems") -> "Table":
+    from recipe.report.elements import Cell, Table, headings, row
 
-
-def _name(row: "ComparedRow", several: bool) -> str:
-    metric = row.metric.replace("_", " ")
-    if not row.over:
-        return metric
-    return escape(f"{metric}, {row.over}" if several else row.over)
-
-
-def _cells(row: "ComparedRow") -> list[str]:
-    from recipe.report.numbers import format_number
-
-    result = row.result
-    digits = 1 if row.metric.endswith(_PERCENT) else 2
-    return [
-        format_number(result.first, digits),
-        format_number(result.second, digits),
-        _difference(result.difference, digits),
-        _p(result.p_value if row.adjusted is None else row.adjusted),
-        "" if result.effect is None else format_number(result.effect),
-    ]
-
-
-def _difference(value: "Interval", digits: int) -> str:
-    """A difference and its interval: `+3.6, +1.2 to +6.2`."""
-    from recipe.report.numbers import format_number
-
-    def signed(number: float) -> str:
-        return ("+" if round(number, digits) > 0 else "") + format_number(number, digits)
-
-    if value.low is None or value.high is None:
-        return signed(value.mean)
-    return f"{signed(value.mean)}, {signed(value.low)} to {signed(value.high)}"
-
-
-def _p(value: float) -> str:
-    return f"< {_LEAST}" if value < _LEAST else f"{value:.3f}"
+    several = len({one.metric for one in found.rows}) > 1
+    rows = []
+    for one in found.rows:
+        metric, result = one.metric.replace("_", " "), one.result
+        digits = 1 if one.metric.endswith(_PERCENT) else 2
+        rows.append(
+            row(
+                f"{metric}, {one.over}" if several and one.over else one.over or metric,
+                Cell(result.first, digits),
+                Cell(result.second, digits),
+                Cell(result.difference, digits, signed=True),
+                Cell(result.p_value if one.adjusted is None else one.adjusted, 3, least=_LEAST),
+                Cell(result.effect, 2),
+            )
+        )
+    left_out = ", ".join(f"{count:,} {words}" for words, count in found.left_out.items() if count) or "none"
+    p = "p (Holm)" if len(found.rows) > 1 else "p"
+    return Table(
+        caption=f"first: {found.first}, second: {found.second}, {found.examples:,} examples",
+        first="metric" if several or not found.rows[0].over else "over",
+        headings=headings("first", "second", "difference, 95%", p, "d"),
+        rows=tuple(rows),
+        notes=(f"Intervals and sign flips are of whole {found.clusters}s. Plans left out: {left_out}.",),
+    )

@@ -1,19 +1,19 @@
-"""`recipe evaluate histories`: what Phi tells beside what was annotated."""
+"""`recipe evaluate histories`: histories from a video beside the annotated ones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from recipe.cli import console
 
 if TYPE_CHECKING:
+    from recipe.report.elements import Table
     from recipe.stats import Interval
 
 
 def histories(
-    examples: Annotated[Path, typer.Option(help="The examples whose histories were told.")],
+    examples: Annotated[Path, typer.Option(help="The examples that the histories are of.")],
     histories: Annotated[Path, typer.Option(help="Histories that `recipe perceive` wrote.")],
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
     encoder: Annotated[str, typer.Option(help="Encoder that matches steps: minilm, hash:256, hub id or folder.")] = (
@@ -24,7 +24,7 @@ def histories(
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare the histories that Phi tells with the annotated ones, step by step.
+    """Compare histories from a video with the annotated ones, step by step.
 
     Example: recipe evaluate histories --examples test.jsonl --histories phi.jsonl
     """
@@ -39,36 +39,36 @@ def histories(
 
     if output is not None:
         require_writable(output)
-    told = read_histories(histories)
-    asked = read_examples(examples, split)
-    compared = [one for one in asked if one.example_id in told] if skip_missing else asked
+    read = read_histories(histories)
+    wanted = read_examples(examples, split)
+    compared = [one for one in wanted if one.example_id in read] if skip_missing else wanted
     embed = open_encoder(EncoderConfig(name=encoder)).encode
-    found = summarise_histories(compared, compare_histories(compared, told, embed), seed)
+    measures = summarise_histories(compared, compare_histories(compared, read, embed), seed)
     result = {
         "examples": len(compared),
-        "missing": len(asked) - len(compared),
+        "missing": len(wanted) - len(compared),
         "encoder": encoder,
-        "measures": {name: asdict(value) for name, value in found.items()},
+        "measures": {name: asdict(value) for name, value in measures.items()},
     }
     if output is not None:
         write_json(output, result)
     if json:
         console.print_json(result)
     else:
-        _show_histories(found, len(compared), len(asked) - len(compared))
+        console.print_table(_table(measures, len(compared), len(wanted) - len(compared)))
 
 
-def _show_histories(found: "dict[str, Interval]", compared: int, missing: int) -> None:
+def _table(measures: "dict[str, Interval]", compared: int, missing: int) -> "Table":
     from recipe.evaluation.histories import MEASURES
-    from recipe.report.numbers import format_bounds, format_cell
+    from recipe.evaluation.metrics import metric_cell
+    from recipe.report.elements import Table, headings, row
 
-    left_out = f", {missing:,} without a history left out" if missing else ""
-    table = Table(title=f"histories of {compared:,} examples{left_out}")
-    table.add_column("measure")
-    for heading in ("mean", "95% interval", "examples"):
-        table.add_column(heading, justify="right")
-    for name, value in found.items():
-        table.add_row(
-            MEASURES[name], format_cell(value.mean, name), format_bounds(value, name), f"{value.observations:,}"
-        )
-    console.out.print(table)
+    return Table(
+        caption=f"histories of {compared:,} examples{f', {missing:,} without a history left out' if missing else ''}",
+        first="measure",
+        headings=headings("mean", "95% interval", "examples"),
+        rows=tuple(
+            row(MEASURES[name], *metric_cell(value, name).split(), value.observations)
+            for name, value in measures.items()
+        ),
+    )

@@ -1,11 +1,10 @@
 """`recipe evaluate agreement`, `ratings` and `inspect`: judges beside people, and verdicts for other viewers."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 from recipe.errors import InputError
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
     from recipe.evaluation.people.agreement import Agreement
     from recipe.evaluation.people.ratings import Rating
     from recipe.evaluation.scoreboard.sources import Source
-    from recipe.stats import Pair
-
-# `recipe evaluate agreement`: how far judges and people agree, and sheets for people to rate plans on.
+    from recipe.report.elements import Table
 
 
 def agreement(
@@ -28,7 +25,7 @@ def agreement(
         list[Path] | None, typer.Option(help="Ratings of people: a filled sheet or table (CSV), or JSON lines.")
     ] = None,
     examples: Annotated[
-        list[Path] | None, typer.Option(help="The examples that were planned for: intervals then draw videos.")
+        list[Path] | None, typer.Option(help="The examples that were planned for: intervals are then of videos.")
     ] = None,
     controls: Annotated[bool, typer.Option("--controls", help="Also compare what was given controls.")] = False,
     template: Annotated[
@@ -50,19 +47,22 @@ def agreement(
         require_writable(output)
     if template:
         rows = _write_sheet(template, examples or [], output, controls, seed, limit)
-        return _tell_sheet(rows, output, json)
+        if json:
+            console.print_json({"rows": rows, "output": str(output)})
+        else:
+            console.print_lines(f"{rows:,} plans to rate in {output}")
+        return
     between, within = _compared(files or [], ratings or [], examples or [], controls, seed)
     result = {"between": to_json(between), "repeats": {name: to_json(one) for name, one in within.items()}}
     if output is not None:
         write_json(output, result)
     if json:
         console.print_json(result)
-        return None
-    if between is not None:
-        _show(between, "agreement")
-    for name, one in within.items():
-        _show(one, f"repeats of {name}")
-    return None
+        return
+    shown = {} if between is None else {"agreement": between}
+    for title, one in (shown | {f"repeats of {name}": one for name, one in within.items()}).items():
+        for table in _tables(one, title):
+            console.print_table(table)
 
 
 def _write_sheet(
@@ -80,17 +80,10 @@ def _write_sheet(
     return write_sheet(output, judged, board.examples, seed, limit)
 
 
-def _tell_sheet(rows: int, output: Path | None, json: bool) -> None:
-    if json:
-        console.print_json({"rows": rows, "output": str(output)})
-    else:
-        console.out.print(f"{rows:,} plans to rate in {output}", markup=False, highlight=False, soft_wrap=True)
-
-
 def _compared(
     files: list[Path], ratings: list[Path], examples: list[Path], controls: bool, seed: int
 ) -> "tuple[Agreement | None, dict[str, Agreement]]":
-    """What raters agree on, and the repeats of each judge that has them."""
+    """The agreement of raters, and that of the repeats of each judge with several."""
     from recipe.evaluation.people.agreement import agreement as agreed
     from recipe.evaluation.people.agreement import human_raters, judge_rater, repeat_raters, require_same_plans
     from recipe.evaluation.scoreboard.sources import gather
@@ -150,48 +143,37 @@ def read_people(paths: list[Path]) -> "list[Rating]":
     return found
 
 
-def _show(found: "Agreement", title: str) -> None:
-    from recipe.report.numbers import format_bounds, format_number
+def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
+    from recipe.report.elements import Cell, Table, headings, row
 
-    plans = Table(title=f"{escape(title)}: {len(found.raters)} raters, {found.plans:,} plans rated twice or more")
-    plans.add_column("measure", no_wrap=True)
-    for heading in ("alpha", "95% interval", "plans"):
-        plans.add_column(heading, justify="right")
-    for name, one in found.alpha.items():
-        if one.alpha is None:
-            plans.add_row(_words(name), "", one.reason, "")
-        else:
-            plans.add_row(
-                _words(name),
-                format_number(one.alpha.mean),
-                format_bounds(one.alpha, "score"),
-                f"{one.alpha.observations:,}",
-            )
-    console.out.print(plans)
+    yield Table(
+        caption=f"{title}: {len(found.raters)} raters, {found.plans:,} plans rated twice or more",
+        first="measure",
+        headings=headings("alpha", "95% interval", "plans"),
+        rows=tuple(
+            row(name.replace("_", " "), "", one.reason, "")
+            if one.alpha is None
+            else row(name.replace("_", " "), *Cell(one.alpha, 2).split(), one.alpha.observations)
+            for name, one in found.alpha.items()
+        ),
+    )
     for names, measures in found.pairs.items():
-        console.out.print(_pair_table(names, measures))
-
-
-def _pair_table(names: str, measures: "dict[str, Pair]") -> Table:
-    from recipe.report.numbers import format_number, format_signed, format_signed_bounds
-
-    table = Table(title=f"{escape(names)}: shares of plans, first minus second, rank correlation")
-    table.add_column("measure", no_wrap=True)
-    for heading in ("same", "±1", "minus", "95% interval", "rho", "plans"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, value in measures.items():
-        shares = (f"{100 * value.exact:.0f} %", f"{100 * value.near:.0f} %")
-        bias = (format_signed(value.bias.mean, "score"), format_signed_bounds(value.bias, "score"))
-        rho = "" if value.spearman is None else format_number(value.spearman)
-        table.add_row(_words(name), *shares, *bias, rho, f"{value.units:,}")
-    return table
-
-
-def _words(measure: str) -> str:
-    return measure.replace("_", " ")
-
-
-# `recipe evaluate ratings`: ratings of people as the scores of a judge.
+        yield Table(
+            caption=f"{names}: shares of plans, first minus second, rank correlation",
+            first="measure",
+            headings=headings("same", "±1", "minus", "95% interval", "rho", "plans"),
+            rows=tuple(
+                row(
+                    name.replace("_", " "),
+                    Cell(value.exact, 0, percent=True),
+                    Cell(value.near, 0, percent=True),
+                    *Cell(value.bias, 2, signed=True).split(),
+                    Cell(value.spearman, 2),
+                    value.units,
+                )
+                for name, value in measures.items()
+            ),
+        )
 
 
 def ratings(
@@ -230,13 +212,8 @@ def ratings(
         return
     for one in scores.datasets:
         mean = "no plan scored" if one.accuracy is None else f"accuracy {format_number(one.accuracy.mean, 1)}"
-        told = f"{one.dataset or 'examples'}: {one.counts.plans:,} plans, {mean}"
-        console.out.print(told, markup=False, highlight=False, soft_wrap=True)
-    for words, count in scores.left_out.items():
-        console.out.print(f"left out: {count:,} {words}", markup=False, highlight=False)
-
-
-# `recipe evaluate inspect`: verdicts as a log of Inspect AI.
+        console.print_lines(f"{one.dataset or 'examples'}: {one.counts.plans:,} plans, {mean}")
+    console.print_lines(*(f"left out: {count:,} {words}" for words, count in scores.left_out.items()))
 
 
 def inspect(
@@ -265,5 +242,5 @@ def inspect(
     if json:
         console.print_json({"samples": len(log["samples"]), "output": str(target)})
     else:
-        told = f"{len(log['samples']):,} samples in {target}; see them with: inspect view --log-dir {target.parent}"
-        console.out.print(told, markup=False, highlight=False, soft_wrap=True)
+        view = f"inspect view --log-dir {target.parent}"
+        console.print_lines(f"{len(log['samples']):,} samples in {target}; see them with: {view}")

@@ -1,11 +1,10 @@
 """`recipe evaluate validity`: plans against task graphs."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.reward_options import Config, Method, open_verifier
@@ -14,6 +13,7 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.evaluation.scores import ValidityScores
     from recipe.evaluation.validity.readings import Reader
+    from recipe.report.elements import Table
 
 WORLD = "world"
 """What the graphs of the embedded world are called in scores."""
@@ -74,84 +74,80 @@ def validity(
     wanted = read_examples(examples, split)
     known = read_examples(examples) if split else wanted
     judges = [judge for path in verdicts or () for judge in read_judged(path)]
-    opened = _open(graphs, encoder, threshold, split_lines)
-    asked = asked_plans(wanted, read_predictions(predictions), opened.reader, known, missing, skip_goals)
+    reader, name, settings = _open(graphs, encoder, threshold, split_lines)
+    asked = asked_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
     planned = asked.predictions
     if corpus is not None:
         planned = reward_predictions(open_verifier(corpus, config, method), asked.examples, planned, console.progress())
-    scored = score_plans(opened.reader, asked.examples, planned, console.progress())
-    scores = validity_scores(system or predictions.stem, opened.graphs, asked, scored, opened.settings, judges, seed)
+    scored = score_plans(reader, asked.examples, planned, console.progress())
+    scores = validity_scores(system or predictions.stem, name, asked, scored, settings, judges, seed)
     if output is not None:
         write_jsonl(rows_path(output), plan_rows(scored, asked.missing))
         write_scores(output, scores)
     if json:
         console.print_json(to_json(scores))
     else:
-        _show(scores)
+        console.print_table(_table(scores))
 
 
-class _Opened(NamedTuple):
-    """What plans are checked against."""
-
-    reader: "Reader"
-    graphs: str
-    settings: dict[str, str]
-
-
-def _open(graphs: Path | None, encoder: str, threshold: float | None, split_lines: bool) -> _Opened:
+def _open(
+    graphs: Path | None, encoder: str, threshold: float | None, split_lines: bool
+) -> "tuple[Reader, str, dict[str, str]]":
+    """What matches plans to graphs, the name of the graphs, and the settings."""
     if graphs is None:
         if threshold is not None or split_lines:
-            raise InputError("--threshold and --split-lines go with --graphs: the embedded world knows its own words.")
+            raise InputError("--threshold and --split-lines go with --graphs: the embedded world has its own wordings.")
         from recipe.evaluation.validity.readings import WorldReader
         from recipe.world.load import load_world
 
-        return _Opened(WorldReader(load_world()), WORLD, {})
+        return WorldReader(load_world()), WORLD, {}
     from recipe.config import EncoderConfig
     from recipe.corpus.encoders import open_encoder
     from recipe.data.task_graphs import read_task_graphs
     from recipe.evaluation.validity.readings import MARGIN, THRESHOLDS, GraphReader, threshold_of
 
-    found = read_task_graphs(graphs)
+    read = read_task_graphs(graphs)
     embed = open_encoder(EncoderConfig(name=encoder)).encode
     least = threshold if threshold is not None else THRESHOLDS.get(encoder)
     if least is None:
-        least = threshold_of(found, embed)
+        least = threshold_of(read, embed)
     settings = {
         "encoder": encoder,
         "threshold": f"{least:g}",
         "margin": f"{MARGIN:g}",
         "lines": "split" if split_lines else "whole",
-        "graphs": str(len(found)),
+        "graphs": str(len(read)),
     }
-    return _Opened(GraphReader(found, embed, least, split_lines=split_lines), graphs.stem, settings)
+    return GraphReader(read, embed, least, split_lines=split_lines), graphs.stem, settings
 
 
-def _show(scores: "ValidityScores") -> None:
-    from recipe.report.numbers import METRICS, format_bounds, format_cell
+def _table(scores: "ValidityScores") -> "Table":
+    from recipe.evaluation.metrics import METRICS, metric_cell
+    from recipe.report.elements import Table, headings, row
 
     prompts = next(iter(scores.metrics.values())).observations
-    table = Table(title=escape(f"{scores.system}: {prompts} prompts, {scores.samples} samples each"))
-    table.add_column("metric")
-    for heading in ("mean", "95% interval"):
-        table.add_column(heading, justify="right")
-    for name, value in scores.metrics.items():
-        table.add_row(METRICS.get(name, name), format_cell(value.mean, name), format_bounds(value, name))
-    console.out.print(table)
-    for line in _lines(scores):
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
+    return Table(
+        caption=f"{scores.system}: {prompts} prompts, {scores.samples} samples each",
+        first="metric",
+        headings=headings("mean", "95% interval"),
+        rows=tuple(
+            row(METRICS.get(name, name), *metric_cell(value, name).split()) for name, value in scores.metrics.items()
+        ),
+        notes=tuple(_notes(scores)),
+    )
 
 
-def _lines(scores: "ValidityScores") -> list[str]:
+def _notes(scores: "ValidityScores") -> Iterator[str]:
     counts = scores.counts
-    told = [f"{counts.missing:,} examples without a prediction count as empty plans."] if counts.missing else []
+    if counts.missing:
+        yield f"{counts.missing:,} examples without a prediction count as empty plans."
     if counts.shortened:
-        told.append(f"{counts.shortened:,} plans are too long to be read whole.")
-    told += [f"{name}: {value}" for name, value in scores.settings.items()]
+        yield f"{counts.shortened:,} plans are too long to be read whole."
+    yield from (f"{name}: {value}" for name, value in scores.settings.items())
     for one in scores.agreement:
         rho, tau = one.spearman, one.kendall
         if rho is None or tau is None:
-            told.append(f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two")
-            continue
-        bounds = "" if rho.low is None or rho.high is None else f" [{rho.low:.2f}, {rho.high:.2f}]"
-        told.append(f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans")
-    return told
+            yield f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two"
+        else:
+            bounds = "" if rho.low is None or rho.high is None else f" [{rho.low:.2f}, {rho.high:.2f}]"
+            yield f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans"

@@ -1,100 +1,21 @@
 """`recipe evaluate vpa`: Visual Planning for Assistance on CrossTask."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyName
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import VpaScores
-    from recipe.evaluation.vpa.run import Beside, Result, Task
+    from recipe.evaluation.vpa.run import Beside
     from recipe.planning.admissible import Embed
-    from recipe.stats import Interval
-
-# How the result of `recipe evaluate vpa` is shown: one table with what it is read against, then what to know of it.
-
+    from recipe.report.elements import Table
 
 _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
-
-
-def show_scores(scores: "VpaScores", found: "Beside", show_published: bool) -> None:
-    """Print the result, what stands beside it, its intervals, and the sentences that go with it."""
-    from recipe.evaluation.vpa.run import figures_of
-
-    groups: dict[str, list[str]] = {}
-    for column in found.columns.columns:
-        groups.setdefault(column.group, []).append(column.key)
-    table = Table(title=f"CrossTask, {scores.protocol} protocol, {scores.taxonomy} actions, percent")
-    table.add_column("system", overflow="fold")
-    for group, keys in groups.items():
-        names = "".join(f"{_MEASURES[key.partition('.')[2]]:>5}" for key in keys)
-        table.add_column(f"{group}\n{names}", justify="right", no_wrap=True)
-    kind = ", supervised" if scores.supervised else ""
-    _add(table, groups, f"[bold]{escape(scores.system)}[/]{kind}", figures_of(scores))
-    section = ""
-    for row in found.rows:
-        if row.published and not show_published:
-            continue
-        heading = f"published, {row.group}" if row.published else "on the same samples"
-        if heading != section:
-            table.add_section()
-            table.add_row(f"[italic]{heading}[/]")
-            section = heading
-        _add(table, groups, escape(row.system), row.figures)
-    console.out.print(table)
-    for line in (*_intervals(scores), *_sentences(scores, found, show_published)):
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _add(table: Table, groups: dict[str, list[str]], name: str, figures: dict[str, float]) -> None:
-    cells = ("".join(f"{figures[key]:5.1f}" if key in figures else "     " for key in keys) for keys in groups.values())
-    table.add_row(name, *cells)
-
-
-def _intervals(scores: "VpaScores") -> list[str]:
-    lines = []
-    for one in scores.horizons:
-        measured = (one.success_rate, one.accuracy, one.iou)
-        bounds = ", ".join(f"{name} {_bounds(value)}" for name, value in zip(_MEASURES.values(), measured, strict=True))
-        lines.append(f"T={one.horizon}: {one.samples:,} samples of {one.videos:,} videos; 95% intervals: {bounds}")
-    return lines
-
-
-def _bounds(value: "Interval") -> str:
-    return "none" if value.low is None or value.high is None else f"{value.low:.1f} to {value.high:.1f}"
-
-
-def _sentences(scores: "VpaScores", found: "Beside", show_published: bool) -> list[str]:
-    lines = [found.calibration.sentence]
-    if show_published:
-        lines.append("Most Probable is shown as published; no baseline here reproduces those rows.")
-    if scores.history == "oracle":
-        lines.append("The true history was read; published systems read one that was told from the video.")
-    if scores.settings.get("admissible actions") == "the goal's card":
-        lines.append("Steps were mapped to the goal's card alone, which is easier than mapping to all actions.")
-    return lines + _mapping(scores.remap)
-
-
-def _mapping(counts: dict[str, float]) -> list[str]:
-    if not counts:
-        return []
-    line = f"{counts['steps']:,.0f} steps read, {counts['steps_that_are_actions']:,.0f} of them actions as they are"
-    if "mean_margin" in counts:
-        share = f"{100 * counts['share_below_margin']:.0f} % below {counts['margin_asked_for']:g}"
-        line += f"; mean margin of the others {counts['mean_margin']:.3f}, {share}"
-    short = (
-        f"{counts['missing_predictions']:,.0f} samples without a prediction, {counts['empty_plans']:,.0f} empty plans, "
-        f"{counts['shorter_plans']:,.0f} shorter than the largest T: missing positions are wrong"
-    )
-    return [line, short]
-
-
-# `recipe evaluate vpa`: Visual Planning for Assistance on CrossTask.
 
 
 def vpa(
@@ -143,9 +64,9 @@ def vpa(
     """
     from dataclasses import replace
 
-    from recipe.artifacts import require_writable, write_jsonl
+    from recipe.artifacts import require_writable, to_json, write_jsonl
     from recipe.evaluation.scores import rows_path, write_scores
-    from recipe.evaluation.vpa.run import open_task, run_baseline, run_predictions
+    from recipe.evaluation.vpa.run import beside, open_task, run_baseline, run_predictions
     from recipe.planning.predictions import read_predictions
 
     if (baseline is None) == (predictions is None):
@@ -165,7 +86,14 @@ def vpa(
     if output is not None:
         write_scores(output, result.scores)
         write_jsonl(rows_path(output), result.rows)
-    _show(task, result, show_published, json)
+    others = beside(task, result.scores)
+    if not json:
+        console.print_table(_table(result.scores, others, show_published))
+        return
+    calibration = others.calibration
+    shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
+    rows = [row._asdict() for row in others.rows if show_published or not row.published]
+    console.print_json(to_json(result.scores) | {"calibration": shown, "beside": rows})
 
 
 def _embed(name: str) -> "Embed":
@@ -177,17 +105,55 @@ def _embed(name: str) -> "Embed":
     return partial(open_encoder(EncoderConfig(name=name)).encode, progress=console.progress())
 
 
-def _show(task: "Task", result: "Result", show_published: bool, json: bool) -> None:
-    from recipe.artifacts import to_json
-    from recipe.evaluation.vpa.run import beside
+def _table(scores: "VpaScores", beside: "Beside", show_published: bool) -> "Table":
+    """The result above the rows that it is read against; intervals and warnings as notes."""
+    from recipe.evaluation.vpa.run import figures_of
+    from recipe.report.elements import Cell, Heading, Table, row
 
-    found = beside(task, result.scores)
-    if json:
-        rows = [row._asdict() for row in found.rows if show_published or not row.published]
-        calibration = {"calibrated": found.calibration.calibrated, "apart": found.calibration.apart}
-        console.print_json(
-            to_json(result.scores)
-            | {"calibration": calibration | {"sentence": found.calibration.sentence}, "beside": rows}
-        )
-    else:
-        show_scores(result.scores, found, show_published)
+    columns = beside.columns.columns
+    figures = figures_of(scores)
+    rows = [row(f"{scores.system}{', supervised' * scores.supervised}", *(figures.get(one.key) for one in columns))]
+    for other in beside.rows:
+        if show_published or not other.published:
+            section = f"published, {other.group}" if other.published else "on the same samples"
+            rows.append(row(other.system, *(Cell(other.figures.get(one.key), 1) for one in columns), section=section))
+    return Table(
+        caption=f"CrossTask, {scores.protocol} protocol, {scores.taxonomy} actions, percent",
+        first="system",
+        headings=tuple(Heading(_MEASURES[one.key.partition(".")[2]], one.group) for one in columns),
+        rows=tuple(rows),
+        notes=(*_intervals(scores), *_warnings(scores, beside, show_published), *_mapping(scores.remap)),
+    )
+
+
+def _intervals(scores: "VpaScores") -> Iterator[str]:
+    from recipe.report.elements import Cell
+
+    for one in scores.horizons:
+        measured = zip(_MEASURES.values(), (one.success_rate, one.accuracy, one.iou), strict=True)
+        bounds = ", ".join(f"{name} {Cell(value).small or 'none'}" for name, value in measured)
+        yield f"T={one.horizon}: {one.samples:,} samples of {one.videos:,} videos; 95% intervals: {bounds}"
+
+
+def _warnings(scores: "VpaScores", beside: "Beside", show_published: bool) -> Iterator[str]:
+    yield beside.calibration.sentence
+    if show_published:
+        yield "Most Probable is shown as published; no baseline here reproduces those rows."
+    if scores.history == "oracle":
+        yield "The true history was read; published systems read a history from the video."
+    if scores.settings.get("admissible actions") == "the goal's card":
+        yield "Steps were mapped to the goal's card alone, which is easier than mapping to all actions."
+
+
+def _mapping(counts: dict[str, float]) -> Iterator[str]:
+    if not counts:
+        return
+    line = f"{counts['steps']:,.0f} steps read, {counts['steps_that_are_actions']:,.0f} of them actions as they are"
+    if "mean_margin" in counts:
+        share = f"{100 * counts['share_below_margin']:.0f} % below {counts['margin_asked_for']:g}"
+        line += f"; mean margin of the others {counts['mean_margin']:.3f}, {share}"
+    yield line
+    yield (
+        f"{counts['missing_predictions']:,.0f} samples without a prediction, {counts['empty_plans']:,.0f} empty plans, "
+        f"{counts['shorter_plans']:,.0f} shorter than the largest T: missing positions are wrong"
+    )

@@ -1,7 +1,7 @@
 """Verdicts as JSON lines, and a judge's scores made from them."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
@@ -153,32 +153,38 @@ ALL = "all"
 """The split of the macro accuracy over every dataset, where some are none of the paper's."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """All verdicts on one plan."""
+def plan_means(judged: Iterable[Judged], control: str = "") -> dict[tuple[str, int], dict[str, float]]:
+    """Means of each plan, (example, sample), over its verdicts: accuracy in percent, total, and each criterion.
 
-    example: Example
-    rows: tuple[Judged, ...]
-
-    @property
-    def verdicts(self) -> list[Verdict]:
-        return [row.outcome for row in self.rows if isinstance(row.outcome, Verdict)]
-
-    @property
-    def accuracies(self) -> list[float]:
-        return [100 * verdict.total / FULL for verdict in self.verdicts]
-
-    def flagged(self, flag: str) -> bool:
-        return flag in self.rows[0].flags
+    Only the system's own plans, or those of a control; plans without a verdict are left out.
+    """
+    verdicts: dict[tuple[str, int], list[Verdict]] = {}
+    for one in judged:
+        if one.control == control:
+            scored = verdicts.setdefault((one.example_id, one.sample), [])
+            scored += [one.outcome] if isinstance(one.outcome, Verdict) else []
+    return {
+        plan: {"accuracy": fmean(map(accuracy_of, some)), **{name: _mean(some, name) for name in (*CRITERIA, "total")}}
+        for plan, some in verdicts.items()
+        if some
+    }
 
 
-class _Value(NamedTuple):
-    """An example's means over its plans."""
+def example_means(judged: Iterable[Judged], control: str = "") -> dict[str, dict[str, float]]:
+    """Means of each example over the samples that have a verdict: first over the verdicts of a sample, then these."""
+    samples: dict[str, list[dict[str, float]]] = {}
+    for (example_id, _), means in plan_means(judged, control).items():
+        samples.setdefault(example_id, []).append(means)
+    return {name: {key: fmean(one[key] for one in some) for key in some[0]} for name, some in samples.items()}
 
-    dataset: str
-    video: str
-    accuracy: float
-    criteria: dict[str, float]
+
+def accuracy_of(verdict: Verdict) -> float:
+    """The total in percent of the highest."""
+    return 100 * verdict.total / FULL
+
+
+def _mean(verdicts: Iterable[Verdict], name: str) -> float:
+    return fmean(getattr(verdict, name) for verdict in verdicts)
 
 
 def judge_scores(
@@ -192,21 +198,31 @@ def judge_scores(
 ) -> JudgeScores:
     """The scores that verdicts make; `examples` hold those that were judged, and `seed` draws the intervals."""
     by_id = {example.example_id: example for example in examples}
-    own = _plans(by_id, [row for row in judged if not row.control])
-    control_rows = {name: _plans(by_id, [row for row in judged if row.control == name]) for name in CONTROLS}
-    controls = {name: plans for name, plans in control_rows.items() if plans}
-    values = _values(own)
+    own = [row for row in judged if not row.control]
+    controls = {name: rows for name in CONTROLS if (rows := [row for row in judged if row.control == name])}
+    known = {name: place for place, name in enumerate(BENCHMARKS)}
+    datasets = sorted(
+        {by_id[row.example_id].source for row in own}, key=lambda name: (known.get(name, len(known)), name)
+    )
+    means = example_means(own)
     return JudgeScores(
         system=system,
         judge=judge,
-        datasets=tuple(_dataset(name, own, values, seed) for name in _datasets(own)),
-        macro=tuple(_macro(values, seed)),
-        controls=tuple(_control(name, plans, seed) for name, plans in controls.items()),
+        datasets=tuple(
+            DatasetScores(
+                name,
+                role_of(name),
+                *_summary(by_id, [row for row in own if by_id[row.example_id].source == name], seed),
+            )
+            for name in datasets
+        ),
+        macro=tuple(_macro([by_id[name] for name in means], [one["accuracy"] for one in means.values()], seed)),
+        controls=tuple(ControlScores(name, *_summary(by_id, rows, seed)) for name, rows in controls.items()),
         repeats=1 + max((row.repeat for row in judged), default=0),
         repeat_deviation=_deviation(own),
         ledger=dict(ledger or {}),
-        findings=tuple(_findings({name: _values(plans) for name, plans in controls.items()}, seed)),
-        how=dict(sorted(Counter(row.how for row in judged if row.how and not row.control).items())),
+        findings=tuple(_findings(by_id, {name: example_means(rows, name) for name, rows in controls.items()}, seed)),
+        how=dict(sorted(Counter(row.how for row in own if row.how).items())),
         left_out={name: count for name, count in (left_out or {}).items() if count},
     )
 
@@ -220,84 +236,59 @@ def role_of(dataset: str) -> str:
     return BENCHMARKS[dataset].role if dataset in BENCHMARKS else ""
 
 
-def _plans(by_id: Mapping[str, Example], rows: Sequence[Judged]) -> list[_Plan]:
+def _by_plan(rows: Iterable[Judged]) -> list[list[Judged]]:
     grouped: dict[tuple[str, int], list[Judged]] = {}
     for row in rows:
         grouped.setdefault((row.example_id, row.sample), []).append(row)
-    return [_Plan(by_id[name], tuple(found)) for (name, _), found in grouped.items()]
+    return list(grouped.values())
 
 
-def _values(plans: Sequence[_Plan]) -> dict[str, _Value]:
-    """The scored examples by id."""
-    grouped: dict[str, list[_Plan]] = {}
-    for plan in plans:
-        if plan.verdicts:
-            grouped.setdefault(plan.example.example_id, []).append(plan)
-    return {name: _value(found) for name, found in grouped.items()}
+def _summary(
+    by_id: Mapping[str, Example], rows: Sequence[Judged], seed: int
+) -> tuple[Interval | None, dict[str, Interval], Counts]:
+    """Accuracy, criteria and counts of plans."""
+    means = example_means(rows, rows[0].control) if rows else {}
+    videos = [video_of(by_id[name]) for name in means]
 
+    def interval(measure: str) -> Interval:
+        return mean_interval([one[measure] for one in means.values()], videos, seed)
 
-def _value(plans: Sequence[_Plan]) -> _Value:
-    example = plans[0].example
-    criteria = {
-        name: fmean(fmean(getattr(verdict, name) for verdict in plan.verdicts) for plan in plans) for name in CRITERIA
-    }
-    accuracy = fmean(fmean(plan.accuracies) for plan in plans)
-    return _Value(example.source, video_of(example), accuracy, criteria)
-
-
-def _datasets(plans: Sequence[_Plan]) -> list[str]:
-    """Datasets in the order of the benchmarks, others behind them by name."""
-    known = {name: place for place, name in enumerate(BENCHMARKS)}
-    return sorted({plan.example.source for plan in plans}, key=lambda name: (known.get(name, len(known)), name))
-
-
-def _dataset(name: str, plans: Sequence[_Plan], values: Mapping[str, _Value], seed: int) -> DatasetScores:
-    here = [value for value in values.values() if value.dataset == name]
-    accuracy, criteria = _means(here, seed)
-    counts = _counts([plan for plan in plans if plan.example.source == name])
-    return DatasetScores(name, role_of(name), accuracy, criteria, counts)
-
-
-def _control(name: str, plans: Sequence[_Plan], seed: int) -> ControlScores:
-    accuracy, criteria = _means([*_values(plans).values()], seed)
-    return ControlScores(name, accuracy, criteria, _counts(plans))
-
-
-def _means(values: Sequence[_Value], seed: int) -> tuple[Interval | None, dict[str, Interval]]:
-    if not values:
-        return None, {}
-    videos = [value.video for value in values]
-    criteria = {name: mean_interval([value.criteria[name] for value in values], videos, seed) for name in CRITERIA}
-    return mean_interval([value.accuracy for value in values], videos, seed), criteria
-
-
-def _counts(plans: Sequence[_Plan]) -> Counts:
-    scored = [plan for plan in plans if plan.verdicts]
-    return Counts(
+    plans = _by_plan(rows)
+    scored = [plan for plan in plans if any(isinstance(row.outcome, Verdict) for row in plan)]
+    examples = [by_id[plan[0].example_id] for plan in scored]
+    flags = Counter(flag for plan in plans for flag in set(plan[0].flags))
+    counts = Counts(
         plans=len(scored),
-        videos=len({(plan.example.source, plan.example.video_id) for plan in scored if plan.example.video_id}),
+        videos=len({(example.source, example.video_id) for example in examples if example.video_id}),
         unscored=len(plans) - len(scored),
-        missing=sum(plan.flagged(MISSING) for plan in plans),
-        empty=sum(plan.flagged(EMPTY) for plan in plans),
-        shortened=sum(plan.flagged(SHORTENED) for plan in plans),
+        missing=flags[MISSING],
+        empty=flags[EMPTY],
+        shortened=flags[SHORTENED],
     )
+    if not means:
+        return None, {}, counts
+    return interval("accuracy"), {name: interval(name) for name in CRITERIA}, counts
 
 
-def _macro(values: Mapping[str, _Value], seed: int) -> list[MacroAccuracy]:
-    found = []
-    roles = {value.dataset: role_of(value.dataset) for value in values.values()}
+def _macro(examples: Sequence[Example], accuracy: Sequence[float], seed: int) -> Iterator[MacroAccuracy]:
+    """Macro accuracy of each split; `accuracy` [examples] in percent."""
+    roles = [role_of(example.source) for example in examples]
     for split in ("in-domain", "zero-shot", ALL):
-        here = [value for value in values.values() if split == ALL or roles[value.dataset] == split]
-        if not here or (split == ALL and all(roles.values())):
+        chosen = [place for place, role in enumerate(roles) if split in (role, ALL)]
+        if not chosen or (split == ALL and all(roles)):
             continue
-        datasets = [value.dataset for value in here]
-        interval = macro_interval([value.accuracy for value in here], datasets, [value.video for value in here], seed)
-        found.append(MacroAccuracy(split, interval, tuple(sorted(set(datasets)))))
-    return found
+        datasets = [examples[place].source for place in chosen]
+        videos = [video_of(examples[place]) for place in chosen]
+        interval = macro_interval([accuracy[place] for place in chosen], datasets, videos, seed)
+        yield MacroAccuracy(split, interval, tuple(sorted(set(datasets))))
 
 
-def _deviation(plans: Sequence[_Plan]) -> float | None:
-    deviations = [stdev(plan.accuracies) for plan in plans if len(plan.accuracies) > 1]
+def _deviation(rows: Iterable[Judged]) -> float | None:
+    """Mean over plans of the standard deviation of their accuracies; None where no plan has two verdicts."""
+    accuracies = [
+        [accuracy_of(row.outcome) for row in plan if isinstance(row.outcome, Verdict)] for plan in _by_plan(rows)
+    ]
+    deviations = [stdev(values) for values in accuracies if len(values) > 1]
     return fmean(deviations) if deviations else None
 
 
@@ -340,7 +331,9 @@ _CHECKS = (
 )  # fmt: skip
 
 
-def _findings(controls: Mapping[str, Mapping[str, _Value]], seed: int) -> list[str]:
+def _findings(
+    by_id: Mapping[str, Example], controls: Mapping[str, Mapping[str, Mapping[str, float]]], seed: int
+) -> list[str]:
     """A sentence for each pair of controls, compared on the examples that have both."""
     found = []
     for check in _CHECKS:
@@ -349,9 +342,9 @@ def _findings(controls: Mapping[str, Mapping[str, _Value]], seed: int) -> list[s
         if not both:
             continue
         difference = paired_interval(
-            [ours[name].accuracy for name in both],
-            [theirs[name].accuracy for name in both],
-            [ours[name].video for name in both],
+            [ours[name]["accuracy"] for name in both],
+            [theirs[name]["accuracy"] for name in both],
+            [video_of(by_id[name]) for name in both],
             seed,
         )
         sentence = check.kept if (difference.low is not None and difference.low > 0) == check.more else check.broken

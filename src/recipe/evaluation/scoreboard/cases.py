@@ -9,6 +9,7 @@ from typing import TypeGuard
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged
+from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, Bench, benches, dataset_name
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
 from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
@@ -18,7 +19,6 @@ from recipe.explain.page import page_environment, panel, step_rows
 from recipe.explain.records import Explanation, Links
 from recipe.progress import SILENT, Progress
 from recipe.report.html import shown
-from recipe.report.numbers import METRICS
 from recipe.types import Verdict
 
 # Example by example: every system's plan with what was measured of it, as the data of the page's example views.

@@ -2,24 +2,24 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from statistics import fmean
-from typing import NamedTuple
 
-from recipe.evaluation.judge.verdicts import FULL, Judged
-from recipe.evaluation.scoreboard.accuracy import Bench, benches, normal, split_name
+from recipe.evaluation.judge.verdicts import example_means
+from recipe.evaluation.scoreboard.accuracy import benches, normal, split_name
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import JudgeScores
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, count, difference, plain
+from recipe.report.elements import Cell, Figure, Row, Section, Table, headings, row
 from recipe.stats import Comparison, adjusted, compare, video_of
-from recipe.types import Verdict
 
 PAIRS = 28
 """Pairs of systems that are compared at most: all of eight."""
-_LEAST = 0.001
+P_DIGITS, P_LEAST = 3, 0.001
+"""Digits of a p-value, and the smallest that is shown."""
 
 
-class Compared(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SystemDifference:
     """Two systems on one split, by one judge."""
 
     judge: str
@@ -32,75 +32,47 @@ class Compared(NamedTuple):
     result: Comparison
 
 
-def plan_accuracy(judged: Iterable[Judged]) -> dict[str, float]:
-    """Accuracy of each example in percent: the mean over its samples of the mean over their repeats; no controls."""
-    samples: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for one in judged:
-        if not one.control and isinstance(one.outcome, Verdict):
-            samples[one.example_id, one.sample].append(100 * one.outcome.total / FULL)
-    examples: dict[str, list[float]] = defaultdict(list)
-    for (example, _), values in samples.items():
-        examples[example].append(fmean(values))
-    return {example: fmean(values) for example, values in examples.items()}
-
-
-def compared(board: Board) -> list[Compared]:
+def system_differences(board: Board) -> list[SystemDifference]:
     """Every pair of systems with rows by one judge, on each split and on all; needs no examples to be given."""
     found = []
     for bench in benches(board):
-        values = _values(board, bench)
-        splits = _splits(board, bench)
+        key = judge_key(bench.judge)
+        accuracy = {
+            scores.system: {name: means["accuracy"] for name, means in example_means(source.judged).items()}
+            for source, scores in board.of(JudgeScores)
+            if source.judged is not None and judge_key(scores.judge) == key
+        }
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
-        for second, first in list(combinations(values, 2))[:PAIRS]:
-            for split, names in splits.items():
-                found += _pair(board, bench.name, (split, names), (first, values[first]), (second, values[second]))
+        for second, first in list(combinations(accuracy, 2))[:PAIRS]:
+            for split, datasets in _splits(board, bench.datasets).items():
+                ours, theirs = (_of_datasets(board, accuracy[name], datasets) for name in (first, second))
+                both = sorted(ours.keys() & theirs.keys())
+                if both:
+                    left_out = len(ours.keys() ^ theirs.keys())
+                    result = _compared(board, ours, theirs, both)
+                    found.append(SystemDifference(bench.name, split, first, second, len(both), left_out, result))
     return found
 
 
-def _values(board: Board, bench: Bench) -> dict[str, dict[str, float]]:
-    """Accuracy by system and example."""
-    key = judge_key(bench.judge)
-    return {
-        scores.system: plan_accuracy(source.judged)
-        for source, scores in board.of(JudgeScores)
-        if source.judged is not None and judge_key(scores.judge) == key
-    }
-
-
-def _splits(board: Board, bench: Bench) -> dict[str, frozenset[str] | None]:
+def _splits(board: Board, datasets: Iterable[tuple[str, str]]) -> dict[str, set[str] | None]:
     """The datasets of each split, by normal names; all of them where no example says which one it is of."""
     splits: dict[str, set[str]] = defaultdict(set)
-    for name, split in bench.datasets:
+    for name, split in datasets:
         splits[split].add(normal(name))
-    if not board.examples or len(splits) < 2:
-        return {"": None}
-    return {split: frozenset(names) for split, names in splits.items()}
+    return dict(splits) if board.examples and len(splits) > 1 else {"": None}
 
 
-def _pair(
-    board: Board,
-    judge: str,
-    split: tuple[str, frozenset[str] | None],
-    first: tuple[str, Mapping[str, float]],
-    second: tuple[str, Mapping[str, float]],
-) -> list[Compared]:
-    name, datasets = split
-    either = {one for one in (*first[1], *second[1]) if datasets is None or _dataset(board, one) in datasets}
-    both = sorted(one for one in either if one in first[1] and one in second[1])
-    if not both:
-        return []
-    result = compare(
-        [first[1][one] for one in both],
-        [second[1][one] for one in both],
-        [_video(board, one) for one in both],
-        [_dataset(board, one) for one in both],
+def _of_datasets(board: Board, accuracy: Mapping[str, float], datasets: set[str] | None) -> dict[str, float]:
+    return {name: value for name, value in accuracy.items() if datasets is None or _dataset(board, name) in datasets}
+
+
+def _compared(board: Board, ours: Mapping[str, float], theirs: Mapping[str, float], both: Sequence[str]) -> Comparison:
+    return compare(
+        [ours[name] for name in both],
+        [theirs[name] for name in both],
+        [video_of(board.examples[name]) if name in board.examples else name for name in both],
+        [_dataset(board, name) for name in both],
     )
-    return [Compared(judge, name, first[0], second[0], len(both), len(either) - len(both), result)]
-
-
-def _video(board: Board, example: str) -> str:
-    known = board.examples.get(example)
-    return video_of(known) if known else example
 
 
 def _dataset(board: Board, example: str) -> str:
@@ -108,11 +80,13 @@ def _dataset(board: Board, example: str) -> str:
     return normal(known.source) if known else ""
 
 
-def differences_section(board: Board, found: Sequence[Compared], figures: Sequence[Figure]) -> Section | None:
+def differences_section(
+    board: Board, differences: Sequence[SystemDifference], figures: Sequence[Figure]
+) -> Section | None:
     """Tables of paired differences, one for each judge; None where no two systems share a judge and examples."""
-    if not found:
+    if not differences:
         return None
-    judges = dict.fromkeys(one.judge for one in found)
+    judges = dict.fromkeys(one.judge for one in differences)
     clusters = "by video" if board.examples else "by example, because no --examples say which video each is of"
     return Section(
         name="differences",
@@ -124,49 +98,33 @@ def differences_section(board: Board, found: Sequence[Compared], figures: Sequen
             "permutation test; beside it stands the one adjusted by Holm for all comparisons of the table. The "
             "effect is Cohen's d of pairs. Bold where the interval excludes 0.",
         ),
-        blocks=(*figures, *(_table(judge, [one for one in found if one.judge == judge]) for judge in judges)),
+        blocks=(*figures, *(_table(judge, [one for one in differences if one.judge == judge]) for judge in judges)),
     )
 
 
-def _table(judge: str, found: Sequence[Compared]) -> Table:
-    corrected = adjusted([one.result.p_value for one in found])
-    split = any(one.split for one in found)
-    names = (
-        *(("split",) if split else ()),
-        "difference",
-        "p",
-        "p, Holm",
-        "effect d",
-        "better",
-        "equal",
-        "worse",
-        "examples",
-        "left out",
-    )
+def _table(judge: str, differences: Sequence[SystemDifference]) -> Table:
+    corrected = adjusted([one.result.p_value for one in differences])
+    split = ("split",) if any(one.split for one in differences) else ()
+    names = ("difference", "p", "p, Holm", "effect d", "better", "equal", "worse", "examples", "left out")
     return Table(
         caption=f"Paired differences · judge: {judge}",
-        about="points of accuracy, 95% interval below",
         first="first against second",
-        headings=tuple(Heading(name) for name in names),
-        rows=tuple(_row(one, p_value, split) for one, p_value in zip(found, corrected, strict=True)),
+        headings=headings(*split, *names),
+        rows=tuple(_row(one, p_value, bool(split)) for one, p_value in zip(differences, corrected, strict=True)),
+        about="points of accuracy, 95% interval below",
         notes=("Left out: examples that the judge scored for one of the two only.",),
     )
 
 
-def _row(one: Compared, corrected: float, split: bool) -> Row:
+def _row(one: SystemDifference, corrected: float, split: bool) -> Row:
     result = one.result
-    cells = (
-        *((Cell(split_name(one.split)),) if split else ()),
-        difference(result.difference),
-        Cell(_p(result.p_value)),
-        Cell(_p(corrected)),
-        plain(result.effect, 2),
-        *(Cell(f"{100 * share:.0f} %") for share in (result.better, result.equal, result.worse)),
-        count(one.examples),
-        count(one.left_out),
+    return row(
+        f"{one.first} − {one.second}",
+        *((split_name(one.split),) if split else ()),
+        Cell(result.difference, signed=True),
+        *(Cell(value, P_DIGITS, least=P_LEAST) for value in (result.p_value, corrected)),
+        Cell(result.effect, 2),
+        *(Cell(share, 0, percent=True) for share in (result.better, result.equal, result.worse)),
+        one.examples,
+        one.left_out,
     )
-    return Row(f"{one.first} − {one.second}", cells)
-
-
-def _p(value: float) -> str:
-    return f"< {_LEAST}" if value < _LEAST else f"{value:.3f}"

@@ -6,6 +6,7 @@ from html import escape
 
 from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import HIGHEST
+from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.published import published
 from recipe.evaluation.scoreboard.accuracy import (
     CRITERION_NAMES,
@@ -17,12 +18,12 @@ from recipe.evaluation.scoreboard.accuracy import (
     overall,
     split_name,
 )
-from recipe.evaluation.scoreboard.differences import Compared
+from recipe.evaluation.scoreboard.differences import SystemDifference
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
+from recipe.report.colours import INK, MUTED, RULE
 from recipe.report.elements import Figure
 from recipe.report.html import shown
-from recipe.report.numbers import METRICS
-from recipe.report.plots import INK, MARKERS, MUTED, RULE, STYLE, inline_svg, new_figure
+from recipe.report.plots import MARKERS, STYLE, inline_svg, new_figure
 from recipe.stats import Interval
 
 try:
@@ -103,7 +104,7 @@ def _hollow(bench: Bench, rows: Sequence[str]) -> dict[str, list[float]]:
     }
 
 
-def differences_figure(found: Sequence[Compared]) -> Figure:
+def differences_figure(found: Sequence[SystemDifference]) -> Figure:
     """Every paired difference with its interval."""
     several = len({one.judge for one in found}) > 1
     rows = {}

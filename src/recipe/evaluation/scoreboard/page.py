@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from recipe.errors import MissingExtra
+from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard import figures
 from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches, split_name
 from recipe.evaluation.scoreboard.cases import NO_GROUNDS, Case, Cases, Grounds, gather_cases, page_data
-from recipe.evaluation.scoreboard.differences import compared, differences_section
+from recipe.evaluation.scoreboard.differences import differences_section, system_differences
 from recipe.evaluation.scoreboard.sections import account_section, diversity_section, validity_section, vpa_section
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
 from recipe.explain.page import page_template
+from recipe.report.colours import DARK, variable
 from recipe.report.elements import Figure, Heading, Section
 from recipe.report.html import script_json, shown, template
 from recipe.report.markdown import render_markdown
-from recipe.report.plots import DARK, regime_colours, variable
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -55,7 +56,7 @@ def make_report(board: Board, title: str) -> Report:
         accuracy_section(bench, number, figures.accuracy_figures(bench, number, colours))
         for number, bench in enumerate(judges, start=1)
     ]
-    pairs = compared(board)
+    pairs = system_differences(board)
     others = (
         differences_section(board, pairs, [figures.differences_figure(pairs)] if pairs else []),
         diversity_section(board, _diversity_figures(board, judges, colours)),

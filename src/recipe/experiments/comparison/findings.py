@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from recipe.evaluation.metrics import METRICS
 from recipe.experiments.comparison.settings import ComparisonConfig
 from recipe.experiments.results import SPLITS, Cost, Difference, Reranking, Results
 from recipe.experiments.settings import WorldSource
 from recipe.experiments.stages import BASE
-from recipe.report.numbers import METRICS
 from recipe.stats import Interval
 
 

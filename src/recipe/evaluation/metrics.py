@@ -1,0 +1,79 @@
+"""Metrics and training regimes as reports show them: names in words, cells of tables, colours."""
+
+from collections.abc import Iterable
+from itertools import cycle
+
+from recipe.report.colours import BLUE, DARK_GREY, GREEN, GREY, PURPLE, SPARE, VERMILION
+from recipe.report.elements import Cell
+from recipe.stats import Interval
+
+METRICS: dict[str, str] = {
+    "score": "validity",
+    "f1": "step F1",
+    "ordered_f1": "step F1 in order",
+    "order": "order",
+    "coverage": "coverage",
+    "clean": "clean",
+    "perfect": "perfect plans",
+    "steps": "steps in a plan",
+    "length_error": "length error",
+    "length_apart": "absolute length error",
+    "repeats": "repeated steps",
+    "copied": "copied from the history",
+    "alien": "foreign steps",
+    "distinct": "distinct of 10",
+    "reward": "reward",
+    "paper": "the paper's reward",
+    "grounded": "grounded reward",
+    "relevance": "relevance (no corpus)",
+    "gated": "gated",
+    "kl": "KL, nats per plan",
+    "malformed": "without steps",
+}
+"""Keys of metrics in the order of tables, with their names in words; others are shown too, after them."""
+SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed"})
+"""Metrics that are shares, shown in percent."""
+_DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "relevance": 3}
+
+REGIMES = {
+    "reference": GREY,
+    "base": DARK_GREY,
+    "sft": BLUE,
+    "rl": VERMILION,
+    "sft->rl": PURPLE,
+    "best": GREEN,
+}
+"""Colours of training regimes by their lower-case names."""
+REWARDS = {"paper": VERMILION, "grounded": GREEN, "validity": BLUE, "relevance": SPARE[2]}
+"""Colours of regimes whose name ends on the reward that trains or chooses, in a comparison of rewards."""
+
+
+def ordered_metrics(present: Iterable[str]) -> list[str]:
+    """Metrics in the order of tables, unknown ones last."""
+    names = dict.fromkeys(present)
+    return [name for name in METRICS if name in names] + [name for name in names if name not in METRICS]
+
+
+def metric_cell(value: Interval | float | None, metric: str, signed: bool = False) -> Cell:
+    """A metric's value, or a difference of it, with the digits that test sets can tell apart.
+
+    >>> metric_cell(0.1749, "repeats").text, metric_cell(4.21, "steps").text, metric_cell(-0.034, "alien", True).text
+    ('17 %', '4.2', '−3 pp')
+    """
+    if metric in SHARES:
+        return Cell(value, 0, percent=True, signed=signed)
+    return Cell(value, _DIGITS.get(metric, 2), signed=signed)
+
+
+def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
+    """A colour for each regime or system; those of one name always have the same."""
+    spare = cycle(SPARE)
+    return {regime: _known_colour(regime) or next(spare) for regime in dict.fromkeys(regimes)}
+
+
+def _known_colour(regime: str) -> str | None:
+    name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
+    for reward, colour in REWARDS.items():
+        if name.endswith(reward):
+            return colour
+    return REGIMES["best"] if name.startswith("best") else REGIMES.get(name)
