@@ -10,7 +10,7 @@ from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.training import sampling
+from recipe.training import policy
 from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
 from recipe.training.loop import check_finite
 from recipe.training.policy import load_policy
@@ -96,8 +96,8 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
         prompts.extend(load_policy(config.model).tokenizer.batch_decode(asked))
         return plain_sample(model, asked, **options)
 
-    plain_sample = sampling.sample
-    monkeypatch.setattr(sampling, "sample", sample)
+    plain_sample = policy.sample
+    monkeypatch.setattr(policy, "sample", sample)
     path = tmp_path / "told.jsonl"
     write_examples(path, [replace(example, told_history=("stir the tea", "sing")) for example in examples])
     scorer = RecordingScorer()

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from recipe.models.checkpoints import Checkpoint
-from recipe.training.policy import load_policy
-from recipe.training.sampling import sample
+from recipe.training.policy import load_policy, sample
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,12 @@
-"""Group relative policy optimisation against the verifier, by TRL with the settings of the paper."""
+"""Group relative policy optimisation against the verifier, by TRL (paper, section 3.3 and appendix A.4).
+
+Differs from TRL's defaults where those differ from GRPO as first published: the KL term is not multiplied by the
+ratio, the loss is averaged within each sequence before the batch, rewards are scaled within the group, and the learning
+rate is constant. The reference policy is the model with its adapter switched off.
+
+TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore laid out
+beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
+"""
 
 import logging
 import random
@@ -26,43 +34,90 @@ from recipe.text import parse_plan, planner_messages, training_messages
 from recipe.training.loop import (
     MetricsLog,
     Row,
-    Unreported,
+    SilentTrainer,
     finish_training,
     quiet,
     renamed,
     shared_arguments,
     uses_bf16,
 )
-from recipe.training.policy import load_policy, lora_config, trained_in_float32
+from recipe.training.policy import RollOuts, load_policy, lora_config, trained_in_float32
 from recipe.training.runs import Run, open_run, step_of
-from recipe.training.sampling import RollOuts
-from recipe.training.video.data import Histories, Source, VideoPrompts, framed, video_source
+from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example, Malformed, Reward
 
-# Between the trainer and the reward: a step's completions become rewards, a readable record, and metrics.
-#
-# A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog
-# sees what the trainer sees; what it finds is told once.
+OnFinding = Callable[[Finding], None]
+"""Called once with each finding of the watchdog."""
 
-
-Tell = Callable[[Finding], None]
-"""Where a finding goes, once."""
 PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
 PART = "part/"
 """Before the names of a reward's further parts, in a trainer's metrics."""
 
+_FIELDS = (
+    {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
+    | {name: name for name in ("malformed", "unscored", "loss", "kl", "entropy", "grad_norm")}
+    | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
+    | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
+    | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "abstained")}
+    | {name: name for name in ("reward_seconds", "step_seconds")}
+)
+"""A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def train_grpo(
+    config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT, histories: Histories | None = None
+) -> Path:
+    """Train adapters on the scorer's rewards and merge them; returns the model's folder.
+
+    With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
+    finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
+    Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
+    settings, ComputeError where training diverges.
+    """
+    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
+    source = video_source(config, histories)
+    if source is not None:
+        inputs["videos"] = source.held
+    run = open_run("grpo", config, config.output, inputs)
+    if run.finished:
+        return run.model
+    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
+    with quiet(), ExitStack() as shown:
+        policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
+        _drop_later_completions(run)
+
+        def on_finding(finding: Finding) -> None:
+            _LOG.warning("%s: %s", run.folder.name, finding.sentence)
+            # In view until the run ends.
+            shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
+
+        reward = RewardFunction(config, scorer, run, on_finding)
+        if source is not None:
+            trainer = video_grpo_trainer(config, policy, source, reward, run)
+        else:
+            trainer = grpo_trainer(config, policy, read_training_examples(config.examples, config.split), reward, run)
+        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
+
 
 class RewardFunction:
-    """The reward as the trainer calls it; writes `step-NNNNN.jsonl` into `folder` as it goes."""
+    """The reward as the trainer calls it; writes the step's completions to `step-NNNNN.jsonl` of the run.
+
+    A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog
+    sees what the trainer sees, and knows the steps that were recorded before the run was resumed.
+    """
 
     __name__ = "verifier"
 
-    def __init__(self, scorer: Scorer, folder: Path, longest: int, watchdog: Watchdog, tell: Tell) -> None:
+    def __init__(self, config: GRPOConfig, scorer: Scorer, run: Run, on_finding: OnFinding) -> None:
         # The verifier's encoder likes one large batch better than one for each prompt.
         prefetch = scorer.prepare if isinstance(scorer, Verifier) else None
-        self._reward, self._folder, self._longest = trainer_reward(scorer, prefetch), folder, longest
-        self._watchdog, self._tell = watchdog, tell
+        self._reward = trainer_reward(scorer, prefetch)
+        self._folder, self._longest = run.completions, config.max_completion_tokens
+        self._watchdog = replay(read_records(self._folder)) if any(self._folder.glob("*.jsonl")) else Watchdog()
+        self._on_finding = on_finding
 
     def __call__(
         self,
@@ -100,7 +155,7 @@ class RewardFunction:
         write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
-            self._tell(finding)
+            self._on_finding(finding)
         for name, value in (reward_metrics(rewards, malformed) | self._watchdog.metrics()).items():
             log_metric(name, value)
         return [None if reward is None else reward.total for reward in rewards]
@@ -120,108 +175,21 @@ def reward_metrics(rewards: Sequence[Reward | None], malformed: Sequence[bool]) 
     return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}
 
 
-# Group relative policy optimisation against the verifier, by TRL with the settings of the paper.
-#
-# Differs from TRL's defaults where those differ from GRPO as first published: a KL term with weight beta that
-# is not multiplied by the ratio, the loss averaged within each sequence before the batch, rewards scaled
-# within the group, and a constant learning rate. The reference policy is the model with its adapter switched
-# off.
-#
-# TRL's sampler starts over when a run is resumed in a later epoch. The prompts of all steps are therefore
-# laid out beforehand, in one epoch, so that a resumed run sees what an uninterrupted one would have seen.
-#
-# The history is text, or with `input = "video"` the frames before the cut.
-
-
-_LOG = logging.getLogger(__name__)
-
-_FIELDS = {
-    "reward": "reward",
-    "reward_std": "reward_std",
-    "aligned_history": "aligned_history",
-    "aligned_full": "aligned_full",
-    "rho": "rho",
-    "gated": "gated",
-    "steps": "steps",
-    "malformed": "malformed",
-    "unscored": "unscored",
-    "loss": "loss",
-    "kl": "kl",
-    "entropy": "entropy",
-    "grad_norm": "grad_norm",
-    "clip_ratio/region_mean": "clip_ratio",
-    "completions/mean_length": "completion_tokens",
-    "completions/clipped_ratio": "clipped_ratio",
-    "frac_reward_zero_std": "zero_std",
-    "copied": "copied",
-    "repeated": "repeated",
-    "length_growth": "length_growth",
-    "length_pay": "length_pay",
-    "coverage": "coverage",
-    "abstained": "abstained",
-    "reward_seconds": "reward_seconds",
-    "step_seconds": "step_seconds",
-}
-
-
-class QuietGRPOTrainer(Unreported, GRPOTrainer):  # type: ignore[misc]
+class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
-
-
-def train_grpo(
-    config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT, histories: Histories | None = None
-) -> Path:
-    """Train adapters on the scorer's rewards and merge them; returns the model's folder.
-
-    With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
-    finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
-    Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
-    settings, ComputeError where training diverges.
-    """
-    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
-    source = video_source(config, histories)
-    if source is not None:
-        inputs["videos"] = source.held
-    run = open_run("grpo", config, config.output, inputs)
-    if run.finished:
-        return run.model
-    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
-    with quiet(), ExitStack() as shown:
-        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
-        _drop_later_completions(run)
-        reward = reward_function(config, scorer, run, _teller(run, progress, shown))
-        if source is not None:
-            trainer = video_grpo_trainer(config, policy, source, reward, run)
-        else:
-            trainer = grpo_trainer(config, policy, read_training_examples(config.examples, config.split), reward, run)
-        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
-
-
-def _teller(run: Run, progress: Progress, shown: ExitStack) -> Tell:
-    """Says a finding in the log, and keeps it in view until the run ends."""
-
-    def tell(finding: Finding) -> None:
-        _LOG.warning("%s: %s", run.folder.name, finding.sentence)
-        shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
-
-    return tell
-
-
-def reward_function(config: GRPOConfig, scorer: Scorer, run: Run, tell: Tell) -> RewardFunction:
-    """The reward of one run; its watchdog knows the steps that were recorded before."""
-    watchdog = replay(read_records(run.completions)) if any(run.completions.glob("*.jsonl")) else Watchdog()
-    return RewardFunction(scorer, run.completions, config.max_completion_tokens, watchdog, tell)
 
 
 def grpo_trainer(
     config: GRPOConfig, policy: Checkpoint, examples: list[Example], reward: RewardFunction, run: Run
 ) -> GRPOTrainer:
     """The trainer of one run."""
-    return QuietGRPOTrainer(
+    return SilentGRPOTrainer(
         model=policy.model,
         reward_funcs=reward,
         args=trl_arguments(config, run),
-        train_dataset=Dataset.from_list([_row_of(example) for example in prompts_in_order(config, examples)]),
+        train_dataset=Dataset.from_list(
+            [_row_of(example, training_messages(example)) for example in prompts_in_order(config, examples)]
+        ),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
         rollout_func=RollOuts(config.temperature, config.max_completion_tokens),
@@ -229,12 +197,13 @@ def grpo_trainer(
 
 
 def video_grpo_trainer(
-    config: GRPOConfig, policy: Checkpoint, source: Source, reward: RewardFunction, run: Run
+    config: GRPOConfig, policy: Checkpoint, source: VideoSource, reward: RewardFunction, run: Run
 ) -> VideoGRPOTrainer:
     """The trainer of one run from videos; raises InputError for a model of text."""
     place = {example.example_id: index for index, example in enumerate(source.examples)}
     rows = [
-        {**_row_of(example), **_shown(example), "example": place[example.example_id], "draw": draw}
+        # TRL asks for a prompt in words; the trainer writes its own, with the clip in place of the history.
+        {**_row_of(example, planner_messages(example.goal, ())), "example": place[example.example_id], "draw": draw}
         for draw, example in enumerate(prompts_in_order(config, source.examples))
     ]
     trainer = VideoGRPOTrainer(
@@ -295,18 +264,13 @@ def prompts_in_order(config: GRPOConfig, examples: list[Example]) -> list[Exampl
     return order[:needed]
 
 
-def _row_of(example: Example) -> dict[str, object]:
+def _row_of(example: Example, prompt: list[dict[str, str]]) -> dict[str, object]:
     return {
-        "prompt": training_messages(example),
+        "prompt": prompt,
         "example_id": example.example_id,
         "goal": example.goal,
         "history": list(example.history),
     }
-
-
-def _shown(example: Example) -> dict[str, object]:
-    """The prompt in words, which TRL asks for: the trainer writes its own, with the clip in place of the history."""
-    return {"prompt": planner_messages(example.goal, ())}
 
 
 def _drop_later_completions(run: Run) -> None:
@@ -319,11 +283,9 @@ def _drop_later_completions(run: Run) -> None:
 
 
 def _row(record: Row) -> Row | None:
-    return renamed(record, _FIELDS, _derived)
-
-
-def _derived(record: Row) -> Row:
-    parts = {name: value for name, value in record.items() if name.startswith(PART)}
-    if "reward_seconds" not in record:
-        return parts
-    return parts | {"reward_share": record["reward_seconds"] / record["step_seconds"]}
+    row = renamed(record, _FIELDS)
+    if row is not None:
+        row |= {name: value for name, value in record.items() if name.startswith(PART)}
+        if "reward_seconds" in record:
+            row["reward_share"] = record["reward_seconds"] / record["step_seconds"]
+    return row

@@ -1,4 +1,4 @@
-"""What SFT and GRPO share around a TRL trainer: arguments, metrics, resuming, and the merged model at the end."""
+"""What SFT and GRPO share around a TRL trainer: silence, arguments, metrics, resuming, and the merged model."""
 
 import importlib.util
 import json
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import datasets
 import torch
@@ -21,15 +21,17 @@ from recipe.errors import ComputeError, MissingExtra
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.vision import VideoProcessor
 from recipe.progress import Advance, Progress
-from recipe.training.policy import on_cuda, save_merged, written_in_words
+from recipe.training.policy import on_cuda, save_merged, write_errors
 from recipe.training.runs import Run, mark_complete
 
-# Silence for the training packages: their bars, advice and warnings; ours is the only voice.
+KEPT_CHECKPOINTS = 2
+
+Row = dict[str, Any]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within it, the training packages report errors only."""
+    """Within it, the training packages show no bars and report errors only."""
     verbosity = transformers.logging.get_verbosity()
     loggers = [logging.getLogger(name) for name in ("trl", "peft", "accelerate", "datasets")]
     levels = [logger.level for logger in loggers]
@@ -50,7 +52,7 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-class Unreported:
+class SilentTrainer:
     """Mixed into a TRL trainer, keeps it from reporting to the hub and from writing model cards."""
 
     def _send_telemetry(self) -> None:
@@ -58,118 +60,6 @@ class Unreported:
 
     def create_model_card(self, *_: object, **__: object) -> None:
         return
-
-
-# Metrics of a run: one row an optimiser step in `metrics.jsonl`, and the same numbers to TensorBoard or W&B.
-#
-# Rows come from the trainer's own history, which a checkpoint holds: a resumed run first writes the rows up
-# to its checkpoint and goes on from there, so that no step is missing or stands twice.
-
-
-Row = dict[str, Any]
-
-
-class Sink(Protocol):
-    """A place that metrics are sent to while a run goes on."""
-
-    def write(self, row: Row) -> None:
-        """Send one step's numbers."""
-
-    def close(self) -> None:
-        """Flush and end."""
-
-
-class JsonLines:
-    """`metrics.jsonl`: rewritten up to the resumed step, then appended to."""
-
-    def __init__(self, path: Path, earlier: Sequence[Row]) -> None:
-        write_jsonl(path, earlier)
-        self._stream = path.open("a", encoding="utf-8")
-
-    def write(self, row: Row) -> None:
-        self._stream.write(json.dumps(row) + "\n")
-        self._stream.flush()
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class TensorBoard:
-    """Scalars in `logs/`; on resuming, what came after the checkpoint is hidden from view."""
-
-    def __init__(self, folder: Path, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second of import, and optional
-
-        self._writer = SummaryWriter(str(folder), purge_step=first_step)
-
-    def write(self, row: Row) -> None:
-        for name, value in row.items():
-            if name != "step" and value is not None:
-                self._writer.add_scalar(name, value, row["step"])
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class WeightsAndBiases:
-    """A run of the project `recipe`, named for its folder."""
-
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        import wandb  # noqa: PLC0415 - optional
-
-        self._run = wandb.init(project="recipe", name=folder.name, dir=str(folder), config=dict(config))
-
-    def write(self, row: Row) -> None:
-        self._run.log(row, step=row["step"])
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class MetricsLog:
-    """All sinks of a run, fed with rows made by `shape` from the trainer's records."""
-
-    def __init__(
-        self,
-        folder: Path,
-        kinds: Sequence[Metrics],
-        config: Mapping[str, Any],
-        shape: Callable[[Row], Row | None],
-    ) -> None:
-        if "wandb" in kinds and importlib.util.find_spec("wandb") is None:
-            raise MissingExtra("metrics = ['wandb']", "wandb")
-        self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
-        self._sinks: list[Sink] = []
-
-    def open(self, history: Sequence[Row]) -> None:
-        """Begin, with the trainer's records up to the step that is resumed from."""
-        earlier = [row for record in history if (row := self._shape(record)) is not None]
-        first = earlier[-1]["step"] + 1 if earlier else 1
-        self._sinks = [JsonLines(self._folder / "metrics.jsonl", earlier)]
-        if "tensorboard" in self._kinds:
-            self._sinks.append(TensorBoard(self._folder / "logs", first))
-        if "wandb" in self._kinds:
-            self._sinks.append(WeightsAndBiases(self._folder, self._config))
-
-    def write(self, record: Row) -> None:
-        """Send one of the trainer's records, unless it is not about a step."""
-        row = self._shape(record)
-        if row is not None:
-            for sink in self._sinks:
-                sink.write(row)
-
-    def close(self) -> None:
-        """End all sinks."""
-        for sink in self._sinks:
-            sink.close()
-        self._sinks = []
-
-
-# What SFT and GRPO share around a TRL trainer: arguments, callbacks, resuming, and the merged model at the
-# end.
-
-
-KEPT_CHECKPOINTS = 2
 
 
 def uses_bf16(config: TrainingSettings) -> bool:
@@ -197,10 +87,48 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
     }
 
 
-class Reporter(TrainerCallback):  # type: ignore[misc]
+def finish_training(
+    trainer: Trainer,
+    run: Run,
+    log: "MetricsLog",
+    title: str,
+    total: int,
+    progress: Progress,
+    video: VideoProcessor | None = None,
+) -> Path:
+    """Train to the merged model, from the newest checkpoint if there is one; returns the model's folder.
+
+    Raises ComputeError where training has destroyed the weights.
+    """
+    began = time.monotonic()
+    checkpoint = run.latest_checkpoint()
+    trainer.remove_callback(PrinterCallback)
+    with progress.task(title, total) as advance:
+        trainer.add_callback(_Reporter(run, log, advance))
+        # A pass of the model is a sign of life between two steps.
+        pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
+        try:
+            with write_errors(run.checkpoints):
+                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        finally:
+            pulse.remove()
+            log.close()
+    check_finite(trainer)
+    save_merged(trainer.model, trainer.processing_class, run.model, video)
+    return run.finish(time.monotonic() - began)
+
+
+def check_finite(trainer: Trainer) -> None:
+    """Raises ComputeError where a trained weight is not finite: a model of NaN is not a result."""
+    for name, weight in trainer.model.named_parameters():
+        if weight.requires_grad and not torch.isfinite(weight).all():
+            raise ComputeError(f"Training diverged: {name} is no longer finite; lower the learning rate.")
+
+
+class _Reporter(TrainerCallback):  # type: ignore[misc]
     """Hands the trainer's events to our progress, metrics and checkpoint marks."""
 
-    def __init__(self, run: Run, log: MetricsLog, advance: Advance) -> None:
+    def __init__(self, run: Run, log: "MetricsLog", advance: Advance) -> None:
         self._run, self._log, self._advance = run, log, advance
         self._steps = 0
         self._stopped = 0.0
@@ -219,8 +147,7 @@ class Reporter(TrainerCallback):  # type: ignore[misc]
             return
         now = time.monotonic()
         # Into the trainer's own record too, so that a checkpoint keeps it.
-        seconds = (now - self._stopped) / self._steps
-        state.log_history[-1]["step_seconds"] = seconds
+        state.log_history[-1]["step_seconds"] = (now - self._stopped) / self._steps
         self._stopped, self._steps = now, 0
         self._log.write(state.log_history[-1])
 
@@ -231,46 +158,67 @@ class Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.close()
 
 
-def finish_training(
-    trainer: Trainer,
-    run: Run,
-    log: MetricsLog,
-    title: str,
-    total: int,
-    progress: Progress,
-    video: VideoProcessor | None = None,
-) -> Path:
-    """Train from the newest checkpoint on, if there is one, to the merged model; returns its folder."""
-    began = time.monotonic()
-    checkpoint = run.latest_checkpoint()
-    trainer.remove_callback(PrinterCallback)
-    with progress.task(title, total) as advance:
-        trainer.add_callback(Reporter(run, log, advance))
-        # A pass of the model is a sign of life between two steps.
-        pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
-        try:
-            with written_in_words(run.checkpoints):
-                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-        finally:
-            pulse.remove()
-            log.close()
-    check_finite(trainer)
-    save_merged(trainer.model, trainer.processing_class, run.model, video)
-    return run.finish(time.monotonic() - began)
+class MetricsLog:
+    """Metrics of a run: `metrics.jsonl` with one row an optimiser step, and the same to TensorBoard or W&B.
+
+    `shape` makes a row of a trainer's record, or None for a record that is not about a step. Records come from the
+    trainer's own history, which a checkpoint holds: a resumed run first writes the rows up to its checkpoint and goes
+    on from there, so that no step is missing or stands twice. TensorBoard hides what came after the checkpoint.
+    """
+
+    def __init__(
+        self, folder: Path, kinds: Sequence[Metrics], config: Mapping[str, Any], shape: Callable[[Row], Row | None]
+    ) -> None:
+        if "wandb" in kinds and importlib.util.find_spec("wandb") is None:
+            raise MissingExtra("metrics = ['wandb']", "wandb")
+        self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
+        self._writers: list[Callable[[Row], object]] = []
+        self._closers: list[Callable[[], object]] = []
+
+    def open(self, history: Sequence[Row]) -> None:
+        """Begin, with the trainer's records up to the step that is resumed from."""
+        earlier = [row for record in history if (row := self._shape(record)) is not None]
+        path = self._folder / "metrics.jsonl"
+        write_jsonl(path, earlier)
+        stream = path.open("a", encoding="utf-8")
+        self._writers = [lambda row: print(json.dumps(row), file=stream, flush=True)]
+        self._closers = [stream.close]
+        if "tensorboard" in self._kinds:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - a second of import, and optional
+
+            first = earlier[-1]["step"] + 1 if earlier else 1
+            board = SummaryWriter(str(self._folder / "logs"), purge_step=first)
+
+            def write_scalars(row: Row) -> None:
+                for name, value in row.items():
+                    if name != "step" and value is not None:
+                        board.add_scalar(name, value, row["step"])
+
+            self._writers.append(write_scalars)
+            self._closers.append(board.close)
+        if "wandb" in self._kinds:
+            import wandb  # noqa: PLC0415 - optional
+
+            run = wandb.init(project="recipe", name=self._folder.name, dir=str(self._folder), config=dict(self._config))
+            self._writers.append(lambda row: run.log(row, step=row["step"]))
+            self._closers.append(run.finish)
+
+    def write(self, record: Row) -> None:
+        """Send one of the trainer's records, unless it is not about a step."""
+        row = self._shape(record)
+        if row is not None:
+            for write in self._writers:
+                write(row)
+
+    def close(self) -> None:
+        """Flush and end."""
+        for close in self._closers:
+            close()
+        self._writers, self._closers = [], []
 
 
-def check_finite(trainer: Trainer) -> None:
-    """Raises ComputeError where training has destroyed the weights: a model of NaN is not a result."""
-    for name, weight in trainer.model.named_parameters():
-        if weight.requires_grad and not torch.isfinite(weight).all():
-            raise ComputeError(f"Training diverged: {name} is no longer finite; lower the learning rate.")
-
-
-def renamed(record: Row, names: dict[str, str], derive: Callable[[Row], Row] = lambda _: {}) -> Row | None:
+def renamed(record: Row, names: Mapping[str, str]) -> Row | None:
     """The fields of a step's record under our names; None for a record that is not about a step."""
     if "loss" not in record or "step_seconds" not in record:
         return None
-    row: Row = {"step": record["step"]}
-    row.update({ours: record[theirs] for theirs, ours in names.items() if theirs in record})
-    row.update(derive(record))
-    return row
+    return {"step": record["step"]} | {ours: record[theirs] for theirs, ours in names.items() if theirs in record}

@@ -4,6 +4,7 @@ The history is text, or with `input = "video"` the frames before the cut.
 """
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,7 @@ from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, training_messages
 from recipe.training.loop import (
     MetricsLog,
-    Row,
-    Unreported,
+    SilentTrainer,
     finish_training,
     quiet,
     renamed,
@@ -29,7 +29,15 @@ from recipe.training.loop import (
 )
 from recipe.training.policy import load_policy, lora_config, trained_in_float32
 from recipe.training.runs import Run, open_run
-from recipe.training.video.data import Collator, Histories, Source, VideoPrompts, framed, rows_in_order, video_source
+from recipe.training.video.data import (
+    Collator,
+    Histories,
+    VideoPrompts,
+    VideoSource,
+    bounded_frames,
+    rows_in_order,
+    video_source,
+)
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -42,7 +50,7 @@ _FIELDS = {
 }
 
 
-class QuietSFTTrainer(Unreported, SFTTrainer):  # type: ignore[misc]
+class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
 
 
@@ -61,9 +69,9 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     run = open_run("sft", config, config.output, inputs)
     if run.finished:
         return run.model
-    log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
+    log = MetricsLog(run.folder, config.metrics, run.manifest, partial(renamed, names=_FIELDS))
     with quiet():
-        policy = framed(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
+        policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
         if source is not None:
             trainer = video_sft_trainer(config, policy, source, run)
             total = math.ceil(len(trainer.train_dataset) / config.batch_size)
@@ -78,7 +86,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
 
 def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
     """The trainer of one run; labels outside the assistant's turn are masked."""
-    return QuietSFTTrainer(
+    return SilentSFTTrainer(
         model=policy.model,
         args=trl_arguments(config, run, num_train_epochs=config.epochs, max_length=config.max_tokens),
         train_dataset=Dataset.from_list([_row_of(example) for example in examples]),
@@ -87,7 +95,7 @@ def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], 
     )
 
 
-def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: Source, run: Run) -> VideoSFTTrainer:
+def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: VideoSource, run: Run) -> VideoSFTTrainer:
     """The trainer of one run from videos, all epochs laid out in one; raises InputError for a model of text."""
     prompts = VideoPrompts(config.model, policy, source.histories)
     trainer = VideoSFTTrainer(
@@ -128,7 +136,3 @@ def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
 def _row_of(example: Example) -> dict[str, list[dict[str, str]]]:
     reply = {"role": "assistant", "content": format_plan(example.continuation)}
     return {"prompt": training_messages(example), "completion": [reply]}
-
-
-def _row(record: Row) -> Row | None:
-    return renamed(record, _FIELDS)

@@ -18,11 +18,11 @@ from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.decoding import complete
 from recipe.models.vision import Patches
-from recipe.training.grpo import reward_function, train_grpo, video_grpo_trainer
+from recipe.training.grpo import RewardFunction, train_grpo, video_grpo_trainer
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
-from recipe.training.video.data import SILENCED, Source
+from recipe.training.video.data import BANNED_TOKENS, VideoSource
 from recipe.training.video.trainers import FrozenTower, VideoGRPOTrainer, decoder_inputs
 
 MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"}
@@ -47,8 +47,8 @@ def config(video_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig
 def trainer_of(config: GRPOConfig, scorer: Any, paintings: Any) -> tuple[VideoGRPOTrainer, Checkpoint]:
     policy = load_policy(config.model)
     run = open_run("grpo", config, config.output, {})
-    reward = reward_function(config, scorer, run, lambda _: None)
-    source = Source(read_examples(config.examples), paintings, "given")
+    reward = RewardFunction(config, scorer, run, lambda _: None)
+    source = VideoSource(read_examples(config.examples), paintings, "given")
     with quiet():
         return video_grpo_trainer(config, policy, source, reward, run), policy
 
@@ -83,7 +83,7 @@ def test_what_is_sampled_has_the_log_probability_that_is_trained(
     trainer, policy = trainer_of(config, scorer, paintings)
     moved(trainer)
     trainer.model.eval()
-    asked = [trainer.video_prompts.ask(trainer.video_examples[n], n) for n in (0, 1, 2, 4)]
+    asked = [trainer.video_prompts.prompt(trainer.video_examples[n], n) for n in (0, 1, 2, 4)]
     asked = [asked[0], *asked]
     assert len({len(one.ids) for one in asked}) > 2
     told: list[list[float]] = [[] for _ in asked]
@@ -148,7 +148,7 @@ def test_no_completion_stands_for_pixels(
     config: GRPOConfig, scorer: Any, paintings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, policy = trainer_of(config, scorer, paintings)
-    silenced = policy.tokenizer.convert_tokens_to_ids(list(SILENCED))
+    silenced = policy.tokenizer.convert_tokens_to_ids(list(BANNED_TOKENS))
     # A model that would write nothing else.
     head = policy.model.lm_head
     monkeypatch.setattr(head, "forward", lambda hidden: torch.nn.functional.one_hot(
@@ -195,7 +195,7 @@ def test_the_result_loads_with_transformers_and_peft_alone(config: GRPOConfig, s
     adapter = PeftModel.from_pretrained(kind.from_pretrained(config.model), config.output / "checkpoints/checkpoint-2")
     adapter.eval()
     trainer, _ = trainer_of(config.model_copy(update={"output": config.output / "again"}), scorer, paintings)
-    asked = trainer.video_prompts.ask(trainer.video_examples[0], 0)
+    asked = trainer.video_prompts.prompt(trainer.video_examples[0], 0)
     ids = torch.tensor([asked.ids])
     pixels = {"pixel_values_videos": asked.clip.pixels, "video_grid_thw": torch.tensor([asked.clip.grid])}
     read = decoder_inputs(merged, FrozenTower(merged), ids, torch.ones_like(ids), [asked.clip])

@@ -30,7 +30,7 @@ def policy(video_model: Path) -> Checkpoint:
 def batch(policy: Checkpoint, examples: list[Example], paintings: Callable[[Example], Frames]) -> Batch:
     """Six prompts, the first two with one clip between them, padded on the left."""
     prompts = VideoPrompts("miniature", policy, paintings)
-    asked = [prompts.ask(example, 0) for example in examples[:5]]
+    asked = [prompts.prompt(example, 0) for example in examples[:5]]
     asked = [asked[0], *asked]
     width = max(len(one.ids) for one in asked)
     assert len({len(one.ids) for one in asked}) > 1
@@ -130,7 +130,7 @@ def test_a_prompt_holds_a_token_for_each_of_the_clips(
     policy: Checkpoint, examples: list[Example], paintings: Callable[[Example], Frames]
 ) -> None:
     prompts = VideoPrompts("miniature", policy, paintings)
-    asked = prompts.ask(examples[0], 0)
+    asked = prompts.prompt(examples[0], 0)
     frames = len(paintings(examples[0]).images)
     text = policy.tokenizer.decode(asked.ids)
     assert text.count("<|video_pad|>") == frames // 2 * 4
@@ -146,6 +146,6 @@ class Redrawn:
 
 def test_a_renderer_is_told_the_place_in_the_run(policy: Checkpoint, examples: list[Example]) -> None:
     prompts = VideoPrompts("miniature", policy, Redrawn())
-    first, again, later = (prompts.ask(examples[0], draw).clip.pixels for draw in (3, 3, 4))
+    first, again, later = (prompts.prompt(examples[0], draw).clip.pixels for draw in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, later)

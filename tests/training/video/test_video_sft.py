@@ -16,7 +16,7 @@ from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.training.sft import train_sft, video_sft_trainer
-from recipe.training.video.data import Source, rows_in_order
+from recipe.training.video.data import VideoSource, rows_in_order
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -39,7 +39,7 @@ def trainer_of(config: SFTConfig, paintings: Any) -> VideoSFTTrainer:
     run = open_run("sft", config, config.output, {})
     with quiet():
         return video_sft_trainer(
-            config, load_policy(config.model), Source(read_examples(config.examples), paintings, ""), run
+            config, load_policy(config.model), VideoSource(read_examples(config.examples), paintings, ""), run
         )
 
 
@@ -116,7 +116,7 @@ def test_bfloat16_keeps_what_is_trained_in_float32(config: SFTConfig, paintings:
     config = config.model_copy(update={"bf16": True, "epochs": 1})
     run = open_run("sft", config, config.output, {})
     with quiet():
-        source = Source(read_examples(config.examples), paintings, "")
+        source = VideoSource(read_examples(config.examples), paintings, "")
         trainer = video_sft_trainer(config, load_policy(config.model, bf16=True), source, run)
     trained = {weight.dtype for weight in trainer.model.parameters() if weight.requires_grad}
     frozen = {weight.dtype for weight in trainer.model.parameters() if not weight.requires_grad}

@@ -1,9 +1,9 @@
-"""Prompts, batches and clips of the Video configuration."""
+"""Examples of the Video configuration: who shows their histories, prompts of ids and patches, batches of SFT."""
 
 import hashlib
 import logging
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -17,12 +17,12 @@ from recipe.models.checkpoints import Checkpoint
 from recipe.models.local import Prompts
 from recipe.models.vision import Patches
 from recipe.text import format_plan, video_messages
+from recipe.training.base import chat_text
 from recipe.types import Example, Frames
 
-# Prompts of the Video configuration: goal and clip, as token ids and patches.
+_LOG = logging.getLogger(__name__)
 
-
-SILENCED = ("<|video_pad|>", "<|image_pad|>")
+BANNED_TOKENS = ("<|video_pad|>", "<|image_pad|>")
 """Tokens that stand for pixels: a completion that held one would ask for a clip that is not there."""
 
 
@@ -39,8 +39,74 @@ Histories = Callable[[Example], Frames] | Renderer
 """What shows an example's history: a callable, which is asked at each use, or a renderer."""
 
 
+@dataclass(frozen=True, slots=True)
+class VideoSource:
+    """Examples, and who shows their histories."""
+
+    examples: list[Example]
+    histories: Histories
+    held: str
+    """Stands for what the videos hold in the identity of a run."""
+    frames: FrameConfig | None = None
+    """What is read of videos; None where histories are shown at the size that the policy reads."""
+
+
+def video_source(config: TrainingSettings, histories: Histories | None) -> VideoSource | None:
+    """What a run with `input = "video"` is trained on; None with `input = "text"`.
+
+    Histories are shown by `histories` where it is given, else by the videos of `config.videos`. Raises ConfigError
+    where neither is there or `histories` has no use, InputError for examples that cannot be read or lack `until`,
+    and for videos that are missing unless the settings skip them.
+    """
+    if config.input == "text":
+        if histories is not None:
+            raise ConfigError("histories are shown with input = 'video' only; set that.")
+        return None
+    if histories is not None:
+        return VideoSource(read_training_examples(config.examples, config.split), histories, "given")
+    if config.videos is None:
+        raise ConfigError("key 'videos' is missing; give the folder of the videos, or set input = 'text'.")
+    return _from_folder(config, config.videos, read_training_examples(config.examples, config.split))
+
+
+def bounded_frames(policy: Checkpoint, source: VideoSource | None) -> Checkpoint:
+    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
+    if policy.video is None or source is None or source.frames is None:
+        return policy
+    # All of them, given or not, so that settings that went through a file mean the same.
+    bounds = FrameConfig(**source.frames.model_dump())
+    return replace(policy, video=policy.video.within(bounds))
+
+
+def _from_folder(config: TrainingSettings, folder: Path, examples: list[Example]) -> VideoSource:
+    # PyAV, which is not needed where histories are given.
+    from recipe.perception.frames import VideoClips  # noqa: PLC0415
+    from recipe.perception.videos import VideoFolder, locate  # noqa: PLC0415
+
+    uncut = [example.example_id for example in examples if example.until is None]
+    if uncut:
+        problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({listed(uncut)})"
+        remedy = "write the examples with `recipe data prepare`, from annotations with times"
+        raise InputError.at(config.examples, problem, remedy, field="until")
+    videos = VideoFolder(folder)
+    located = locate(videos, examples)
+    left = [example for example in examples if example.example_id in located.paths]
+    if located.missing and not (config.skip_missing_videos and left):
+        problem = f"{len(located.missing)} of the examples' videos are missing ({listed(located.missing)})"
+        raise InputError.at(folder, problem, "download them, or set skip_missing_videos = true to train on the others")
+    if located.missing:
+        _LOG.warning(
+            "%s: %d of %d examples are skipped, since their videos are missing (%s)",
+            folder, len(examples) - len(left), len(examples), listed(located.missing),
+        )  # fmt: skip
+    # Names and sizes: to read all videos would take as long as an epoch.
+    files = sorted({f"{path.name} {path.stat().st_size}" for path in located.paths.values()})
+    held = f"{len(files)} videos, {hashlib.sha256(chr(10).join(files).encode()).hexdigest()}"
+    return VideoSource(left, VideoClips(videos, config.frames), held, config.frames)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class VideoPrompt:
     """A prompt as the model reads it."""
 
     ids: list[int]
@@ -59,25 +125,19 @@ class VideoPrompts:
         self._prompts, self._video = Prompts(name, policy, policy.video), policy.video
         self._tokenizer, self._histories = policy.tokenizer, histories
 
-    def ask(self, example: Example, draw: int) -> Asked:
+    def prompt(self, example: Example, draw: int) -> VideoPrompt:
         """The prompt of an example at its place `draw` in the run; raises what its clip raises."""
         renderer = self._histories
         frames = renderer.render(example, draw) if isinstance(renderer, Renderer) else renderer(example)
         [prompt] = self._prompts.render([video_messages(example.goal, frames)])
-        return Asked(prompt.tokens, self._video(frames))
+        return VideoPrompt(prompt.tokens, self._video(frames))
 
     def reply(self, example: Example) -> list[int]:
         """Token ids of the continuation and of what ends the assistant's turn."""
         turn = {"role": "user", "content": ""}
-        said = {"role": "assistant", "content": format_plan(example.continuation)}
-        text = self._text([turn, said], ask=False).removeprefix(self._text([turn], ask=True))
+        reply = {"role": "assistant", "content": format_plan(example.continuation)}
+        text = chat_text(self._tokenizer, [turn, reply]).removeprefix(chat_text(self._tokenizer, [turn], ask=True))
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def _text(self, messages: Sequence[dict[str, str]], *, ask: bool) -> str:
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))
-
-
-# Batches of supervised fine-tuning in the Video configuration, and the order in which a run takes its examples.
 
 
 def rows_in_order(count: int, epochs: int, seed: int) -> list[dict[str, int]]:
@@ -109,86 +169,11 @@ class Collator:
         }
 
     def _row(self, example: Example, draw: int) -> tuple[list[int], list[int], Patches]:
-        asked, reply = self._prompts.ask(example, draw), self._prompts.reply(example)
-        if len(asked.ids) >= self._longest:
+        prompt, reply = self._prompts.prompt(example, draw), self._prompts.reply(example)
+        if len(prompt.ids) >= self._longest:
             raise ConfigError(
-                f"max_tokens: the prompt of example {example.example_id!r} takes {len(asked.ids)} tokens of "
+                f"max_tokens: the prompt of example {example.example_id!r} takes {len(prompt.ids)} tokens of "
                 f"{self._longest} with its video; raise max_tokens, or lower frames.count or frames.max_pixels."
             )
-        ids, labels = asked.ids + reply, [-100] * len(asked.ids) + reply
-        return ids[: self._longest], labels[: self._longest], asked.clip
-
-
-# Which examples can be trained on in the Video configuration, and what shows their histories.
-
-
-_LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Examples, and who shows their histories."""
-
-    examples: list[Example]
-    histories: Histories
-    held: str
-    """Stands for what the videos hold in the identity of a run."""
-    frames: FrameConfig | None = None
-    """What is read of videos; None where histories are shown at the size that the policy reads."""
-
-
-def video_source(config: TrainingSettings, histories: Histories | None) -> Source | None:
-    """What a run with `input = "video"` is trained on; None with `input = "text"`.
-
-    Histories are shown by `histories` where it is given, else by the videos of `config.videos`. Raises ConfigError
-    where neither is there or `histories` has no use, InputError for examples that cannot be read or lack `until`,
-    and for videos that are missing unless the settings skip them.
-    """
-    if config.input == "text":
-        if histories is not None:
-            raise ConfigError("histories are shown with input = 'video' only; set that.")
-        return None
-    if histories is not None:
-        return Source(read_training_examples(config.examples, config.split), histories, "given")
-    if config.videos is None:
-        raise ConfigError("key 'videos' is missing; give the folder of the videos, or set input = 'text'.")
-    return _decoded(config, config.videos, read_training_examples(config.examples, config.split))
-
-
-def framed(policy: Checkpoint, source: Source | None) -> Checkpoint:
-    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
-    if policy.video is None or source is None or source.frames is None:
-        return policy
-    # All of them, given or not, so that settings that went through a file mean the same.
-    bounds = FrameConfig(**source.frames.model_dump())
-    return replace(policy, video=policy.video.within(bounds))
-
-
-def _decoded(config: TrainingSettings, folder: Path, examples: list[Example]) -> Source:
-    # PyAV, which is not needed where histories are given.
-    from recipe.perception.frames import VideoClips  # noqa: PLC0415
-    from recipe.perception.videos import VideoFolder, locate  # noqa: PLC0415
-
-    uncut = [example.example_id for example in examples if example.until is None]
-    if uncut:
-        problem = f"{len(uncut)} of {len(examples)} examples do not say where the history ends ({listed(uncut)})"
-        remedy = "write the examples with `recipe data prepare`, from annotations with times"
-        raise InputError.at(config.examples, problem, remedy, field="until")
-    videos = VideoFolder(folder)
-    located = locate(videos, examples)
-    left = [example for example in examples if example.example_id in located.paths]
-    if located.missing and not (config.skip_missing_videos and left):
-        problem = f"{len(located.missing)} of the examples' videos are missing ({listed(located.missing)})"
-        raise InputError.at(folder, problem, "download them, or set skip_missing_videos = true to train on the others")
-    if located.missing:
-        _LOG.warning(
-            "%s: %d of %d examples are skipped, since their videos are missing (%s)",
-            folder, len(examples) - len(left), len(examples), listed(located.missing),
-        )  # fmt: skip
-    return Source(left, VideoClips(videos, config.frames), _identity(located.paths.values()), config.frames)
-
-
-def _identity(videos: Iterable[Path]) -> str:
-    """Names and sizes of the videos, hashed: to read them all would take as long as an epoch."""
-    held = sorted({f"{path.name} {path.stat().st_size}" for path in videos})
-    return f"{len(held)} videos, {hashlib.sha256(chr(10).join(held).encode()).hexdigest()}"
+        ids, labels = prompt.ids + reply, [-100] * len(prompt.ids) + reply
+        return ids[: self._longest], labels[: self._longest], prompt.clip

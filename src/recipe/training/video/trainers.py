@@ -1,4 +1,8 @@
-"""TRL's SFT and GRPO trainers with clips: TRL 1.16 itself reads images only."""
+"""TRL's SFT and GRPO trainers with clips in every forward pass.
+
+TRL 1.16 itself reads images only, and would leave a video out of the log-probabilities. The trainers override private
+methods of TRL, whose minor version is pinned; a test holds their signatures.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,55 +14,52 @@ from transformers.vision_utils import get_vision_window_index
 from trl import GRPOTrainer, SFTTrainer
 
 from recipe.models.vision import Patches, mrope_positions
-from recipe.training.loop import Unreported
-from recipe.training.policy import MERGER
-from recipe.training.sampling import sample
-from recipe.training.video.data import SILENCED, Asked, VideoPrompts
+from recipe.training.loop import SilentTrainer
+from recipe.training.policy import MERGER, RollOuts
+from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
 from recipe.types import Example
-
-# What the visual encoder makes of clips. It is frozen, so each clip passes through it once, without a gradient.
-#
-# The merger behind it is trained and its reference differs from it: it runs at each pass, on what the encoder left.
-
 
 _PATCHES = 1 << 14
 """Clips are encoded together up to so many patches."""
 
 
 class FrozenTower:
-    """The visual encoder of a Qwen2.5-VL and what it saw; forgets when told to."""
+    """The frozen visual encoder of a Qwen2.5-VL: each clip passes through it once, until `forget`.
+
+    The merger behind it is trained and its reference differs from it, so it runs anew at each pass.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._visual = model.model.visual
-        self._seen: dict[Patches, torch.Tensor] = {}
+        self._encoded: dict[Patches, torch.Tensor] = {}
 
     def forget(self) -> None:
-        """Drop what was seen; the next clips are others."""
-        self._seen.clear()
+        """Drop the encoded clips; the next ones are others."""
+        self._encoded.clear()
 
     def tokens(self, clips: Sequence[Patches]) -> list[torch.Tensor]:
         """The tokens [n, width] of each clip as the merger makes them, with its gradient; equal clips share theirs."""
         distinct = list(dict.fromkeys(clips))
-        self._look(distinct)
+        self._encode(distinct)
         visual = self._visual
         grids = torch.tensor([clip.grid for clip in distinct])
         # The encoder leaves patches in the order of its windows.
         order, _ = get_vision_window_index(grids, visual.spatial_merge_size, visual.window_size, visual.patch_size)
-        merged = visual.merger(torch.cat([self._seen[clip] for clip in distinct]))
+        merged = visual.merger(torch.cat([self._encoded[clip] for clip in distinct]))
         merged = merged[torch.argsort(order).to(merged.device)]
         parts = merged.split((grids.prod(-1) // visual.spatial_merge_unit).tolist())
         of = dict(zip(distinct, parts, strict=True))
         return [of[clip] for clip in clips]
 
-    def _look(self, clips: Sequence[Patches]) -> None:
+    def _encode(self, clips: Sequence[Patches]) -> None:
         """Encode the clips not seen yet: [patches, hidden] each."""
         device, dtype = self._visual.device, self._visual.dtype
-        for batch in _batches([clip for clip in clips if clip not in self._seen]):
+        for batch in _batches([clip for clip in clips if clip not in self._encoded]):
             pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
             grids = torch.tensor([clip.grid for clip in batch], device=device)
             with torch.no_grad():
                 hidden = self._visual(pixels, grid_thw=grids).last_hidden_state
-            self._seen.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
+            self._encoded.update(zip(batch, hidden.split(grids.prod(-1).tolist()), strict=True))
 
 
 def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
@@ -72,12 +73,6 @@ def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
         yield batch
 
 
-# What the decoder reads in place of token ids where a prompt holds a video.
-#
-# A model of transformers does this itself when it is handed pixels, and says nothing when it is not: it then reads
-# video tokens as words, at positions of text. Here embeddings and positions are made on purpose, or an error is raised.
-
-
 def decoder_inputs(
     model: PreTrainedModel,
     tower: FrozenTower,
@@ -88,20 +83,18 @@ def decoder_inputs(
     """Embeddings [B, L, width], positions [3, B, L] and the mask [B, L] for the forward pass of a Qwen2.5-VL.
 
     `ids` and `mask` are [B, L], padded on either side; `clips` has one for each row. Raises InputError where a row
-    holds other video tokens than its clip.
+    holds other video tokens than its clip; transformers, handed no pixels, would read video tokens as words without an
+    error.
     """
     positions = mrope_positions(model, ids, mask, clips)
     words = model.get_input_embeddings()(ids)
-    seen = torch.cat(tower.tokens(clips))
+    tokens = torch.cat(tower.tokens(clips))
     shown = (ids == model.config.video_token_id)[..., None]
-    embeddings = words.masked_scatter(shown, seen.to(words.dtype))
+    embeddings = words.masked_scatter(shown, tokens.to(words.dtype))
     return {"inputs_embeds": embeddings, "position_ids": positions, "attention_mask": mask}
 
 
-# A learning rate for the merger beside that of the adapters.
-
-
-class MergerRate(Unreported):
+class MergerRate(SilentTrainer):
     """Mixed into a trainer, gives the merger a learning rate of its own; keeps the trainer silent, too."""
 
     merger_rate: float | None = None
@@ -122,11 +115,6 @@ class MergerRate(Unreported):
             if mine:
                 optimizer.add_param_group({**group, "params": mine, "lr": self.merger_rate})
         return optimizer
-
-
-# TRL's SFT trainer with clips: its own collator for vision takes images only.
-#
-# It overrides private methods of TRL, whose minor version is pinned; a test holds their signatures.
 
 
 class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
@@ -150,11 +138,6 @@ class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
         return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
-# TRL's GRPO trainer with clips: TRL 1.16 knows images only, and would leave a video out of the log-probabilities.
-#
-# It overrides private methods of TRL, whose minor version is pinned; a test holds their signatures.
-
-
 class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
     """GRPO on prompts with a video: the clip of a group is decoded, patched and encoded once a step.
 
@@ -168,26 +151,22 @@ class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
         super().__init__(**options)
         self.video_prompts, self.video_examples = prompts, examples
         self._tower = FrozenTower(self._policy)
-        self._asked: list[Asked] = []
+        self.requests: list[VideoPrompt] = []
+        """The prompts of the roll-outs under way, one for each completion."""
         self._clips: list[Patches] = []
 
     @property
     def _policy(self) -> PreTrainedModel:
         return self.accelerator.unwrap_model(self.model).get_base_model()
 
-    @property
-    def asked(self) -> list[Asked]:
-        """The prompts of the roll-outs under way, one for each completion."""
-        return self._asked
-
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self._tower.forget()
-        groups: dict[int, Asked] = {}
+        groups: dict[int, VideoPrompt] = {}
         for row in inputs:
             if row["draw"] not in groups:
-                groups[row["draw"]] = self.video_prompts.ask(self.video_examples[row["example"]], row["draw"])
-        self._asked = [groups[row["draw"]] for row in inputs]
-        self._clips = [asked.clip for asked in self._asked]
+                groups[row["draw"]] = self.video_prompts.prompt(self.video_examples[row["example"]], row["draw"])
+        self.requests = [groups[row["draw"]] for row in inputs]
+        self._clips = [request.clip for request in self.requests]
         return {**super()._generate_and_score_completions(inputs), "clips": self._clips}
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
@@ -219,22 +198,11 @@ class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
         return logps, entropies, None
 
 
-class VideoRollOuts:
+class VideoRollOuts(RollOuts):
     """The trainer's hook: samples for the prompts that it has just made, each read once with its clip."""
 
-    def __init__(self, temperature: float, longest: int) -> None:
-        self._temperature, self._longest = temperature, longest
-
-    def __call__(self, prompts: Sequence[Any], trainer: VideoGRPOTrainer) -> dict[str, Any]:
-        tokenizer = trainer.processing_class
-        asked = [one.ids for one in trainer.asked]
-        completions = sample(
-            trainer.accelerator.unwrap_model(trainer.model).get_base_model(),
-            asked,
-            temperature=self._temperature,
-            longest=self._longest,
-            ends=[*trainer.eos_token_ids, tokenizer.pad_token_id],
-            clips=[one.clip for one in trainer.asked],
-            silenced=tokenizer.convert_tokens_to_ids(list(SILENCED)),
-        )
-        return {"prompt_ids": asked, "completion_ids": completions, "logprobs": None}
+    def inputs(self, prompts: Sequence[Any], trainer: VideoGRPOTrainer) -> tuple[list[list[int]], dict[str, Any]]:
+        """Token ids of the trainer's prompts, their clips, and the tokens that are never sampled."""
+        banned = trainer.processing_class.convert_tokens_to_ids(list(BANNED_TOKENS))
+        tokens = [request.ids for request in trainer.requests]
+        return tokens, {"clips": [request.clip for request in trainer.requests], "banned": banned}
