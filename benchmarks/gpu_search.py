@@ -30,10 +30,10 @@ from triton.runtime.errors import OutOfResources
 
 from recipe.artifacts import write_json
 from recipe.corpus.gpu.scan import (
-    Asked,
-    Known,
     Launch,
+    NarrationBounds,
     Pairs,
+    QueryBounds,
     Segments,
     best,
     estimate,
@@ -149,19 +149,19 @@ def product(kind: torch.dtype, device: str, repeats: int, size: int) -> float:
     return 2 * size**3 / timed(work, repeats).median / 1e9
 
 
-def rank(sums: torch.Tensor, known: Known, asked: Asked) -> Pairs:
+def rank(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> Pairs:
     """The best, then all that reach the lowest of them, as a search does between its two re-scorings."""
     these = estimate(sums, known, asked)
     return reaching(these, best(these, K).estimates[-1])
 
 
-def bounds(here: Segments, queries: int) -> tuple[Known, Asked]:
+def bounds(here: Segments, queries: int) -> tuple[NarrationBounds, QueryBounds]:
     """Bounds of the size that codes have, for the ranking."""
     device = here.vectors.device
     ones = torch.ones((here.narrations, 1), dtype=torch.float64, device=device)
     one = torch.ones((1, queries), dtype=torch.float64, device=device)
     scale = 1 / (32**2 * here.vectors.shape[1]) if here.vectors.dtype == torch.int8 else 1.0
-    return Known(ones * scale, ones * 1e-3, ones), Asked(one / 8, one * 1e-3, one)
+    return NarrationBounds(ones * scale, ones * 1e-3, ones), QueryBounds(one / 8, one * 1e-3, one)
 
 
 def check(here: Segments, steps: torch.Tensor, batch: Batch, sums: torch.Tensor) -> float:

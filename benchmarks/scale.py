@@ -44,7 +44,7 @@ from synthetic import build, questions
 from recipe.artifacts import read_json, write_json
 from recipe.corpus.index import Index
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.opened import Streamed
+from recipe.corpus.scan.shards import StreamedArray
 from recipe.corpus.store import Corpus
 
 K, STEPS, BATCH = 25, 8, 64
@@ -98,7 +98,7 @@ def search_worker(
         found = index.search(queries, K)
     return {
         "open_s": opened,
-        "streamed": isinstance(index.shards[0].codes, Streamed),
+        "streamed": isinstance(index.shards[0].codes, StreamedArray),
         "first_ms": first,
         "one_ms": best_ms(lambda: index.search(queries[:1], K), repeats),
         "batch64_ms": best_ms(lambda: index.search(queries, K), repeats),

@@ -41,11 +41,11 @@ from search_report import CERTIFIED, limits, plot, table
 from synthetic import Vectors, build, questions
 
 from recipe.artifacts import write_json
-from recipe.corpus.index import Found, Index
+from recipe.corpus.index import Index, SearchResult
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.opened import joined_bounds
 from recipe.corpus.scan.quantise import quantise_queries
-from recipe.corpus.scan.scores import Approximate, choose, integer_scores
+from recipe.corpus.scan.scores import ApproximateScores, choose, integer_scores
+from recipe.corpus.scan.shards import joined_bounds
 from recipe.corpus.store import Corpus
 
 THREADS = len(os.sched_getaffinity(0))
@@ -67,10 +67,10 @@ class Certified:
         self._index = Index.open(folder)
         self.bytes = size(folder, "codes.npy", "bounds.npy", "embeddings.npy")
 
-    def run(self, queries: Sequence[Vectors]) -> list[Found]:
+    def run(self, queries: Sequence[Vectors]) -> list[SearchResult]:
         return self._index.search(queries, K)
 
-    def found(self, answers: list[Found]) -> list[Ids]:
+    def found(self, answers: list[SearchResult]) -> list[Ids]:
         return [np.array([hit.narration for hit in answer.hits]) for answer in answers]
 
 
@@ -82,10 +82,10 @@ class CodesOnly:
         self._bounds = joined_bounds(self._index.shards)
         self.bytes = size(folder, "codes.npy", "bounds.npy")
 
-    def run(self, queries: Sequence[Vectors]) -> Approximate:
+    def run(self, queries: Sequence[Vectors]) -> ApproximateScores:
         return integer_scores(self._index.shards, self._bounds, quantise_queries(queries), choose(None))
 
-    def found(self, answers: Approximate) -> list[Ids]:
+    def found(self, answers: ApproximateScores) -> list[Ids]:
         scores = answers.sums[:, : len(answers.factors)] * answers.scales[:, None]
         return [best(column, K) for column in scores.T]
 
@@ -177,7 +177,7 @@ def scaled(taken: Timing, name: str, queries: int) -> Timing:
     return Timing(taken.median_ms * factor, taken.best_ms * factor, taken.cpu_ms * factor, rounds)
 
 
-def agreement(answers: list[Found], truth: NDArray[np.float64]) -> dict[str, float]:
+def agreement(answers: list[SearchResult], truth: NDArray[np.float64]) -> dict[str, float]:
     """Certified answers against the oracle's scores [Q, N]: how many agree in set and order, and what it took."""
     same = [
         [hit.narration for hit in answer.hits] == best(scores, K).tolist()

@@ -152,7 +152,7 @@ def from_file(file: Path, output: Path, config: CorpusConfig = CONFIG, **more: A
 def test_unchanged_files_are_not_read_again(tmp_path: Path, narration_file: Path, monkeypatch: Any) -> None:
     output = from_file(narration_file, tmp_path / "c")
     before = digest(output)
-    for place in ("recipe.corpus.build.open_encoder", "recipe.corpus.build.stage", "recipe.corpus.build.restage"):
+    for place in ("recipe.corpus.build.open_encoder", "recipe.corpus.build.stage", "recipe.corpus.build._restage"):
         monkeypatch.setattr(place, None)
     monkeypatch.setattr("recipe.corpus.build.file_sha256", None)
     from_file(narration_file, output)

@@ -19,7 +19,8 @@ from tests.corpus.conftest import digest, narrations
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
-from recipe.corpus.index import Found, Index
+from recipe.corpus.index import Index, SearchResult
+from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, EncoderMismatch, InputError, RecipeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.verifier import Verifier
@@ -201,7 +202,7 @@ class Killing:
     def __len__(self) -> int:
         return len(self.index)
 
-    def search(self, asked: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+    def search(self, asked: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         if self.mark is None or not self.mark.exists():
             if self.mark is not None:
                 self.mark.touch()
@@ -241,7 +242,7 @@ def test_an_actor_that_keeps_dying_is_an_error_that_names_its_shards(folder: Pat
 class Sleeping(Killing):
     """An index that does not answer."""
 
-    def search(self, asked: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+    def search(self, asked: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         time.sleep(30)
         return []
 
@@ -268,12 +269,10 @@ def test_corpora_that_cannot_be_searched_whole_are_refused(folder: Path, tmp_pat
 def test_a_verifier_takes_a_corpus_on_a_cluster(folder: Path) -> None:
     with ClusterCorpus.open(folder, 2, Placement(cpus=0.25)) as corpus:
         assert len(corpus) == 27
-        alone = corpus.corpus
+        alone = Corpus.open(folder)
         assert corpus.search(STEPS, 5) == alone.search(STEPS, 5)
-        assert corpus.search_many([STEPS, STEPS[:1]], 3) == [alone.search(STEPS, 3), alone.search(STEPS[:1], 3)]
-        assert corpus.search_many([]) == []
-        with pytest.raises(InputError, match="no steps"):
-            corpus.search_many([STEPS, []])
+        batch = [alone.encoder.encode(steps) for steps in (STEPS, STEPS[:1])]
+        assert corpus.search_batch(batch, 3) == [alone.search(STEPS, 3), alone.search(STEPS[:1], 3)]
         scored = [Verifier(one).score(STEPS[:2], [STEPS[2:]], "goal") for one in (corpus, alone)]
         assert scored[0] == scored[1]
         assert corpus.narration(3) == alone.narration(3)

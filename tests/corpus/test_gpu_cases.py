@@ -201,7 +201,9 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    these = scan.estimate(place(torch, sums), scan.Known(*place(torch, known)), scan.Asked(*place(torch, asked)))
+    these = scan.estimate(
+        place(torch, sums), scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
+    )
     best = scan.best(these, 7)
     np.testing.assert_allclose(best.estimates.cpu(), -np.sort(-scores, axis=0)[:7])
     np.testing.assert_allclose(np.take_along_axis(scores, best.narrations.cpu().numpy(), 0), best.estimates.cpu())

@@ -21,9 +21,9 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.index import Index
 from recipe.corpus.scan import integers, scores
 from recipe.corpus.scan.certificate import merge
-from recipe.corpus.scan.opened import Mapped, Streamed, joined_bounds
 from recipe.corpus.scan.quantise import quantise_queries, rotate, scratch
-from recipe.corpus.scan.scores import PATHS, available, choose, prepare
+from recipe.corpus.scan.scores import ISAS, available, choose, prepare
+from recipe.corpus.scan.shards import MappedArray, StreamedArray, joined_bounds
 from recipe.corpus.store import Corpus, best_matches
 from recipe.data.narrations import read_narrations
 from recipe.errors import ConfigError, CorpusError, InputError, MissingExtra
@@ -94,7 +94,7 @@ LENGTHS = st.lists(st.integers(1, 70), min_size=1, max_size=12)
 
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS, st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 90), st.integers(0, 2**32 - 1))
-def test_integer_sums_are_the_same_on_every_path(lengths: list[int], steps: list[int], d: int, seed: int) -> None:
+def test_integer_sums_are_the_same_for_every_isa(lengths: list[int], steps: list[int], d: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     offsets = np.cumsum([0, *lengths], dtype=np.int64)
     size = -(-d // 64) * 64
@@ -106,11 +106,11 @@ def test_integer_sums_are_the_same_on_every_path(lengths: list[int], steps: list
     for q, row in enumerate(queries.steps):
         W = queries.codes[row[row >= 0]].astype(np.int64) @ codes.astype(np.int64).T
         wanted[:, q] = [round(monotone_coverage(W[:, a:b]) * len(W)) for a, b in pairwise(offsets)]
-    for path in available():
-        np.testing.assert_array_equal(sums(codes, offsets, prepare(queries, path))[:, : len(steps)], wanted)
+    for isa in available():
+        np.testing.assert_array_equal(sums(codes, offsets, prepare(queries, isa))[:, : len(steps)], wanted)
 
 
-def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.Prepared) -> NDArray[np.int32]:
+def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.PackedQueries) -> NDArray[np.int32]:
     """By the kernel of `prepared`, in two pieces."""
     narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.kinds is None else 16)
     result = np.empty((narrations, width), np.int32)
@@ -126,23 +126,23 @@ def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.P
     return result
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_each_path_can_be_forced_and_answers_alike(path: str, tmp_path: Path) -> None:
-    if path not in available():
-        pytest.skip(f"this processor has no {path}")
-    assert choose(path) == path
+@pytest.mark.parametrize("isa", ISAS)
+def test_each_instruction_set_can_be_forced_and_gives_the_same_hits(isa: str, tmp_path: Path) -> None:
+    if isa not in available():
+        pytest.skip(f"this processor has no {isa}")
+    assert choose(isa) == isa
     generator = np.random.default_rng(1)
     folder = write_corpus(tmp_path / "c", random_corpus(generator, 100), shard_size=64)
     queries = [unit(generator, m, 100) for m in [*range(1, 12)] * 2]
-    forced, best = Index.open(folder, path=path), Index.open(folder)
+    forced, best = Index.open(folder, isa=isa), Index.open(folder)
     assert forced.search(queries, 9) == best.search(queries, 9)
     assert [forced.search([query], 9) for query in queries[:3]] == [best.search([query], 9) for query in queries[:3]]
 
 
-def test_a_path_that_does_not_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_instruction_set_that_does_not_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose(None) == available()[0]
     monkeypatch.setattr(scores, "available", lambda: ("portable",))
-    with pytest.raises(ConfigError, match="search path 'vnni' does not run on this processor; choose one of portable"):
+    with pytest.raises(ConfigError, match=r"'vnni'.*portable"):
         choose("vnni")
 
 
@@ -170,9 +170,9 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
 def test_codes_beyond_the_free_memory_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(8)
     folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
-    assert all(isinstance(shard.codes, Mapped) for shard in Index.open(folder).shards)
-    monkeypatch.setattr("recipe.corpus.scan.opened.available", lambda: 1000)
-    assert all(isinstance(shard.codes, Streamed) for shard in Index.open(folder).shards)
+    assert all(isinstance(shard.codes, MappedArray) for shard in Index.open(folder).shards)
+    monkeypatch.setattr("recipe.corpus.scan.shards.available", lambda: 1000)
+    assert all(isinstance(shard.codes, StreamedArray) for shard in Index.open(folder).shards)
 
 
 def test_files_that_cannot_be_mapped_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +183,9 @@ def test_files_that_cannot_be_mapped_are_streamed(tmp_path: Path, monkeypatch: p
     folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=100)
     wanted = Index.open(folder).search([unit(generator, 3, 16)])
     generator = np.random.default_rng(9)
-    monkeypatch.setattr("recipe.corpus.scan.opened.Mapped", full)
+    monkeypatch.setattr("recipe.corpus.scan.shards.MappedArray", full)
     streamed = Index.open(folder)
-    assert all(isinstance(shard.embeddings, Streamed) for shard in streamed.shards)
+    assert all(isinstance(shard.embeddings, StreamedArray) for shard in streamed.shards)
     random_corpus(generator, 16)
     assert streamed.search([unit(generator, 3, 16)]) == wanted
 
@@ -274,7 +274,8 @@ def test_search_finds_the_narration_that_says_the_steps_in_order(tmp_path: Path)
     assert hits[0].score == pytest.approx(1, abs=1e-3)
     assert [hit.narration for hit in hits if said[hit.narration] == ["salt"]] == [2, 4]
     assert hits[:2] == corpus.search_vectors(corpus.encoder.encode(["boil", "pour", "stir"]), 2)
-    assert corpus.search_many([["salt"], ["boil", "pour", "stir"]], 2) == [corpus.search(["salt"], 2), hits[:2]]
+    batch = [corpus.encoder.encode(steps) for steps in (["salt"], ["boil", "pour", "stir"])]
+    assert corpus.search_batch(batch, 2) == [corpus.search(["salt"], 2), hits[:2]]
     W = corpus.encoder.encode(["boil", "pour", "stir"]) @ corpus.embeddings(3).T
     assert hits[0].score == pytest.approx(monotone_coverage(W), abs=1e-6)
 
@@ -284,8 +285,6 @@ def test_searches_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
     corpus = Corpus.open(build_corpus([Narration("v", (Segment("boil"),))], tmp_path / "c", config))
     with pytest.raises(InputError, match="there are no steps"):
         corpus.search([])
-    with pytest.raises(InputError, match="a query has no steps"):
-        corpus.search_many([["boil"], []])
     with pytest.raises(InputError, match="k = 0"):
         corpus.search(["boil"], k=0)
     for shape in [(0, 8), (2, 7), (8,)]:

@@ -1,4 +1,9 @@
-"""Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last."""
+"""Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last.
+
+The narrations are read once, as a stream, and cut into staged shards before the first one is encoded: every fault of
+the input shows then, before hours of encoding. A build that is stopped at any moment continues where it was, and ends
+byte for byte as an uninterrupted one.
+"""
 
 import hashlib
 import json
@@ -9,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_json, remove, write_json
 from recipe.config import CorpusConfig
-from recipe.corpus.encode import Engine, Work, encode_staged, on_device, recorded_files
+from recipe.corpus.encode import EncodingJob, Engine, encode_staged, on_device, recorded_files
 from recipe.corpus.encoders import Encoder, differences, open_encoder
 from recipe.corpus.layout import (
     EMBEDDINGS,
@@ -32,12 +37,13 @@ from recipe.corpus.layout import (
     total_counts,
     write_tables,
 )
-from recipe.corpus.scan.kernels import kernels
+from recipe.corpus.scan import kernels
 from recipe.errors import CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
 
-# The files a corpus was read from, noted so that a build can tell that they are unchanged without reading them.
+SHARD_SEGMENTS = 1 << 18
+"""A shard takes no further narration beyond this many segments, so that one shard always fits in memory."""
 
 
 class Origin(NamedTuple):
@@ -50,7 +56,7 @@ class Origin(NamedTuple):
     exclusions: JsonObject | None = None
     """What identifies the videos and texts that are kept out."""
     report: Callable[[], JsonObject] = dict
-    """What reading kept and dropped, asked for after the last narration."""
+    """Counts of what reading kept and dropped; called after the last narration."""
 
 
 class InputRecord(TypedDict):
@@ -61,71 +67,141 @@ class InputRecord(TypedDict):
     sha256: str
 
 
-def stamps(files: Sequence[Path]) -> list[str]:
-    """Of each file or folder, what changes when it is written to; empty where there is none."""
-    return [_stamp(path) for path in files]
+class _StagedInput(NamedTuple):
+    """All shards of a build, the counts of reading, and the files that were read."""
+
+    shards: list[ShardRecord]
+    read: JsonObject | None
+    inputs: list[InputRecord]
 
 
-def note_inputs(files: Sequence[Path], before: Sequence[str]) -> list[InputRecord]:
-    """Records of the files that were read since the stamps `before`. Raises InputError for one that has changed."""
-    for path, stamp in zip(files, before, strict=True):
-        if _stamp(path) != stamp:
-            raise InputError.at(path, "the file changed while it was read", "run the same command again")
-    return [
-        InputRecord(path=str(path.resolve()), stamp=stamp, sha256=_sha256(path))
-        for path, stamp in zip(files, before, strict=True)
-    ]
+def build_corpus(
+    narrations: Iterable[Narration],
+    output: Path,
+    config: CorpusConfig,
+    progress: Progress = SILENT,
+    *,
+    encoder: Encoder | None = None,
+    origin: Origin | None = None,
+    engine: Engine = "local",
+    devices: Sequence[str] = (),
+) -> Path:
+    """Write the corpus of `narrations` to the folder `output`, and return it.
 
+    What an earlier run of the same build has finished is kept. The bytes are the same on every engine. `encoder`
+    replaces the one that `config` names. With `origin`, the files that the narrations come from, nothing is read again
+    while these are unchanged; without, narrations that were staged before are compared with those given.
 
-def unchanged(recorded: Sequence[InputRecord], files: Sequence[Path]) -> list[InputRecord] | None:
-    """The records brought up to date where the files hold what they held, else None.
-
-    Only a file that has moved or whose times have changed is read.
+    Raises CorpusError where the folder holds another build (other narrations, encoder or settings), InputError
+    where another process is at work in it or there are no usable narrations, and what the engine raises.
     """
-    if len(recorded) != len(files):
-        return None
-    now = [_again(record, path) for record, path in zip(recorded, files, strict=True)]
-    same = all(new["sha256"] == record["sha256"] for new, record in zip(now, recorded, strict=True))
-    return now if same else None
+    if encoder is None and origin is not None and _is_current(output, config, origin):
+        return output
+    kernels("scan.quantise")  # a missing package shows now and not after the first shard
+    encoder = encoder or open_encoder(on_device(config.encoder, devices[0]) if devices else config.encoder)
+    plan = Plan(
+        format=FORMAT,
+        encoder=encoder.identity,
+        shard_size=config.shard_size,
+        reading=None if origin is None else origin.reading,
+        exclusions=None if origin is None else origin.exclusions,
+    )
+    with locked(output):
+        _bind(output, plan)
+        staged = _stage(narrations, output, config, origin, progress)
+        missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
+        if missing:
+            if not (output / PLAN).exists():
+                write_json(output / PLAN, plan)
+            left = sum(staged.shards[index]["segments"] for index in missing)
+            with progress.task("encoding segments", left) as advance:
+                encode_staged(EncodingJob(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
+        _conclude(output, plan, staged, None if origin is None else _inputs_file(config, staged.inputs))
+    return output
 
 
-def _again(record: InputRecord, path: Path) -> InputRecord:
-    stamp, place = _stamp(path), str(path.resolve())
-    if stamp and (place, stamp) == (record["path"], record["stamp"]):
-        return record
-    named_alike = path.name == Path(record["path"]).name  # a name may tell the format or the video
-    return InputRecord(path=place, stamp=stamp, sha256=_sha256(path) if stamp and named_alike else "")
+def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
+    """Whether the folder holds the finished corpus of these settings and files; loads no model to find out."""
+    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
+        return False
+    manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
+    wanted = (config.shard_size, origin.reading, origin.exclusions)
+    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != wanted:
+        return False
+    if inputs != _inputs_file(config, _refreshed(inputs["files"], origin.files)):
+        return False
+    return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
 
 
-def _stamp(path: Path) -> str:
-    digest = hashlib.sha256()
-    found = False
-    for file in _files(path):
-        found, status = True, file.stat()
-        digest.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
-    return digest.hexdigest() if found else ""
+def _bind(output: Path, plan: Plan) -> None:
+    """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
+    begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
+    if begun is None:
+        if any(not path.name.startswith(".") for path in output.iterdir()):
+            raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
+        write_json(output / PLAN, plan)
+        return
+    if changed := _changed_setting(read_manifest(begun), plan):
+        raise CorpusError(
+            f"{output}: the folder holds a build with other settings: {changed}; "
+            "choose another folder or delete this one."
+        )
 
 
-def _sha256(path: Path) -> str:
-    if path.is_file():
-        return file_sha256(path)
-    digest = hashlib.sha256()
-    for file in _files(path):
-        digest.update(f"{file.relative_to(path)} {file_sha256(file)}\n".encode(errors="replace"))
-    return digest.hexdigest()
+def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:
+    """In words, where the settings of a build are not those on record."""
+    simple = {key: plan[key] for key in ("format", "shard_size")}
+    changes = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, simple)]
+    for part in ("reading", "exclusions"):
+        before, now = recorded[part], plan[part]
+        if before is not None and now is not None:
+            changes.append(differences(before, now))
+        elif before is not now:
+            changes.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
+    return ", ".join(filter(None, changes))
 
 
-def _files(path: Path) -> Iterator[Path]:
-    yield from [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+def _stage(
+    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
+) -> _StagedInput:
+    """All shards of the build, each of them finished or staged."""
+    record = next((path for path in (output / STAGED, output / MANIFEST) if path.is_file()), None)
+    if record is None:  # new, or stopped before all was staged
+        return _stage_first(narrations, output, config, origin, progress)
+    values = read_json(record)
+    shards: list[ShardRecord] = values["shards"]
+    whole = all(_is_present(output, index) for index in range(len(shards)))
+    if origin is None:
+        _restage(narrations, output, config.shard_size, shards, progress)
+        return _StagedInput(shards, values["read"], [])
+    files = _refreshed(_recorded_inputs(output)["files"], origin.files)
+    if files is None or not whole:
+        before = [_stamp(path) for path in origin.files]
+        _restage(narrations, output, config.shard_size, shards, progress)
+        files = _record_inputs(origin.files, before)
+    return _StagedInput(shards, values["read"], files)
 
 
-# Staging: the narrations, read once as a stream and cut into shards, lie on disk before the first is encoded.
-#
-# Every fault of the input shows here, before hours of encoding; what comes after needs no input any more.
-
-
-SHARD_SEGMENTS = 1 << 18
-"""A shard takes no further narration beyond this many segments, so that one shard always fits in memory."""
+def _stage_first(
+    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
+) -> _StagedInput:
+    """Stage the whole input; input that cannot be used leaves nothing behind."""
+    remove(output / SHARDS)
+    before = [] if origin is None else [_stamp(path) for path in origin.files]
+    try:
+        shards = stage(narrations, output, config.shard_size, progress)
+        files = [] if origin is None else _record_inputs(origin.files, before)
+        read = None if origin is None else origin.report()
+        if origin is not None:
+            write_json(output / INPUTS, _inputs_file(config, files))
+        write_json(output / STAGED, {"shards": shards, "read": read})
+    except BaseException:
+        for name in (STAGING, INPUTS, PLAN):
+            remove(output / name)
+        with suppress(OSError):  # another's hidden file
+            output.rmdir()
+        raise
+    return _StagedInput(shards, read, files)
 
 
 def stage(narrations: Iterable[Narration], output: Path, size: int, progress: Progress) -> list[ShardRecord]:
@@ -134,17 +210,17 @@ def stage(narrations: Iterable[Narration], output: Path, size: int, progress: Pr
     Raises InputError where there are no narrations, or one has no segments or a text that is not valid Unicode.
     """
     remove(output / STAGING)
-    records = []
+    shards = []
     with progress.task("reading narrations") as advance:
         for index, batch in enumerate(_batches(narrations, size)):
-            records.append(_write(output, shard_name(index), batch))
+            shards.append(_write_staged(output, shard_name(index), batch))
             advance(len(batch))
-    if not records:
+    if not shards:
         raise InputError("there are no narrations to build a corpus from; give at least one.")
-    return records
+    return shards
 
 
-def restage(
+def _restage(
     narrations: Iterable[Narration], output: Path, size: int, recorded: Sequence[ShardRecord], progress: Progress
 ) -> None:
     """Compare the narrations with the shards on record, and stage again those that have been deleted since.
@@ -156,23 +232,23 @@ def restage(
         for batch in _batches(narrations, size):
             name = shard_name(compared)
             if compared == len(recorded):
-                raise _changed(output, name, "the input goes on with narrations that the build has not")
+                raise _changed_input(output, name, "the input goes on with narrations that the build has not")
             if _content(batch) != recorded[compared]["content"]:
-                raise _changed(output, name, "the shard holds other narrations than the input")
-            if not present(output, compared):
-                _write(output, name, batch)
+                raise _changed_input(output, name, "the shard holds other narrations than the input")
+            if not _is_present(output, compared):
+                _write_staged(output, name, batch)
             compared += 1
             advance(len(batch))
     if compared < len(recorded):
-        raise _changed(output, shard_name(compared), "the input ends before this shard")
+        raise _changed_input(output, shard_name(compared), "the input ends before this shard")
 
 
-def present(output: Path, index: int) -> bool:
+def _is_present(output: Path, index: int) -> bool:
     """True where the shard is finished, or staged."""
     return any((output / place / shard_name(index)).is_dir() for place in (SHARDS, STAGING))
 
 
-def _changed(output: Path, name: str, problem: str) -> CorpusError:
+def _changed_input(output: Path, name: str, problem: str) -> CorpusError:
     return CorpusError(
         f"{output / SHARDS / name}: {problem}; "
         "the input has changed since this build began: choose another folder or delete this one."
@@ -194,7 +270,7 @@ def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narrat
         yield batch
 
 
-def _write(output: Path, name: str, batch: list[Narration]) -> ShardRecord:
+def _write_staged(output: Path, name: str, batch: list[Narration]) -> ShardRecord:
     content = _content(batch)
     with atomic_path(output / STAGING / name) as partial:
         partial.mkdir()
@@ -211,7 +287,7 @@ def _write(output: Path, name: str, batch: list[Narration]) -> ShardRecord:
 
 
 def _content(batch: list[Narration]) -> str:
-    """SHA-256 over what the narrations say, whatever the version of the table format."""
+    """SHA-256 over the texts and times of the narrations, independent of the table format."""
     digest = hashlib.sha256()
     for narration in batch:
         spoken = [[segment.text, segment.start, segment.end] for segment in narration.segments]
@@ -225,158 +301,61 @@ def _content(batch: list[Narration]) -> str:
     return digest.hexdigest()
 
 
-# Narrations to a corpus on disk: staged first, then encoded shard by shard, the manifest last.
-#
-# A build that is stopped at any moment goes on where it was, and ends byte for byte as one that was not.
+def _record_inputs(files: Sequence[Path], before: Sequence[str]) -> list[InputRecord]:
+    """Records of the files that were read since the stamps `before`. Raises InputError for one that has changed."""
+    for path, stamp in zip(files, before, strict=True):
+        if _stamp(path) != stamp:
+            raise InputError.at(path, "the file changed while it was read", "run the same command again")
+    return [
+        InputRecord(path=str(path.resolve()), stamp=stamp, sha256=_sha256(path))
+        for path, stamp in zip(files, before, strict=True)
+    ]
 
 
-class _Staged(NamedTuple):
-    """All shards of a build, what reading the input kept and dropped, and the files that it was."""
+def _refreshed(recorded: Sequence[InputRecord], files: Sequence[Path]) -> list[InputRecord] | None:
+    """The records with present paths and stamps where the files have the same content, else None.
 
-    shards: list[ShardRecord]
-    read: JsonObject | None
-    inputs: list[InputRecord]
-
-
-def build_corpus(
-    narrations: Iterable[Narration],
-    output: Path,
-    config: CorpusConfig,
-    progress: Progress = SILENT,
-    *,
-    encoder: Encoder | None = None,
-    origin: Origin | None = None,
-    engine: Engine = "local",
-    devices: Sequence[str] = (),
-) -> Path:
-    """Write the corpus of `narrations` to the folder `output`, and return it.
-
-    What a former run of the same build has finished is kept: the result is byte for byte that of an uninterrupted
-    build, on every engine. `encoder` stands in for the one that `config` names. With `origin`, the files that the
-    narrations come from, nothing is read again while these are unchanged; without, narrations that were staged
-    before are compared with those given.
-
-    Raises CorpusError where the folder holds another build (other narrations, encoder or settings), InputError
-    where another process is at work in it or the narrations are none or unusable, and what the engine raises.
+    Only a file that has moved or whose times have changed is read.
     """
-    if encoder is None and origin is not None and _is_current(output, config, origin):
-        return output
-    kernels("scan.quantise")  # what is missing shows now and not after the first shard
-    encoder = encoder or open_encoder(on_device(config.encoder, devices[0]) if devices else config.encoder)
-    plan = Plan(
-        format=FORMAT,
-        encoder=encoder.identity,
-        shard_size=config.shard_size,
-        reading=None if origin is None else origin.reading,
-        exclusions=None if origin is None else origin.exclusions,
-    )
-    with locked(output):
-        _bind(output, plan)
-        staged = _stage(narrations, output, config, origin, progress)
-        missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
-        if missing:
-            if not (output / PLAN).exists():
-                write_json(output / PLAN, plan)
-            left = sum(staged.shards[index]["segments"] for index in missing)
-            with progress.task("encoding segments", left) as advance:
-                encode_staged(Work(output, missing, config.encoder, encoder, tuple(devices)), engine, advance)
-        _conclude(output, plan, staged, None if origin is None else _noted(config, staged.inputs))
-    return output
+    if len(recorded) != len(files):
+        return None
+    records = []
+    for record, path in zip(recorded, files, strict=True):
+        stamp, place = _stamp(path), str(path.resolve())
+        if not stamp or (place, stamp) != (record["path"], record["stamp"]):
+            # The name counts, too: it may tell the format or the video.
+            if not stamp or path.name != Path(record["path"]).name or _sha256(path) != record["sha256"]:
+                return None
+            record = InputRecord(path=place, stamp=stamp, sha256=record["sha256"])
+        records.append(record)
+    return records
 
 
-def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
-    """True where the folder holds the finished corpus of these settings and files: nothing is loaded to tell."""
-    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
-        return False
-    manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
-    asked = (config.shard_size, origin.reading, origin.exclusions)
-    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != asked:
-        return False
-    if inputs != _noted(config, unchanged(inputs["files"], origin.files)):
-        return False
-    return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
+def _stamp(path: Path) -> str:
+    """A hash that changes when the file or folder is written to; empty where there is none."""
+    digest = hashlib.sha256()
+    files = list(_files(path))
+    for file in files:
+        status = file.stat()
+        digest.update(f"{file.relative_to(path)} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
+    return digest.hexdigest() if files else ""
 
 
-def _bind(output: Path, plan: Plan) -> None:
-    """Hold the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
-    begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
-    if begun is None:
-        if any(not path.name.startswith(".") for path in output.iterdir()):
-            raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
-        write_json(output / PLAN, plan)
-        return
-    if changed := _changed_setting(read_manifest(begun), plan):
-        raise CorpusError(
-            f"{output}: the folder holds a build with other settings: {changed}; "
-            "choose another folder or delete this one."
-        )
+def _sha256(path: Path) -> str:
+    if path.is_file():
+        return file_sha256(path)
+    digest = hashlib.sha256()
+    for file in _files(path):
+        digest.update(f"{file.relative_to(path)} {file_sha256(file)}\n".encode(errors="replace"))
+    return digest.hexdigest()
 
 
-def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:
-    """In words, where the settings of a build are not those on record."""
-    simple = {key: plan[key] for key in ("format", "shard_size")}
-    found = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, simple)]
-    for part in ("reading", "exclusions"):
-        before, now = recorded[part], plan[part]
-        if before is not None and now is not None:
-            found.append(differences(before, now))
-        elif before is not now:
-            found.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
-    return ", ".join(filter(None, found))
+def _files(path: Path) -> Iterator[Path]:
+    yield from [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
 
 
-def _stage(
-    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
-) -> _Staged:
-    """All shards of the build, each of them finished or staged."""
-    known = _known(output)
-    if known is None:
-        return _stage_first(narrations, output, config, origin, progress)
-    whole = all(present(output, index) for index in range(len(known.shards)))
-    if origin is None:
-        restage(narrations, output, config.shard_size, known.shards, progress)
-        return known
-    files = unchanged(_recorded_inputs(output)["files"], origin.files)
-    if files is None or not whole:
-        before = stamps(origin.files)
-        restage(narrations, output, config.shard_size, known.shards, progress)
-        files = note_inputs(origin.files, before)
-    return known._replace(inputs=files)
-
-
-def _known(output: Path) -> _Staged | None:
-    """What a former run has staged; None where it was stopped before it had staged all."""
-    for path in (output / STAGED, output / MANIFEST):
-        if path.is_file():
-            values = read_json(path)
-            return _Staged(values["shards"], values["read"], [])
-    return None
-
-
-def _stage_first(
-    narrations: Iterable[Narration], output: Path, config: CorpusConfig, origin: Origin | None, progress: Progress
-) -> _Staged:
-    """Stage the whole input; input that cannot be used leaves nothing behind."""
-    remove(output / SHARDS)
-    before = [] if origin is None else stamps(origin.files)
-    try:
-        shards = stage(narrations, output, config.shard_size, progress)
-        files = [] if origin is None else note_inputs(origin.files, before)
-        staged = _Staged(shards, None if origin is None else origin.report(), files)
-        if origin is not None:
-            write_json(output / INPUTS, _noted(config, files))
-        write_json(output / STAGED, {"shards": staged.shards, "read": staged.read})
-    except BaseException:
-        for name in (STAGING, INPUTS, PLAN):
-            remove(output / name)
-        with suppress(OSError):  # another's hidden file
-            output.rmdir()
-        raise
-    return staged
-
-
-def _noted(config: CorpusConfig, files: list[InputRecord] | None) -> JsonObject:
-    """What lies beside the manifest: the input, and the encoder as it was asked for."""
+def _inputs_file(config: CorpusConfig, files: list[InputRecord] | None) -> JsonObject:
+    """The content of `inputs.json`: the files that were read, and the encoder's settings."""
     return {"encoder": config.encoder.model_dump(exclude={"batch_size", "device"}), "files": files}
 
 
@@ -384,10 +363,10 @@ def _finished(output: Path, index: int) -> Path:
     return output / SHARDS / shard_name(index)
 
 
-def _conclude(output: Path, plan: Plan, staged: _Staged, inputs: JsonObject | None) -> None:
-    """Write what is new of the manifest and the notes on the input, and remove what only a build needs.
+def _conclude(output: Path, plan: Plan, staged: _StagedInput, inputs: JsonObject | None) -> None:
+    """Write the manifest and the record of the input where they are new, and remove what only a build needs.
 
-    The plan goes last: as long as it is there, the next build looks at everything again.
+    The plan is removed last: while it is there, the next build checks everything again.
     """
     shards = [_whole(output, index, record) for index, record in enumerate(staged.shards)]
     if (output / PLAN).exists():

@@ -1,4 +1,4 @@
-"""Several devices of one machine: a process for each, which asks for one shard after another."""
+"""Encoding on several devices of one machine: a process for each, which takes one shard after another."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from recipe.config import EncoderConfig
-from recipe.corpus.encode import Work, encode_shards, on_device
+from recipe.corpus.encode import EncodingJob, encode_shards, on_device
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import shard_name
 from recipe.errors import ComputeError, EncoderMismatch, RecipeError
@@ -20,7 +20,7 @@ from recipe.progress import Advance
 
 @dataclass(slots=True)
 class _Worker:
-    """A process, how to talk to it, and the shard that it has asked for last."""
+    """A process, its connection, and the shard that it was given last."""
 
     device: str
     process: BaseProcess
@@ -28,13 +28,13 @@ class _Worker:
     shard: int | None = None
 
 
-def encode_on_devices(work: Work, advance: Advance) -> None:
+def encode_on_devices(job: EncodingJob, advance: Advance) -> None:
     """Encode the shards, each whole on one of the devices; `advance` counts segments.
 
     Raises what a process raises first, and ComputeError where one dies; shards that are finished are kept.
     """
-    waiting = iter(work.shards)
-    workers = [_start(work, device) for device in work.devices[: len(work.shards)]]
+    waiting = iter(job.shards)
+    workers = [_start(job, device) for device in job.devices[: len(job.shards)]]
     try:
         busy = {worker.connection: worker for worker in workers}
         while busy:
@@ -49,12 +49,12 @@ def encode_on_devices(work: Work, advance: Advance) -> None:
             worker.connection.close()
 
 
-def _start(work: Work, device: str) -> _Worker:
+def _start(job: EncodingJob, device: str) -> _Worker:
     context = get_context("spawn")  # a CUDA context does not survive a fork
     ours, theirs = context.Pipe()
-    recorded = work.encoder.identity
-    settings = on_device(recorded_settings(recorded, work.settings), device)
-    process = context.Process(target=_serve, args=(work.output, settings, recorded, theirs), daemon=True)
+    recorded = job.encoder.identity
+    settings = on_device(recorded_settings(recorded, job.settings), device)
+    process = context.Process(target=_serve, args=(job.output, settings, recorded, theirs), daemon=True)
     # Ctrl-C reaches all processes of a terminal; this one ends the others, which inherit what is blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -66,7 +66,7 @@ def _start(work: Work, device: str) -> _Worker:
 
 
 def _listen(worker: _Worker, waiting: Iterator[int], advance: Advance) -> bool:
-    """Act on one message: segments done, a wish for a shard (None), or an error. False when the process is done."""
+    """Act on one message: segments done, a request for a shard (None), or an error. False when the process is done."""
     try:
         message = worker.connection.recv()
         if message is None:
@@ -94,18 +94,19 @@ def _died(worker: _Worker) -> ComputeError:
 
 
 def _serve(output: Path, settings: EncoderConfig, recorded: EncoderIdentity, connection: Connection) -> None:
-    """The life of a process."""
+    """Encode shards in a worker process until none is left."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         encoder = open_encoder(settings)
         if difference := differences(recorded, encoder.identity):
             raise EncoderMismatch(f"the encoder on device {settings.device} is another than the build's: {difference}.")
-        encode_shards(output, _asked_for(connection), encoder, connection.send)
+        encode_shards(output, _assigned(connection), encoder, connection.send)
     except (RecipeError, OSError) as error:
         connection.send(error)
 
 
-def _asked_for(connection: Connection) -> Iterator[int]:
+def _assigned(connection: Connection) -> Iterator[int]:
+    """Shards that the first process assigns, one at a time."""
     connection.send(None)
     while (shard := connection.recv()) is not None:
         yield shard
@@ -113,7 +114,7 @@ def _asked_for(connection: Connection) -> Iterator[int]:
 
 
 def _end_with_parent() -> None:
-    """End at once when the first process is killed: the next build may already be at work in the folder."""
+    """End at once when the first process is killed, because the next build may already run in the folder."""
     parent = parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.corpus.layout import Manifest, open_manifest
-from recipe.corpus.scan.certificate import Certificate, Found, Scores, certify
-from recipe.corpus.scan.kernels import kernels
-from recipe.corpus.scan.opened import Bounds, Shard, joined_bounds, open_shards
+from recipe.corpus.scan import kernels
+from recipe.corpus.scan.certificate import Certificate, Scores, SearchResult, certify
+from recipe.corpus.scan.shards import Bounds, Shard, joined_bounds, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
 
 if TYPE_CHECKING:
     from recipe.corpus.scan.quantise import Queries
 
-__all__ = ["Certificate", "Found", "Index"]
+__all__ = ["Certificate", "Index", "SearchResult"]
 
 _BATCH = 64
 """Queries scanned together: the sums of a million narrations with as many take 256 MB."""
@@ -34,13 +34,13 @@ class Index:
         folder: Path,
         manifest: Manifest,
         shards: Sequence[Shard],
-        path: str | None = None,
+        isa: str | None = None,
         threads: int | None = None,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
         self.shards = shards
-        self._path, self._threads = path, threads
+        self._isa, self._threads = isa, threads
         self._firsts = np.array([shard.first for shard in shards])
         self._starts = np.cumsum([0, *map(len, shards)])
 
@@ -50,13 +50,13 @@ class Index:
         folder: Path | str,
         shards: Sequence[int] | None = None,
         *,
-        path: str | None = None,
+        isa: str | None = None,
         streamed: bool | None = None,
         threads: int | None = None,
     ) -> "Index":
         """The index of the corpus in `folder`, or of those of its shards that have these numbers.
 
-        path: `vnni`, `avx2` or `portable` in place of the best that the processor has; streamed: read vectors from disk
+        isa: `vnni`, `avx2` or `portable` in place of the best that the processor has; streamed: read vectors from disk
         at every search in place of mapping them, the default where they exceed memory; threads: in place of one a core.
         Raises CorpusError for a folder without a finished corpus or with a damaged shard, and InputError.
         """
@@ -66,7 +66,7 @@ class Index:
         for number in shards or ():
             if not 0 <= number < count:
                 raise InputError(f"{folder}: there is no shard {number}; give numbers below {count}.")
-        return cls(folder, manifest, open_shards(folder, manifest, shards, streamed), path, threads)
+        return cls(folder, manifest, open_shards(folder, manifest, shards, streamed), isa, threads)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -80,18 +80,18 @@ class Index:
         """d, the length of the vectors."""
         return self.manifest["encoder"]["dimension"]
 
-    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.
 
         Best first, equal scores in corpus order: stage 1 (paper, section 3.2), in float64, for every narration that the
         certificate does not exclude. Steps that recur among the queries are multiplied once. Raises InputError,
-        MissingExtra without Numba, and ConfigError for a path that the processor does not have.
+        MissingExtra without Numba, and ConfigError for an instruction set that the processor does not have.
         """
         if k < 1:
             raise InputError(f"k = {k} narrations cannot be searched for; give at least 1.")
         for query in queries:
             self._check(query)
-        found: list[Found] = []
+        found: list[SearchResult] = []
         for first in range(0, len(queries), _BATCH):
             found += self._search(queries[first : first + _BATCH], min(k, len(self)))
         return found
@@ -102,7 +102,7 @@ class Index:
         scores: NDArray[np.float32] = kernels("scan.scores").float_scores(self.shards, query, self._threads).sums[:, 0]
         return scores
 
-    def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[Found]:
+    def _search(self, queries: Sequence[NDArray[np.float32]], k: int) -> list[SearchResult]:
         quantised = kernels("scan.quantise").quantise_queries(queries)
         exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
         scores = self._scores(quantised)
@@ -110,28 +110,28 @@ class Index:
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
 
     def _scores(self, queries: "Queries") -> Scores | None:
-        """Approximate scores of all narrations; None where the queries are too long for the sums."""
+        """ApproximateScores scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
-        path = kernels("scan.scores").choose(self._path)
-        scores: Scores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, path, self._threads)
+        isa = kernels("scan.scores").choose(self._isa)
+        scores: Scores = kernels("scan.scores").integer_scores(self.shards, self._bounds, queries, isa, self._threads)
         return scores
 
-    def _scan(self, query: NDArray[np.float32], k: int) -> Found:
+    def _scan(self, query: NDArray[np.float32], k: int) -> SearchResult:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
         search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query])
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
-        found: Found
+        found: SearchResult
         (found,) = certify(scores, exact, k, limit=len(self))  # type: ignore[assignment]  # none exceeds this limit
         return found
 
-    def _numbered(self, found: Found) -> Found:
+    def _numbered(self, found: SearchResult) -> SearchResult:
         """With narrations by their numbers in the corpus, where not all of its shards are open."""
         shard = np.searchsorted(self._starts, [hit.narration for hit in found.hits], side="right") - 1
         shift = (self._firsts - self._starts[:-1])[shard].tolist()
         hits = [Hit(hit.narration + by, hit.score) for hit, by in zip(found.hits, shift, strict=True)]
-        return Found(hits, found.certificate)
+        return SearchResult(hits, found.certificate)
 
     def _check(self, query: NDArray[np.float32]) -> None:
         if query.ndim != 2 or query.shape[0] == 0 or query.shape[1] != self.dimension:

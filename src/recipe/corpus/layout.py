@@ -20,7 +20,7 @@ Row numbers count from 0 within a shard, so that each shard can be read alone.
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypedDict, cast, get_type_hints
@@ -182,14 +182,21 @@ def require_files(folder: Path, shard: ShardRecord) -> None:
             raise damaged(folder, f"{name} {problem}")
 
 
-def read_narrations(folder: Path) -> Iterator[Narration]:
-    """The narrations of a shard, in corpus order. Raises pyarrow's errors for damaged files."""
-    segments = pq.read_table(folder / SEGMENTS, schema=_SEGMENT_COLUMNS, memory_map=True)
-    texts, starts, ends = (segments.column(name).to_pylist() for name in ("text", "start", "end"))
-    for row in pq.read_table(folder / NARRATIONS, schema=_NARRATION_COLUMNS, memory_map=True).to_pylist():
-        span = slice(row["first_segment"], row["first_segment"] + row["segments"])
-        spoken = zip(texts[span], starts[span], ends[span], strict=True)
-        yield Narration(row["video_id"], tuple(Segment(*item) for item in spoken), row["title"], row["source"])
+def read_narrations(folder: Path) -> list[Narration]:
+    """The narrations of a shard, in corpus order. Raises CorpusError."""
+    try:
+        segments = pq.read_table(folder / SEGMENTS, schema=_SEGMENT_COLUMNS, memory_map=True)
+        texts, starts, ends = (segments.column(name).to_pylist() for name in ("text", "start", "end"))
+        rows = pq.read_table(folder / NARRATIONS, schema=_NARRATION_COLUMNS, memory_map=True).to_pylist()
+        narrations = []
+        for row in rows:
+            span = slice(row["first_segment"], row["first_segment"] + row["segments"])
+            spoken = zip(texts[span], starts[span], ends[span], strict=True)
+            segments_of = tuple(Segment(*item) for item in spoken)
+            narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"]))
+    except (OSError, ValueError) as error:
+        raise damaged(folder, error) from None
+    return narrations
 
 
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:

@@ -8,7 +8,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, text_field
 from recipe.corpus import layout
 from recipe.corpus.build import Origin
-from recipe.corpus.layout import SHARDS, damaged
+from recipe.corpus.layout import SHARDS
 from recipe.data.examples import read_examples
 from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
 from recipe.errors import InputError
@@ -482,7 +482,10 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
     videos: list[str] = []
     copied: list[CopiedVideo] = []
     with progress.task("comparing captions", corpus.manifest["segments"]) as advance:
-        for narration in _corpus_narrations(corpus):
+        narrations = (
+            layout.read_narrations(corpus.folder / SHARDS / shard["name"]) for shard in corpus.manifest["shards"]
+        )
+        for narration in chain.from_iterable(narrations):
             judgement = exclusions.judge(narration)
             counted.count(narration, judgement)
             if judgement.by_id:
@@ -499,15 +502,6 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
         copied_captions=counted.captions_by_text,
         examples=counted.examples,
     )
-
-
-def _corpus_narrations(corpus: "Corpus") -> Iterator[Narration]:
-    for shard in corpus.manifest["shards"]:
-        folder = corpus.folder / SHARDS / shard["name"]
-        try:
-            yield from layout.read_narrations(folder)
-        except (OSError, ValueError) as error:
-            raise damaged(folder, error) from None
 
 
 def _is_copied(narration: Narration, copies: Sequence[object]) -> bool:

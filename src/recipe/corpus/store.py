@@ -1,11 +1,9 @@
-"""A corpus on disk, opened without reading its vectors: they are mapped into memory and paged in by use."""
+"""A corpus on disk: search, texts, vectors, and a summary in figures."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -32,80 +30,39 @@ from recipe.corpus.layout import (
     open_manifest,
     read_narrations,
 )
-from recipe.corpus.scan.certificate import Found
-from recipe.corpus.scan.kernels import kernels
+from recipe.corpus.scan import kernels
+from recipe.corpus.scan.certificate import SearchResult
 from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration
 
-# Stage 1 for steps given as texts or vectors, wherever the index lies: in this process, on GPUs or with actors.
+_DECODED_SHARDS = 8
+"""Shards whose texts stay decoded, for lookups in random order."""
 
 
 class Searcher(Protocol):
-    """What answers queries of vectors: an `Index`, or several."""
+    """Answers queries given as vectors: an `Index`, a `GpuIndex` or a `ShardedIndex`."""
 
-    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[Found]:
+    def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query [M_i, d] the k narrations of the highest A_mono."""
         ...
 
 
-class Searched(ABC):
-    """An encoder and an index; this is stage 1 (paper, section 3.2)."""
-
-    index: Searcher
-
-    @property
-    @abstractmethod
-    def encoder(self) -> Encoder:
-        """The encoder of the index."""
-
-    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
-        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
-
-        Raises InputError where there are no steps, and what the index raises.
-        """
-        if not steps:
-            raise InputError("there are no steps to search with; give at least one.")
-        return self.search_vectors(self.encoder.encode(steps), k)
-
-    def search_many(self, queries: Sequence[Sequence[str]], k: int = 25) -> list[list[Hit]]:
-        """The same for many lists of steps, each distinct step encoded and multiplied once. Raises as `search`."""
-        if not all(queries):
-            raise InputError("a query has no steps; give each at least one.")
-        texts = {step: None for query in queries for step in query}
-        vectors = dict(zip(texts, self.encoder.encode(list(texts)), strict=True)) if texts else {}
-        return self.search_batch([np.stack([vectors[step] for step in query]) for query in queries], k)
-
-    def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
-        """The same for one query given as unit-norm vectors, float32 [M, d]. Raises what the index raises."""
-        return self.search_batch([queries], k)[0]
-
-    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
-        """The same for many queries, in one scan; steps that recur are multiplied once. Raises as `search_vectors`."""
-        return [found.hits for found in self.index.search(queries, k)]
-
-
-# A corpus on disk, opened without reading its vectors: they are mapped into memory and paged in by use.
-
-
-_DECODED_SHARDS = 8
-"""Shards whose texts stay decoded, for lookups that jump about."""
-
-
-class Corpus(Searched):
+class Corpus:
     """Narrations, their embeddings and the encoder that made them; safe to share between threads.
 
-    Open one with `Corpus.open`.
+    Open one with `Corpus.open`. Searching it is stage 1 (paper, section 3.2). The vectors are mapped into memory and
+    read when they are used.
     """
 
-    def __init__(self, index: Index, encoder: EncoderConfig) -> None:
-        self.folder = index.folder
-        self.manifest = index.manifest
-        self.index: Index = index
+    def __init__(self, local: Index, encoder: EncoderConfig, index: Searcher | None = None) -> None:
+        self.folder = local.folder
+        self.manifest = local.manifest
+        self.index: Searcher = local if index is None else index
+        self._local = local
         self._encoder_config = encoder
-        self._first = np.array([shard.first for shard in index.shards])
-        self._texts: dict[int, list[Narration]] = {}
-        self._texts_lock = Lock()
+        self._first = np.array([shard.first for shard in local.shards])
+        self._decoded = lru_cache(_DECODED_SHARDS)(read_narrations)
 
     @classmethod
     def open(cls, path: Path | str, encoder: EncoderConfig | None = None, *, devices: Sequence[str] = ()) -> "Corpus":
@@ -118,16 +75,16 @@ class Corpus(Searched):
         recorded = open_manifest(folder)["encoder"]
         if encoder is not None:
             _check_encoder(folder, recorded, encoder)
-        index = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
-        return cls(index, recorded_settings(recorded, encoder))
+        local = kernels("gpu.index").GpuIndex.open(folder, devices=devices) if devices else Index.open(folder)
+        return cls(local, recorded_settings(recorded, encoder))
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self._local)
 
     @property
     def offsets(self) -> NDArray[np.int64]:
         """Row of each narration's first segment among all segments, int64 [N + 1]."""
-        counts = [np.diff(shard.offsets) for shard in self.index.shards]
+        counts = [np.diff(shard.offsets) for shard in self._local.shards]
         return np.cumsum(np.concatenate([np.zeros(1, np.int64), *counts]))
 
     @property
@@ -152,25 +109,37 @@ class Corpus(Searched):
             )
         return encoder
 
+    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
+        """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
+
+        Raises InputError where there are no steps, and what the index raises.
+        """
+        if not steps:
+            raise InputError("there are no steps to search with; give at least one.")
+        return self.search_vectors(self.encoder.encode(steps), k)
+
+    def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
+        """The same for one query given as unit-norm vectors, float32 [M, d]. Raises what the index raises."""
+        return self.search_batch([queries], k)[0]
+
+    def search_batch(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[list[Hit]]:
+        """The same for many queries, in one scan; steps that recur are multiplied once. Raises as `search_vectors`."""
+        return [result.hits for result in self.index.search(queries, k)]
+
+    def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
+        return self._local.coverage(queries)
+
     def narration(self, index: int) -> Narration:
         """The narration at `index` in corpus order. Raises IndexError, and CorpusError for a damaged shard."""
         shard, row = self._locate(index)
-        with self._texts_lock:
-            if shard not in self._texts:
-                if len(self._texts) >= _DECODED_SHARDS:
-                    self._texts.pop(next(iter(self._texts)))
-                self._texts[shard] = _read_texts(self._shard_folder(shard))
-            return self._texts[shard][row]
+        return self._decoded(self.folder / SHARDS / self.manifest["shards"][shard]["name"])[row]
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
         """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
         number, row = self._locate(index)
-        shard = self.index.shards[number]
+        shard = self._local.shards[number]
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
-
-    def coverage(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
-        return self.index.coverage(queries)
 
     def verify(self, progress: Progress = SILENT) -> None:
         """Compare every file with its checksum in the manifest. Raises CorpusError for one that differs."""
@@ -188,16 +157,6 @@ class Corpus(Searched):
         shard = int(np.searchsorted(self._first, index, side="right")) - 1
         return shard, index - int(self._first[shard])
 
-    def _shard_folder(self, shard: int) -> Path:
-        return self.folder / SHARDS / self.manifest["shards"][shard]["name"]
-
-
-def _read_texts(shard: Path) -> list[Narration]:
-    try:
-        return list(read_narrations(shard))
-    except (OSError, ValueError) as error:
-        raise damaged(shard, error) from None
-
 
 def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
     filled = recorded_settings(recorded, asked)
@@ -212,12 +171,13 @@ def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig
         )
 
 
-# A corpus in figures.
-
-
 def summarise(corpus: Corpus) -> dict[str, Any]:
     """Counts, lengths, encoder, how the input was read, bytes on disk and in memory, as plain values."""
     manifest = corpus.manifest
+    lengths = np.diff(corpus.offsets)
+    bins = Counter(int(length).bit_length() for length in lengths)
+    located = _bytes(corpus, BOUNDS) + _bytes(corpus, OFFSETS)
+    codes, vectors = _bytes(corpus, CODES) + located, _bytes(corpus, EMBEDDINGS) + located
     return {
         "id": manifest["id"],
         "format": manifest["format"],
@@ -226,7 +186,8 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "untimed": manifest["narrations"] - manifest["timed"],
         "segments": manifest["segments"],
         "mean_length": manifest["segments"] / manifest["narrations"],
-        "lengths": histogram(corpus),
+        # Narrations by length in segments, in bins that double: 1, 2-3, 4-7, ...
+        "lengths": {(f"{1 << (n - 1)}-{(1 << n) - 1}" if n > 1 else "1"): bins[n] for n in sorted(bins)},
         "encoder": manifest["encoder"],
         "licence": licence_note(manifest["encoder"]),
         "reading": manifest["reading"],
@@ -235,34 +196,18 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "shards": len(manifest["shards"]),
         "shard_size": manifest["shard_size"],
         "disk_bytes": sum(_bytes(corpus, name) for name in manifest["shards"][0]["files"]),
-        "search_bytes": search_bytes(corpus),
+        # Memory that a search reads; a survivor is a narration whose score is computed exactly.
+        "search_bytes": {
+            "cpu_int8": codes,
+            "longest_survivor": 2 * int(lengths.max()) * corpus.dimension,
+            "gpu_int8": codes,
+            "gpu_float16": vectors,
+        },
     }
-
-
-def search_bytes(corpus: Corpus) -> dict[str, int]:
-    """Memory that a search reads, by how it is done; a survivor is a narration whose score is computed exactly."""
-    index = _bytes(corpus, BOUNDS) + _bytes(corpus, OFFSETS)
-    longest = int((corpus.offsets[1:] - corpus.offsets[:-1]).max())
-    return {
-        "cpu_int8": _bytes(corpus, CODES) + index,
-        "longest_survivor": 2 * longest * corpus.dimension,
-        "gpu_int8": _bytes(corpus, CODES) + index,
-        "gpu_float16": _bytes(corpus, EMBEDDINGS) + index,
-    }
-
-
-def histogram(corpus: Corpus) -> dict[str, int]:
-    """Narrations by length in segments, in bins that double: 1, 2-3, 4-7, ..."""
-    lengths = (corpus.offsets[1:] - corpus.offsets[:-1]).tolist()
-    bins = Counter(int(length).bit_length() for length in lengths)
-    return {(f"{1 << (power - 1)}-{(1 << power) - 1}" if power > 1 else "1"): bins[power] for power in sorted(bins)}
 
 
 def _bytes(corpus: Corpus, name: str) -> int:
     return sum(shard["files"][name]["bytes"] for shard in corpus.manifest["shards"])
-
-
-# Which segment covers which step: the assignment that attains A_mono.
 
 
 class Match(NamedTuple):

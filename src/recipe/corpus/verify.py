@@ -24,7 +24,7 @@ from recipe.corpus.layout import (
     damaged,
     total_counts,
 )
-from recipe.corpus.scan.kernels import kernels
+from recipe.corpus.scan import kernels
 from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError, InputError
 from recipe.progress import SILENT, Progress

@@ -1,4 +1,8 @@
-"""Exact search of a corpus larger than one machine or device: shards divided among Ray actors."""
+"""Exact search of a corpus larger than one machine or device: shards divided among Ray actors, their best merged.
+
+Each actor returns the exact k best of its shards. The k best of all are among these, so the merge is exact; it is made
+only when every shard has been searched.
+"""
 
 import logging
 import math
@@ -17,22 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig
-from recipe.corpus.encoders import Encoder
 from recipe.corpus.index import Index
 from recipe.corpus.layout import open_manifest, shard_name
-from recipe.corpus.scan.certificate import Found, merge
-from recipe.corpus.scan.kernels import kernels
-from recipe.corpus.store import Corpus, Searched, Searcher
+from recipe.corpus.scan import kernels
+from recipe.corpus.scan.certificate import SearchResult, merge
+from recipe.corpus.store import Corpus, Searcher
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
-from recipe.types import Narration
-
-# The Ray cluster that a corpus is built or searched on: connected to where there is one, else started here.
-
 
 try:
     import ray
+    from ray.exceptions import RayError, RayTaskError
 except ModuleNotFoundError as error:
     raise MissingExtra("work on a Ray cluster", "cluster") from error
+
+Vectors = NDArray[np.float32]
 
 _OBJECT_STORE = 128 << 20
 """Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors."""
@@ -71,7 +73,7 @@ def _connect(address: str | None, cpus: float) -> None:
         )
         return
     try:
-        _reach(address)
+        _require_reachable(address)
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise RecipeError(
@@ -81,31 +83,16 @@ def _connect(address: str | None, cpus: float) -> None:
         ) from None
 
 
-def _reach(address: str) -> None:
-    """Knock first where the address is HOST:PORT, because Ray itself waits there for many minutes."""
+def _require_reachable(address: str) -> None:
+    """Connect to HOST:PORT first, because Ray itself waits there for many minutes."""
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if port.isdigit():
         socket.create_connection((host, int(port)), _PATIENCE).close()
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says before it goes on for lines."""
+    """The first line of a library's error message."""
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-
-
-# Exact search of a corpus larger than one machine or device: shards divided among Ray actors, their best merged.
-#
-# Each actor answers with the exact K best of its shards. The K best of all are among these, so that the merge is exact;
-# it is made only where every shard has answered.
-
-
-try:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
-except ModuleNotFoundError as error:
-    raise MissingExtra("search on a cluster", "cluster") from error
-
-Vectors = NDArray[np.float32]
 
 
 class PartIndex(Searcher, Protocol):
@@ -119,19 +106,19 @@ Opener = Callable[[Path, Sequence[int]], PartIndex]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What an actor takes of the cluster, and how long and how often it is waited for."""
+    """Resources of an actor, its retries and its time limit."""
 
     cpus: float = 1
     """Also the threads that it searches with."""
     gpus: float = 0
     """With any, the shards are copied to the GPUs and searched there."""
     retries: int = 2
-    """How often a part of a search is asked again after its actor died and was started anew."""
+    """Retries of a search on a part whose actor died and was started again."""
     timeout: float = 600
     """Seconds for all actors to open their shards, and for each search."""
 
 
-_PLAIN = Placement()
+_DEFAULT = Placement()
 
 
 def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> PartIndex:
@@ -170,7 +157,7 @@ class _Actor:
         """Open the shards; the number of their narrations."""
         return len(self._index)
 
-    def search(self, queries: Sequence[Vectors], k: int) -> list[Found]:
+    def search(self, queries: Sequence[Vectors], k: int) -> list[SearchResult]:
         return self._index.search(queries, k)
 
 
@@ -189,7 +176,7 @@ class ShardedIndex:
         cls,
         folder: Path | str,
         actors: int,
-        placement: Placement = _PLAIN,
+        placement: Placement = _DEFAULT,
         *,
         opener: Opener | None = None,
     ) -> Self:
@@ -232,7 +219,7 @@ class ShardedIndex:
         """The numbers of the shards that each actor searches."""
         return [part.shards for part in self._parts]
 
-    def search(self, queries: Sequence[Vectors], k: int = 25) -> list[Found]:
+    def search(self, queries: Sequence[Vectors], k: int = 25) -> list[SearchResult]:
         """The k best narrations of the whole corpus for each query, float32 [M_i, d]; ties in corpus order.
 
         Raises InputError as `Index.search`, and ComputeError, naming the shards, where some could not be searched:
@@ -255,7 +242,7 @@ class ShardedIndex:
         self.close()
 
     def _ask(self, answers: Sequence[Any]) -> list[Any]:
-        """The answers of all actors, in order, or an error."""
+        """The answers of all actors, in order. Raises ComputeError where one is missing."""
         _, late = ray.wait(list(answers), num_returns=len(answers), timeout=self._timeout)
         if late:
             slow = [part for part, answer in zip(self._parts, answers, strict=True) if answer in late]
@@ -322,26 +309,21 @@ def _resources() -> str:
     return f"the cluster has {' and '.join(parts)} free"
 
 
-# A corpus whose searches run on a Ray cluster, for whatever takes a `Corpus`.
+class ClusterCorpus(Corpus):
+    """A corpus that actors search; its encoder, texts and single vectors are read in this process.
 
-
-class ClusterCorpus(Searched):
-    """A corpus read here, for its encoder, texts and single vectors, and searched by actors; a context manager.
-
-    Open one with `ClusterCorpus.open`.
+    A context manager; open one with `ClusterCorpus.open`.
     """
 
-    def __init__(self, corpus: Corpus, index: ShardedIndex) -> None:
-        self.corpus = corpus
-        self.index: ShardedIndex = index
+    index: ShardedIndex
 
     @classmethod
-    def open(
-        cls, path: Path | str, actors: int, placement: Placement | None = None, *, encoder: EncoderConfig | None = None
+    def open(  # type: ignore[override]  # actors take the place of devices
+        cls, path: Path | str, actors: int, placement: Placement = _DEFAULT, *, encoder: EncoderConfig | None = None
     ) -> Self:
         """The corpus in the folder `path`, as `Corpus.open`, searched as by `ShardedIndex.open`. Raises as both."""
         corpus = Corpus.open(path, encoder)
-        return cls(corpus, ShardedIndex.open(path, actors, placement or Placement()))
+        return cls(corpus._local, corpus._encoder_config, ShardedIndex.open(path, actors, placement))
 
     def close(self) -> None:
         """Stop the actors, and the cluster where it was started for them."""
@@ -354,24 +336,3 @@ class ClusterCorpus(Searched):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def __len__(self) -> int:
-        return len(self.corpus)
-
-    @property
-    def offsets(self) -> NDArray[np.int64]:
-        """Row of each narration's first segment among all segments, as `Corpus.offsets`."""
-        return self.corpus.offsets
-
-    @property
-    def encoder(self) -> Encoder:
-        """The corpus's encoder, loaded in this process on first use. Raises EncoderMismatch."""
-        return self.corpus.encoder
-
-    def narration(self, index: int) -> Narration:
-        """The narration at `index` in corpus order, as `Corpus.narration`."""
-        return self.corpus.narration(index)
-
-    def embeddings(self, index: int) -> Vectors:
-        """Unit-norm float32 [L, d] of a narration's segments, as `Corpus.embeddings`."""
-        return self.corpus.embeddings(index)

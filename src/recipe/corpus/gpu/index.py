@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest, padded
 from recipe.corpus.scan.certificate import Scores
-from recipe.corpus.scan.opened import Rows, Shard
+from recipe.corpus.scan.shards import DiskArray, Shard
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 
@@ -20,9 +20,9 @@ try:
     import triton
 
     from recipe.corpus.gpu.scan import (
-        Asked,
         Estimates,
-        Known,
+        NarrationBounds,
+        QueryBounds,
         Segments,
         best,
         estimate,
@@ -60,7 +60,7 @@ class Part(NamedTuple):
     """Consecutive shards on one device; `first` is the number of their first narration."""
 
     segments: Segments
-    known: Known
+    known: NarrationBounds
     first: int
 
 
@@ -99,7 +99,7 @@ def place(
     return Part(here, _known(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
 
 
-def _pieces(arrays: Iterable[Rows]) -> Iterator[NDArray[np.int8 | np.float16]]:
+def _pieces(arrays: Iterable[DiskArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
     """Consecutive rows, copied: torch takes no array that is mapped to be read only."""
     for array in arrays:
         rows, d = array.shape
@@ -108,29 +108,31 @@ def _pieces(arrays: Iterable[Rows]) -> Iterator[NDArray[np.int8 | np.float16]]:
             yield np.array(array.rows(first, min(rows, first + step)))
 
 
-def _known(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> Known:
+def _known(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> NarrationBounds:
     """||x|| is no more than the norm of x's code and its residual together."""
     scale, residual, norm = bounds.astype(np.float64).T[..., None]
     if precision == "float16":
         scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-    return Known(*(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm)))
+    return NarrationBounds(
+        *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
+    )
 
 
 class Steps(NamedTuple):
-    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`gpu_rank.Asked`)."""
+    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`gpu.scan.QueryBounds`)."""
 
     vectors: torch.Tensor
     queries: NDArray[np.int32]
-    asked: Asked
+    asked: QueryBounds
 
 
-def coded(queries: Queries) -> Steps:
+def int8_queries(queries: Queries) -> Steps:
     """The codes of the steps."""
     asked = (queries.scale / queries.lengths, queries.residuals, queries.norms)
     return Steps(torch.from_numpy(queries.codes), queries.steps, _asked(*asked))
 
 
-def halved(queries: Queries) -> Steps:
+def float16_queries(queries: Queries) -> Steps:
     """The steps in float16, scaled so that none overflows; the error of their sums counts as one of theirs.
 
     Products of float16 are exact in float32. Each of the D + M additions of a sum loses at most 2^-23 of the absolute
@@ -147,8 +149,8 @@ def halved(queries: Queries) -> Steps:
     return Steps(torch.from_numpy(halves), queries.steps, _asked(scale / queries.lengths, mean, queries.norms))
 
 
-def _asked(*values: NDArray[np.float64]) -> Asked:
-    return Asked(*(torch.from_numpy(array[None]) for array in values))
+def _asked(*values: NDArray[np.float64]) -> QueryBounds:
+    return QueryBounds(*(torch.from_numpy(array[None]) for array in values))
 
 
 class GpuScores:
@@ -187,8 +189,8 @@ class GpuScores:
         return np.concatenate(narrations), np.concatenate(queries)
 
 
-def _estimate(part: Part, sums: torch.Tensor, asked: Asked) -> Estimates:
-    return estimate(sums, part.known, Asked(*(values.to(sums.device) for values in asked)))
+def _estimate(part: Part, sums: torch.Tensor, asked: QueryBounds) -> Estimates:
+    return estimate(sums, part.known, QueryBounds(*(values.to(sums.device) for values in asked)))
 
 
 def _largest_bounds(these: Estimates) -> NDArray[np.float64]:
@@ -244,7 +246,7 @@ class GpuIndex(Index):
     def _scores(self, queries: Queries) -> Scores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
-        return GpuScores(self._parts, (coded if self.precision == "int8" else halved)(queries))
+        return GpuScores(self._parts, (int8_queries if self.precision == "int8" else float16_queries)(queries))
 
 
 def _device(name: str) -> torch.device:

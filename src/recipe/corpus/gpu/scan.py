@@ -53,7 +53,7 @@ class Plan(NamedTuple):
         return len(self.tails) * self.shape.columns
 
 
-class Sorted(NamedTuple):
+class SortedQueries(NamedTuple):
     """The unique queries in the order of their steps, so that those that begin alike are neighbours."""
 
     steps: NDArray[np.int32]
@@ -75,7 +75,7 @@ def plan(steps: NDArray[np.int32], widest: int) -> Plan:
     lengths = (unique >= 0).sum(axis=1)
     power = 1 << (int(lengths.max()).bit_length() - 1)
     cuts = [np.zeros_like(lengths), _shared(unique, lengths), np.minimum(lengths, power)]
-    ordered = Sorted(unique, lengths, firsts, firsts[copies.ravel()])
+    ordered = SortedQueries(unique, lengths, firsts, firsts[copies.ravel()])
     return min((_blocks(ordered, cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
 
 
@@ -86,7 +86,7 @@ def _shared(unique: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np
     return np.minimum(neighbours, lengths)
 
 
-def _blocks(queries: Sorted, cut: NDArray[np.int64], widest: int) -> Plan:
+def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> Plan:
     """The queries in order, as many to a block as fit."""
     head_levels = _power(int(cut.max())) if cut.any() else 0
     tail_levels = _power(max(1, int((queries.lengths - cut).max())))
@@ -108,7 +108,7 @@ def _most(heads: list[tuple[int, ...]], tails: int, levels: int) -> int:
     return max(_power(most), NARROWEST // levels)
 
 
-def _fill(shape: Shape, queries: Sorted, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> Plan:
+def _fill(shape: Shape, queries: SortedQueries, cut: NDArray[np.int64], keys: list[tuple[int, ...]]) -> Plan:
     count = -(-len(keys) // shape.tails)
     heads = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
     tails = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
@@ -146,7 +146,7 @@ _PAIRS = 1 << 14
 """Blocks that are looked into at a time."""
 
 
-class Known(NamedTuple):
+class NarrationBounds(NamedTuple):
     """What bounds the error of a narration's vectors: float64 [N, 1] each, on their device.
 
     With x a vector and c its copy on the device: ||x - scale c|| <= residual, ||scale c|| <= norm.
@@ -157,7 +157,7 @@ class Known(NamedTuple):
     norm: torch.Tensor
 
 
-class Asked(NamedTuple):
+class QueryBounds(NamedTuple):
     """The same of each query, float64 [1, Q], means over its steps; weight, too, makes A_mono of a narration's sum."""
 
     weight: torch.Tensor
@@ -172,11 +172,11 @@ class Estimates(NamedTuple):
     """[N, Q], of a scan."""
     maxima: torch.Tensor
     """float64 [blocks, Q]: the highest estimate of each block of narrations."""
-    known: Known
-    asked: Asked
+    known: NarrationBounds
+    asked: QueryBounds
 
 
-class Best(NamedTuple):
+class TopEstimates(NamedTuple):
     """The highest estimates of each query and whose they are, best first: [k, Q] each."""
 
     estimates: torch.Tensor
@@ -190,7 +190,7 @@ class Pairs(NamedTuple):
     queries: torch.Tensor
 
 
-def estimate(sums: torch.Tensor, known: Known, asked: Asked) -> Estimates:
+def estimate(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> Estimates:
     """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
     maxima = []
     for start in range(0, len(sums), _CHUNK):
@@ -199,7 +199,7 @@ def estimate(sums: torch.Tensor, known: Known, asked: Asked) -> Estimates:
     return Estimates(sums, torch.cat(maxima), known, asked)
 
 
-def best(these: Estimates, k: int) -> Best:
+def best(these: Estimates, k: int) -> TopEstimates:
     """The k highest estimates of each query, or all where there are fewer.
 
     k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
@@ -210,7 +210,7 @@ def best(these: Estimates, k: int) -> Best:
         values.movedim(2, 1).flatten(0, 1) for values in _look_into(these, blocks, queries, bounds=False)
     )
     top = estimates.topk(min(k, len(these.sums)), dim=0)
-    return Best(top.values, rows.gather(0, top.indices))
+    return TopEstimates(top.values, rows.gather(0, top.indices))
 
 
 def reaching(these: Estimates, thresholds: torch.Tensor) -> Pairs:
@@ -236,8 +236,8 @@ def _look_into(
     rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
     there = rows < len(these.sums)
     rows = rows.clamp_max(len(these.sums) - 1)
-    asked = Asked(*(values[0, queries][..., None] for values in these.asked))
-    known = Known(*(values[rows, 0] for values in these.known))
+    asked = QueryBounds(*(values[0, queries][..., None] for values in these.asked))
+    known = NarrationBounds(*(values[rows, 0] for values in these.known))
     values = these.sums[rows, queries[..., None]] * (known.scale * asked.weight)
     if bounds:
         values += known.residual * asked.norm + known.norm * asked.residual
@@ -335,7 +335,7 @@ def scan(here: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) -> tor
     """M A_mono of each query with each narration, [N, Q]: exact int32 for int8 vectors, float32 for 16-bit ones.
 
     steps [U, D]: the unique steps, of the vectors' kind and on their device; queries [Q, M]: rows of `steps`, -1 after
-    a query's last step. Steps that several queries begin with are multiplied and aligned once a block (`gpu_plan`).
+    a query's last step. Steps that several queries begin with are multiplied and aligned once a block (`plan`).
     Raises InputError for queries too long (`fits`).
     """
     vectors, launch = here.vectors, here.launch

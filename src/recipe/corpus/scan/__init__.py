@@ -1,1 +1,19 @@
-"""Exact stage 1 on the processor: codes, kernels, and the proof of each result."""
+"""Exact search of stored vectors: an approximate scan, and a certificate that says what need not be scored again."""
+
+import importlib
+from typing import Any
+
+from recipe.errors import MissingExtra
+
+
+def kernels(module: str) -> Any:
+    """The compiled module of this name in `recipe.corpus`, imported on first use: it needs an extra and half a second.
+
+    Raises MissingExtra where Numba is not installed.
+    """
+    try:
+        return importlib.import_module(f"recipe.corpus.{module}")
+    except ModuleNotFoundError as error:
+        if error.name in ("numba", "llvmlite"):
+            raise MissingExtra("the corpus index", "cpu") from None
+        raise

@@ -31,7 +31,7 @@ class Certificate(NamedTuple):
     """Narrations scored again in float64, because their bounds could not exclude them."""
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """The best narrations for one query, best first, equal scores in corpus order, and why they are."""
 
     hits: list[Hit]
@@ -39,7 +39,7 @@ class Found(NamedTuple):
 
 
 class Scores(Protocol):
-    """Approximate scores of Q queries with N narrations, each within a known bound of the exact one."""
+    """ApproximateScores scores of Q queries with N narrations, each within a known bound of the exact one."""
 
     @property
     def method(self) -> str:
@@ -60,15 +60,14 @@ class Scores(Protocol):
         ...
 
 
-def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[Found | None]:
+def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[SearchResult | None]:
     """The k best of each query, or None for one with more than `limit` survivors.
 
     The k-th of the exact scores of any k narrations is a threshold below which no hit can be; those of the highest
     approximate scores make it a high one.
     """
     first = scores.best(k)
-    asked = np.repeat(np.arange(len(first)), k)
-    known = exact(first.ravel(), asked).reshape(first.shape)
+    known = exact(first.ravel(), np.repeat(np.arange(len(first)), k)).reshape(first.shape)
     thresholds = known.min(axis=1)
     bounds = scores.bounds
     narrations, queries = scores.reaching(thresholds - SLACK)
@@ -79,13 +78,16 @@ def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[Found | No
     values = _reuse(first, known, narrations, queries, exact)
     order = np.lexsort((narrations, -values, queries))
     starts = np.cumsum([0, *np.where(fits, counts, 0)])
-    found: list[Found | None] = []
+    results: list[SearchResult | None] = []
     for query, fitting in enumerate(fits):
         best = order[starts[query] : starts[query + 1]][:k]
         hits = [Hit(int(narrations[at]), float(values[at])) for at in best]
-        bound, survivors = float(bounds[query]), int(counts[query])
-        found.append(Found(hits, Certificate(scores.method, hits[-1].score, bound, survivors)) if fitting else None)
-    return found
+        if fitting:
+            proof = Certificate(scores.method, hits[-1].score, float(bounds[query]), int(counts[query]))
+            results.append(SearchResult(hits, proof))
+        else:
+            results.append(None)
+    return results
 
 
 def _reuse(
@@ -108,11 +110,11 @@ def _reuse(
     return values
 
 
-def merge(parts: Sequence[Found], k: int) -> Found:
+def merge(parts: Sequence[SearchResult], k: int) -> SearchResult:
     """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
     hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
     certificates = [part.certificate for part in parts]
     methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)
     bound = max(certificate.bound for certificate in certificates)
     survivors = sum(certificate.survivors for certificate in certificates)
-    return Found(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors))
+    return SearchResult(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors))

@@ -1,4 +1,4 @@
-"""The scans of stage 1 over opened shards, and which processor instructions they use."""
+"""The scans of stage 1 over the shards: integers over codes, float32 over vectors, float64 for a few narrations."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,26 +15,30 @@ from numpy.typing import NDArray
 from recipe.corpus.scan import floats, integers
 from recipe.corpus.scan.certificate import Exact
 from recipe.corpus.scan.integers import LANES, STEPS
-from recipe.corpus.scan.opened import Bounds, Shard
 from recipe.corpus.scan.quantise import Queries, cache_lines, lay_out, scratch
+from recipe.corpus.scan.shards import Bounds, Shard
 from recipe.errors import ConfigError
-
-# Which instructions the integer scan uses, and what they want packed.
-
 
 _FEATURES = {
     "vnni": ("avx512f", "avx512bw", "avx512vl", "avx512vnni"),
     "avx2": ("avx2",),
     "portable": (),
 }
-PATHS = tuple(_FEATURES)
-"""Best first; every processor has the last."""
+ISAS = tuple(_FEATURES)
+"""Instruction sets of the integer scan, best first; every processor has the last."""
 SINGLE_COLUMNS = 12
 """Unique steps up to which queries are taken one by one; a panel of 16 columns would be multiplied in vain."""
 SINGLE_QUERIES = 3
+_CHUNK_BYTES = 16 << 20
+"""Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
+_CHUNKS = 4
+"""Pieces for each thread, at least: short enough that threads end together."""
+_PAIRS = 128
+"""Pairs handed to a thread at a time in exact scoring."""
+_EPSILON = 2.0**-24
 
 
-class Prepared(NamedTuple):
+class PackedQueries(NamedTuple):
     """Queries as a kernel of `integers` takes them."""
 
     packed: NDArray[Any]
@@ -46,35 +50,35 @@ class Prepared(NamedTuple):
 
 
 def available() -> tuple[str, ...]:
-    """The paths that the code which Numba makes on this machine may use, best first."""
+    """The instruction sets that Numba's code may use on this machine, best first."""
     features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
-    return tuple(path for path, needs in _FEATURES.items() if all(f"+{need}" in features for need in needs))
+    return tuple(isa for isa, needs in _FEATURES.items() if all(f"+{need}" in features for need in needs))
 
 
-def choose(path: str | None) -> str:
-    """`path`, or the best there is. Raises ConfigError for one that does not exist here."""
-    found = available()
-    if path is not None and path not in found:
-        raise ConfigError(f"search path {path!r} does not run on this processor; choose one of {', '.join(found)}.")
-    return path or found[0]
+def choose(isa: str | None) -> str:
+    """`isa`, or the best instruction set there is. Raises ConfigError for one that does not run here."""
+    usable = available()
+    if isa is not None and isa not in usable:
+        raise ConfigError(f"instruction set {isa!r} does not run on this processor; choose one of {', '.join(usable)}.")
+    return isa or usable[0]
 
 
-def prepare(queries: Queries, path: str) -> Prepared:
-    """Pack the steps for `path`."""
-    pack = _PACK[path]
+def prepare(queries: Queries, isa: str) -> PackedQueries:
+    """Pack the steps for the instruction set."""
+    pack = _PACK[isa]
     unique = len(queries.codes)
     if unique <= SINGLE_COLUMNS and len(queries.steps) <= SINGLE_QUERIES:
         zeros = int((queries.steps < 0).any())  # a row of them, for what follows a query's last step
         rows = np.zeros((-(-(unique + zeros) // STEPS) * STEPS, queries.codes.shape[1]), np.int16)
         rows[:unique] = queries.codes
-        packed = _rows_of_four(rows) if path == "vnni" else pack(rows)
+        packed = _rows_of_four(rows) if isa == "vnni" else pack(rows)
         columns = np.where(queries.steps < 0, unique, queries.steps)
-        return Prepared(packed, _starts(rows, packed), np.ascontiguousarray(columns, np.int32), None)
+        return PackedQueries(packed, _starts(rows, packed), np.ascontiguousarray(columns, np.int32), None)
     layout = lay_out(queries)
     rows = np.zeros((layout.width, queries.codes.shape[1]), np.int16)
     rows[layout.positions] = queries.codes
     packed = pack(rows)
-    return Prepared(packed, _starts(rows, packed), layout.columns, layout.kinds)
+    return PackedQueries(packed, _starts(rows, packed), layout.columns, layout.kinds)
 
 
 def _starts(rows: NDArray[np.int16], packed: NDArray[Any]) -> NDArray[np.int32]:
@@ -94,30 +98,14 @@ def _rows_of_four(rows: NDArray[np.int16]) -> NDArray[Any]:
     return cache_lines(rows.astype(np.int8)).view(np.int32)
 
 
-def _rows16(rows: NDArray[np.int16]) -> NDArray[Any]:
-    return cache_lines(rows)
+_PACK: dict[str, Callable[[NDArray[np.int16]], NDArray[Any]]] = {
+    "vnni": _panels,
+    "avx2": cache_lines,
+    "portable": lambda rows: cache_lines(rows.astype(np.int8)),
+}
 
 
-def _rows8(rows: NDArray[np.int16]) -> NDArray[Any]:
-    return cache_lines(rows.astype(np.int8))
-
-
-_PACK: dict[str, Callable[[NDArray[np.int16]], NDArray[Any]]] = {"vnni": _panels, "avx2": _rows16, "portable": _rows8}
-
-
-# The two scans of stage 1 over opened shards: integers over codes, float32 over the vectors; and float64 for a few.
-
-
-_CHUNK_BYTES = 16 << 20
-"""Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
-_CHUNKS = 4
-"""Pieces for each thread, at least: short enough that threads end together."""
-_PAIRS = 128
-"""Pairs handed to a thread at a time in exact scoring."""
-_EPSILON = 2.0**-24
-
-
-class Approximate(NamedTuple):
+class ApproximateScores(NamedTuple):
     """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.Scores`.
 
     A score is sums [N, >= Q] * scales [N] * factors [Q]; its bound is errors [N, 2] . weights [Q, 2].
@@ -150,10 +138,10 @@ class Approximate(NamedTuple):
 
 
 def integer_scores(
-    shards: Sequence[Shard], bounds: Bounds, queries: Queries, path: str, threads: int | None = None
-) -> Approximate:
-    """Scores from the codes, with the instructions of `path`; bounds: those of the shards."""
-    prepared = prepare(queries, path)
+    shards: Sequence[Shard], bounds: Bounds, queries: Queries, isa: str, threads: int | None = None
+) -> ApproximateScores:
+    """Scores from the codes, with the instructions of `isa`; bounds: those of the shards."""
+    prepared = prepare(queries, isa)
     narrations = len(bounds.scales)
     width = len(queries.steps) if prepared.kinds is None else len(prepared.columns) * LANES
     sums = np.empty((narrations, width), np.int32)
@@ -172,10 +160,10 @@ def integer_scores(
     in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
     factors = queries.scale / queries.lengths
     weights = np.stack([queries.norms, queries.residuals], axis=1)
-    return Approximate("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
+    return ApproximateScores("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
 
 
-def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: int | None = None) -> Approximate:
+def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: int | None = None) -> ApproximateScores:
     """Scores of one query [M, d] from the float16 vectors, in float32.
 
     A narration's score depends on its own rows only, whatever the threads and shards.
@@ -198,7 +186,7 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     one = np.ones(len(scores))
     errors = np.stack([one, 0 * one], axis=1)
     weights = np.array([[slack, 0.0]])
-    return Approximate("exact", scores[:, None], one, one[:1], errors, weights, weights[:, 0])
+    return ApproximateScores("exact", scores[:, None], one, one[:1], errors, weights, weights[:, 0])
 
 
 def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None = None) -> Exact:
@@ -206,14 +194,14 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
     steps = _padded(queries)
     starts = np.cumsum([0, *map(len, shards)])
 
-    def exact(narrations: NDArray[np.int64], asked: NDArray[np.int64]) -> NDArray[np.float64]:
+    def exact(narrations: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.float64]:
         scores = np.empty(len(narrations))
 
         def work(shard: Shard, start: int, pairs: NDArray[np.int64]) -> None:
             vectors, offsets, numbers = shard.embeddings.spans(shard.offsets, narrations[pairs] - start)
             part = np.empty(len(pairs))
             bits = vectors.view(np.uint16)
-            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, asked[pairs], part)
+            floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, wanted[pairs], part)
             scores[pairs] = part
 
         order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand

@@ -29,19 +29,19 @@ from recipe.memory import available
 
 
 class Spans(NamedTuple):
-    """Rows in spans: the p-th of those asked for is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
+    """DiskArray in spans: the p-th of those asked for is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
 
     rows: NDArray[Any]
     offsets: NDArray[np.int64]
     numbers: NDArray[np.int64]
 
 
-class Rows(Protocol):
+class DiskArray(Protocol):
     """A two-dimensional array on disk."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
+        """DiskArray and columns."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class Rows(Protocol):
         ...
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
+        """DiskArray first:last, contiguous. Raises CorpusError where they cannot be read."""
         ...
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
@@ -58,7 +58,7 @@ class Rows(Protocol):
         ...
 
 
-class Mapped:
+class MappedArray:
     """An array whose pages the system reads when they are touched, and keeps while there is room."""
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class Mapped:
         self.shape, self.dtype = self._array.shape, self._array.dtype
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """Rows first:last, contiguous."""
+        """DiskArray first:last, contiguous."""
         return self._array[first:last]
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
@@ -74,7 +74,7 @@ class Mapped:
         return Spans(self._array, offsets, numbers)
 
 
-class Streamed:
+class StreamedArray:
     """An array that is read into fresh memory at every call, and takes none between them."""
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +86,7 @@ class Streamed:
             self._start = stream.tell()
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
+        """DiskArray first:last, contiguous. Raises CorpusError where they cannot be read."""
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
         view, at = array.data.cast("B"), self._start + first * array.strides[0]
         descriptor = os.open(self._path, os.O_RDONLY)
@@ -119,9 +119,9 @@ class Shard(NamedTuple):
     """[N + 1]: first segment of each narration."""
     bounds: NDArray[np.float32]
     """[N, 3]: scale, residual and norm (`recipe.corpus.scan.quantise.Codes`)."""
-    codes: Rows
+    codes: DiskArray
     """int8 [S, D]."""
-    embeddings: Rows
+    embeddings: DiskArray
     """float16 [S, d]."""
 
     def __len__(self) -> int:
@@ -176,7 +176,7 @@ def open_shards(
 def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool) -> Shard:
     here = folder / SHARDS / record["name"]
     require_files(here, record)
-    kind = Streamed if streamed else Mapped
+    kind = StreamedArray if streamed else MappedArray
     try:
         codes, embeddings = kind(here / CODES), kind(here / EMBEDDINGS)
         offsets, bounds = np.load(here / OFFSETS), np.load(here / BOUNDS)

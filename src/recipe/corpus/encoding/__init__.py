@@ -1,1 +1,0 @@
-"""Sentence encoders that wrap models."""
