@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus import leaks as leaks_text
+from recipe.corpus import leaks
 from recipe.corpus.build import build_corpus
 from recipe.corpus.leaks import ExclusionReport, Exclusions, NearCopies, leakage, read_excluded, words_of
 from recipe.corpus.store import Corpus
@@ -60,8 +60,8 @@ def test_near_copies_are_those_that_comparing_every_pair_finds(
 ) -> None:
     indexed, asked = texts
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(leaks_text, "WORDS", limits[0])
-        patched.setattr(leaks_text, "_PAIRED", limits[1])
+        patched.setattr(leaks, "WORDS", limits[0])
+        patched.setattr(leaks, "_PAIRED", limits[1])
         found = NearCopies(indexed).find(asked)
     assert found == [nearest_by_brute_force(text, indexed, limits[0]) for text in asked]
 
@@ -69,8 +69,8 @@ def test_near_copies_are_those_that_comparing_every_pair_finds(
 @pytest.mark.parametrize("paired", [0, 5, 8, 12, 64])
 def test_near_copies_of_every_size_are_found(monkeypatch: pytest.MonkeyPatch, paired: int) -> None:
     """Each text is the one before and a word more; the texts that are listed by pairs end in between."""
-    monkeypatch.setattr(leaks_text, "WORDS", 2)
-    monkeypatch.setattr(leaks_text, "_PAIRED", paired)
+    monkeypatch.setattr(leaks, "WORDS", 2)
+    monkeypatch.setattr(leaks, "_PAIRED", paired)
     words = [f"w{n}" for n in range(24)]
     indexed = [" ".join(words[:size]) for size in range(1, 25, 3)]
     asked = [" ".join(words[:size]) for size in range(1, 25)]
@@ -151,7 +151,7 @@ def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, l
     given_ = [narration(video_id, *texts) for video_id, texts in drawn]
     report = ExclusionReport()
     kept = list(exclusions.filter(given_, report))
-    assert all(one.segments and exclusions.judge(one) == (False, False, [None] * len(one.segments)) for one in kept)
+    assert all(one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments)) for one in kept)
     assert len(kept) + report.narrations_by_id + report.narrations_by_text == report.narrations == len(given_)
     assert list(exclusions.filter(kept, ExclusionReport())) == kept
     copies = [text for video_id, texts in drawn if video_id != "a" for text in texts if text in (LONG, COPY)]

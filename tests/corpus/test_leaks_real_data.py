@@ -75,7 +75,7 @@ def test_a_video_that_was_uploaded_twice_is_found_by_its_captions(shared_data: P
     assert {one.video_id for one in others} - {one.video_id for one in kept} == REUPLOADS
     captions = sum(len(narration.segments) for narration in others)
     unrelated = report.captions_by_text - sum(
-        exclusions.judge(one).copied for one in others if one.video_id in REUPLOADS
+        exclusions.compare(one).copied for one in others if one.video_id in REUPLOADS
     )
     assert 0 < unrelated / captions < 0.002  # phrases of speech, such as the sign-off of a channel
 

@@ -1,4 +1,15 @@
-"""What of a test set a corpus holds, and keeping it out."""
+"""Leaks: keeping the videos of a test out of a corpus, and what a corpus holds of them.
+
+A planner that is rewarded by the narration of the very video it is tested on is rewarded for memory. So a narration is
+left out by the id of its video, and a caption where it is a near-copy of a text of an excluded video: one video can be
+uploaded under two ids.
+
+A text counts as its set of words: case, punctuation, white space, word order and repetitions make no difference. Two
+texts are near-copies where the words that they share are at least 80 % of the words of either (Jaccard), and both have
+at least `WORDS` words. Two sets this similar share two of their few rarest words, so only texts listed under such a
+pair are compared (prefix filtering: Chaudhuri, Ganti and Kaushik, ICDE 2006; Bayardo, Ma and Srikant, WWW 2007).
+Nothing is hashed to a signature and no near-copy is missed.
+"""
 
 import heapq
 import json
@@ -27,23 +38,24 @@ from recipe.types import Narration
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
 
-# Near-copies of texts, found exactly and without comparing every pair.
-#
-# A text counts as its set of words: case, punctuation, white space, word order and repetitions make no difference.
-# Two texts are near-copies where the words that they share are at least 80 % of the words of either (Jaccard), and
-# both have at least `WORDS` words. Two sets that are this similar share two of their few rarest words, so only the
-# texts that are listed under such a pair are compared (prefix filtering: Chaudhuri, Ganti and Kaushik, ICDE 2006;
-# Bayardo, Ma and Srikant, WWW 2007). Nothing is hashed to a signature and no near-copy is missed.
-
-
 NEAR = 80
 """Percentage of shared words from which two texts are near-copies; whole numbers keep the comparison exact."""
 WORDS = 8
 """Fewest words of a text that can be a near-copy: shorter ones recur in videos that have nothing in common."""
 _PAIRED = 64
 """Most words of a text that is listed under pairs; longer ones have many pairs and rarer words."""
+COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
+"""Fewest near-copies, and their share of the captions with words enough, that make a narration an excluded video.
+
+Two uploads of one video are cut into captions at other places, so that far from all of them match.
+"""
+_EXAMPLES = 20
+"""Near-copies that a report quotes."""
+_FIRST_LINE = 1 << 20
+"""Bytes read to tell what a file holds; a published corpus can be one line of gigabytes."""
 
 _WORD = re.compile(r"[^\W_]+")
+_BETWEEN = re.compile(r"[\s,;]")
 _Words = tuple[int, tuple[int, ...]]
 """Number of a text's words, and the ranks of those that the indexed texts have, rarest first."""
 
@@ -66,7 +78,7 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def is_comparable(text: str) -> bool:
-    """Whether a text has words enough to be a near-copy."""
+    """Whether a text has enough words to be a near-copy."""
     return len(words_of(text)) >= WORDS
 
 
@@ -82,7 +94,7 @@ class NearCopies:
         rarest_first = sorted(counts, key=lambda word: (counts[word], word))
         self._ranks = {word: rank for rank, word in enumerate(rarest_first)}
         self._texts = list(kept.values())
-        self._sets = [self._known(words)[1] for words in kept]
+        self._sets = [self._ranked(words)[1] for words in kept]
         keys, members = array("q"), array("q")
         for index, ranks in enumerate(self._sets):
             listed = list(self._keys((len(ranks), ranks), paired=len(ranks) <= _PAIRED))
@@ -98,22 +110,22 @@ class NearCopies:
 
     def find(self, texts: Sequence[str]) -> list[NearCopy | None]:
         """For each text the one that it is nearest to a copy of, the first of equals; None where there is none."""
-        asked = [self._known(words_of(text)) for text in texts]
+        queries = [self._ranked(words_of(text)) for text in texts]
         keys, owners = array("q"), array("q")
-        for owner, words in enumerate(asked):
-            looked_up = list(self._keys_to_look_under(words))
-            keys.extend(looked_up)
-            owners.extend([owner] * len(looked_up))
-        found: list[NearCopy | None] = [None] * len(texts)
+        for owner, words in enumerate(queries):
+            lookups = list(self._lookup_keys(words))
+            keys.extend(lookups)
+            owners.extend([owner] * len(lookups))
+        copies: list[NearCopy | None] = [None] * len(texts)
         for owner, candidates in self._candidates(keys, owners).items():
-            found[owner] = self._nearest(asked[owner], candidates)
-        return found
+            copies[owner] = self._nearest(queries[owner], candidates)
+        return copies
 
-    def _known(self, words: frozenset[str]) -> _Words:
+    def _ranked(self, words: frozenset[str]) -> _Words:
         ranks = sorted(rank for word in words if (rank := self._ranks.get(word)) is not None)
         return len(words), tuple(ranks)
 
-    def _keys_to_look_under(self, words: _Words) -> Iterator[int]:
+    def _lookup_keys(self, words: _Words) -> Iterator[int]:
         size, ranks = words
         if size < WORDS or size - len(ranks) > _spare(size):
             return
@@ -159,18 +171,12 @@ class NearCopies:
 
 
 def _spare(size: int) -> int:
-    """How many words of a set of this size a near-copy can be without."""
+    """Most words of a set of this size that a near-copy can lack."""
     return size + (-NEAR * size // 100)
 
 
-# What was kept out of a corpus, and what a corpus holds of excluded videos.
-
-
-_QUOTED = 20
-
-
-class Judgement(NamedTuple):
-    """What of a narration belongs to excluded videos."""
+class Overlap(NamedTuple):
+    """What a narration shares with excluded videos."""
 
     by_id: bool
     """Its video is excluded; its captions were not compared."""
@@ -185,7 +191,7 @@ class Judgement(NamedTuple):
         return sum(copy is not None for copy in self.copies)
 
 
-class Copied(NamedTuple):
+class CopiedCaption(NamedTuple):
     """A caption of a narration, and the excluded text that it is a near-copy of."""
 
     video_id: str
@@ -202,56 +208,54 @@ class CopiedVideo(NamedTuple):
     captions: int
 
 
-class _Closest:
-    """The closest near-copies of those given, the longest of equals first, in bounded memory."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[tuple[float, int, int], Copied]] = []
-        self._given = 0
-
-    def add(self, copied: Copied) -> None:
-        self._given += 1
-        heapq.heappush(self._heap, ((copied.similarity, len(copied.caption), -self._given), copied))
-        if len(self._heap) > _QUOTED:
-            heapq.heappop(self._heap)
-
-    def listed(self) -> tuple[Copied, ...]:
-        return tuple(copied for _, copied in sorted(self._heap, reverse=True))
-
-
 @dataclass(slots=True)
 class ExclusionReport:
-    """What was left out of a corpus, counted while narrations stream through `Exclusions.filter`."""
+    """Narrations and captions left out of a corpus, counted while narrations stream through `Exclusions.filter`."""
 
     narrations: int = 0
-    """Narrations that were looked at."""
+    """Narrations that were compared."""
     narrations_by_id: int = 0
     """Left out, because their video is excluded."""
     narrations_by_text: int = 0
     """Left out, because by their captions they are excluded videos under another id."""
     captions_by_text: int = 0
     """Near-copies of excluded texts, all left out; those of the narrations above are among them."""
-    _closest: _Closest = field(default_factory=_Closest, repr=False, compare=False)
+    _closest: list[tuple[tuple[float, int, int], CopiedCaption]] = field(default_factory=list, repr=False)
+    """A heap of the closest near-copies, the longest of equals first."""
+    _seen: int = field(default=0, repr=False)
 
-    def count(self, narration: Narration, judgement: Judgement) -> None:
+    def count(self, narration: Narration, overlap: Overlap) -> None:
         """Add one narration."""
         self.narrations += 1
-        self.narrations_by_id += judgement.by_id
-        self.narrations_by_text += judgement.by_text
-        self.captions_by_text += judgement.copied
-        for segment, copy in zip(narration.segments, judgement.copies, strict=False):
+        self.narrations_by_id += overlap.by_id
+        self.narrations_by_text += overlap.by_text
+        self.captions_by_text += overlap.copied
+        for segment, copy in zip(narration.segments, overlap.copies, strict=False):
             if copy is not None:
-                self._closest.add(Copied(narration.video_id, segment.text, *copy))
+                self._seen += 1
+                copied = CopiedCaption(narration.video_id, segment.text, *copy)
+                heapq.heappush(self._closest, ((copy.similarity, len(segment.text), -self._seen), copied))
+                if len(self._closest) > _EXAMPLES:
+                    heapq.heappop(self._closest)
 
     @property
-    def examples(self) -> tuple[Copied, ...]:
+    def examples(self) -> tuple[CopiedCaption, ...]:
         """The closest near-copies, the longest of equals first; at most twenty."""
-        return self._closest.listed()
+        return tuple(copied for _, copied in sorted(self._closest, reverse=True))
 
     def as_dict(self) -> JsonObject:
         """The counts and examples as JSON values."""
-        counts = {one.name: getattr(self, one.name) for one in fields(self) if one.compare}
-        return counts | {"examples": [example._asdict() for example in self.examples]}
+        counts = ("narrations", "narrations_by_id", "narrations_by_text", "captions_by_text")
+        return {name: getattr(self, name) for name in counts} | {"examples": [one._asdict() for one in self.examples]}
+
+    def lines(self) -> list[str]:
+        """What was left out, a line each; empty where nothing was."""
+        counts = {
+            "narrations of excluded videos": self.narrations_by_id,
+            "narrations that are excluded videos under another id": self.narrations_by_text,
+            "captions that are near-copies of excluded texts, in these and other narrations": self.captions_by_text,
+        }
+        return [f"{name}: {count:,}" for name, count in counts.items() if count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +274,7 @@ class LeakReport:
     """Narrations that are excluded videos under another id, the most copied first."""
     copied_captions: int
     """Near-copies of excluded texts in narrations of other ids."""
-    examples: tuple[Copied, ...]
+    examples: tuple[CopiedCaption, ...]
     """The closest near-copies, the longest of equals first; at most twenty."""
 
     @property
@@ -300,22 +304,14 @@ class LeakReport:
         ]
 
 
-# What a corpus must not hold, read from the files that say it: test examples, procedures, narrations, lists of ids.
-
-
-_FIRST_LINE = 1 << 20
-"""Bytes looked at to tell what a file holds; a published corpus can be one line of gigabytes."""
-_BETWEEN = re.compile(r"[\s,;]")
-
-
-class Excluded(NamedTuple):
+class ExcludedContent(NamedTuple):
     """Ids of videos, and texts in the order of their file."""
 
     video_ids: frozenset[str]
     texts: tuple[str, ...]
 
 
-def read_excluded(path: Path, split: str = "") -> Excluded:
+def read_excluded(path: Path, split: str = "") -> ExcludedContent:
     """The videos of a file and what is written or said of them: steps of examples and procedures, or captions.
 
     `split` keeps the examples and procedures of one split, the empty string all; files without splits are read
@@ -326,35 +322,29 @@ def read_excluded(path: Path, split: str = "") -> Excluded:
     if not path.is_file():
         raise not_a_file(path)
     if path.suffix == ".txt":
-        return Excluded(frozenset(_ids(path)), ())
-    fields = _fields(path)
-    if "continuation" in fields:
-        return _examples(path, split)
-    if "steps" in fields:
-        return _procedures(path, split)
-    return _narrations(path)
-
-
-def _fields(path: Path) -> frozenset[str]:
-    """The fields of the object in the file's first line; none where it begins with something else."""
+        return ExcludedContent(frozenset(_ids(path)), ())
     with path.open("rb") as stream:
         line = stream.readline(_FIRST_LINE)
     try:
         row = json.loads(line)
     except ValueError:
-        return frozenset()
-    return frozenset(row) if isinstance(row, dict) else frozenset()
+        row = None
+    if isinstance(row, dict) and "continuation" in row:
+        return _examples(path, split)
+    if isinstance(row, dict) and "steps" in row:
+        return _procedures(path, split)
+    return _narrations(path)
 
 
-def _examples(path: Path, split: str) -> Excluded:
+def _examples(path: Path, split: str) -> ExcludedContent:
     examples = read_examples(path, split)
     ids = (example.video_id for example in examples)
     texts = (step for example in examples for step in (*example.history, *example.continuation))
-    return Excluded(frozenset(filter(None, ids)), tuple(dict.fromkeys(texts)))
+    return ExcludedContent(frozenset(filter(None, ids)), tuple(dict.fromkeys(texts)))
 
 
-def _procedures(path: Path, split: str) -> Excluded:
-    """Asks for ids and steps only: a video with an empty goal is to be kept out like any other."""
+def _procedures(path: Path, split: str) -> ExcludedContent:
+    """Needs ids and steps only: a video with an empty goal is kept out like any other."""
     ids: set[str] = set()
     texts: dict[str, None] = {}
     for line, row in read_jsonl(path):
@@ -363,7 +353,7 @@ def _procedures(path: Path, split: str) -> Excluded:
             texts.update(dict.fromkeys(_steps(path, line, row)))
     if not ids:
         raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
-    return Excluded(frozenset(ids), tuple(texts))
+    return ExcludedContent(frozenset(ids), tuple(texts))
 
 
 def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
@@ -374,13 +364,13 @@ def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
     return [text_field(path, line, step, "text") for step in steps]
 
 
-def _narrations(path: Path) -> Excluded:
+def _narrations(path: Path) -> ExcludedContent:
     ids: set[str] = set()
     texts: dict[str, None] = {}
     for narration in read_narrations(path, "keep-first"):
         ids.add(narration.video_id)
         texts.update((segment.text, None) for segment in narration.segments)
-    return Excluded(frozenset(ids), tuple(texts))
+    return ExcludedContent(frozenset(ids), tuple(texts))
 
 
 def _ids(path: Path) -> set[str]:
@@ -397,20 +387,6 @@ def _ids(path: Path) -> set[str]:
     if not ids:
         raise InputError.at(path, "the file is empty", "give one video id a line")
     return ids
-
-
-# Keeping the videos of a test out of the corpus that checks plans, and telling whether one holds them.
-#
-# A planner that is rewarded by the narration of the very video that it is tested on is rewarded for memory. So a
-# narration is left out by the id of its video, and a caption where it is a near-copy (see `leaks_text`) of a text that
-# belongs to an excluded video: the same video can be uploaded twice, under two ids.
-
-
-COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
-"""Fewest near-copies, and their share of the captions with words enough, that make a narration an excluded video.
-
-Two uploads of one video are cut into captions at other places, so that far from all of them match.
-"""
 
 
 class Exclusions:
@@ -430,9 +406,9 @@ class Exclusions:
 
         `split` keeps the examples and procedures of one split, the empty string all. Raises InputError.
         """
-        found = [read_excluded(path, split) for path in paths]
-        ids = (video_id for one in found for video_id in one.video_ids)
-        return cls(ids, (text for one in found for text in one.texts))
+        contents = [read_excluded(path, split) for path in paths]
+        ids = (video_id for content in contents for video_id in content.video_ids)
+        return cls(ids, (text for content in contents for text in content.texts))
 
     @property
     def identity(self) -> JsonObject:
@@ -448,12 +424,17 @@ class Exclusions:
             "copied_percent": COPIED_PERCENT,
         }
 
-    def judge(self, narration: Narration) -> Judgement:
+    def compare(self, narration: Narration) -> Overlap:
         """What of a narration belongs to excluded videos."""
         if narration.video_id in self.video_ids:
-            return Judgement(by_id=True, by_text=False, copies=())
+            return Overlap(by_id=True, by_text=False, copies=())
         copies = self._copies.find([segment.text for segment in narration.segments])
-        return Judgement(by_id=False, by_text=_is_copied(narration, copies), copies=copies)
+        copied = sum(copy is not None for copy in copies)
+        by_text = copied == len(copies)
+        if not by_text and copied >= COPIED_CAPTIONS:
+            comparable = sum(is_comparable(segment.text) for segment in narration.segments)
+            by_text = 100 * copied >= COPIED_PERCENT * comparable
+        return Overlap(by_id=False, by_text=by_text, copies=copies)
 
     def filter(self, narrations: Iterable[Narration], report: ExclusionReport) -> Iterator[Narration]:
         """The narrations without excluded videos and without near-copies, in order; counts go to `report`.
@@ -462,12 +443,12 @@ class Exclusions:
         near-copies: then it is an excluded video under another id. Otherwise only these captions go.
         """
         for narration in narrations:
-            judgement = self.judge(narration)
-            report.count(narration, judgement)
-            if judgement.by_id or judgement.by_text:
+            overlap = self.compare(narration)
+            report.count(narration, overlap)
+            if overlap.by_id or overlap.by_text:
                 continue
-            if judgement.copied:
-                compared = zip(narration.segments, judgement.copies, strict=True)
+            if overlap.copied:
+                compared = zip(narration.segments, overlap.copies, strict=True)
                 narration = replace(narration, segments=tuple(segment for segment, copy in compared if copy is None))
             yield narration
 
@@ -486,12 +467,12 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
             layout.read_narrations(corpus.folder / SHARDS / shard["name"]) for shard in corpus.manifest["shards"]
         )
         for narration in chain.from_iterable(narrations):
-            judgement = exclusions.judge(narration)
-            counted.count(narration, judgement)
-            if judgement.by_id:
+            overlap = exclusions.compare(narration)
+            counted.count(narration, overlap)
+            if overlap.by_id:
                 videos.append(narration.video_id)
-            if judgement.by_text:
-                copied.append(CopiedVideo(narration.video_id, judgement.copied, len(narration.segments)))
+            if overlap.by_text:
+                copied.append(CopiedVideo(narration.video_id, overlap.copied, len(narration.segments)))
             advance(len(narration.segments))
     return LeakReport(
         narrations=counted.narrations,
@@ -504,21 +485,8 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
     )
 
 
-def _is_copied(narration: Narration, copies: Sequence[object]) -> bool:
-    """Whether a narration's near-copies make it an excluded video, or leave nothing of it."""
-    copied = sum(copy is not None for copy in copies)
-    if copied == len(copies):
-        return True
-    if copied < COPIED_CAPTIONS:
-        return False
-    return 100 * copied >= COPIED_PERCENT * sum(is_comparable(segment.text) for segment in narration.segments)
-
-
-# Narration files as a build takes them: a stream, and an origin that tells how it was read and what was dropped.
-
-
 class Source(NamedTuple):
-    """Narrations yet to be read, and where they come from."""
+    """A stream of narrations, and where they come from."""
 
     narrations: Iterator[Narration]
     origin: Origin
@@ -536,29 +504,14 @@ def narration_source(
     if exclusions is not None:
         narrations = exclusions.filter(narrations, excluded)
 
-    def read() -> JsonObject:
+    def counts() -> JsonObject:
+        values = {field.name: getattr(report, field.name) for field in fields(report)}
         return {
-            **_plain(report),
+            **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
             "excluded": None if exclusions is None else excluded.as_dict(),
-            "left_out": [*report.lines(), *_excluded(excluded)],
+            "left_out": [*report.lines(), *excluded.lines()],
         }
 
     reading = {**options.model_dump(), "duplicates": duplicates}
     identity = None if exclusions is None else exclusions.identity
-    return Source(narrations, Origin(tuple(files), reading, identity, read))
-
-
-def _plain(report: ReadingReport) -> JsonObject:
-    """A report's counts as JSON values."""
-    values = {field.name: getattr(report, field.name) for field in fields(report)}
-    return {name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()}
-
-
-def _excluded(report: ExclusionReport) -> Iterator[str]:
-    for count, what in (
-        (report.narrations_by_id, "narrations of excluded videos"),
-        (report.narrations_by_text, "narrations that are excluded videos under another id"),
-        (report.captions_by_text, "captions that are near-copies of excluded texts, in these and other narrations"),
-    ):
-        if count:
-            yield f"{what}: {count:,}"
+    return Source(narrations, Origin(tuple(files), reading, identity, counts))
