@@ -1,17 +1,56 @@
-"""Means with intervals, permutation tests and agreement; prompts of one goal, or of one video, are drawn together."""
+"""Means with intervals, comparison of two systems, agreement of raters, rank correlation.
+
+Values of one cluster (a goal, or a video) are alike, so every interval and test draws whole clusters.
+
+*Intervals* are bootstrap intervals: as many clusters as there are, drawn with replacement, and the mean over all their
+values. Percentiles are too narrow for few clusters, so they are widened to those whose normal interval would be the t
+interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap). The mean over
+datasets of their means (the paper's macro average) draws within each dataset; its t interval has the degrees of freedom
+of Welch and Satterthwaite, because datasets differ in size and spread.
+
+*P-values* are of a permutation test. Were two systems alike, each video's difference could as well have had the other
+sign; so the signs of whole videos are flipped. The p-value is the share of flips whose mean difference is at least as
+far from 0 as the observed one: of all flips where they can be enumerated, else of 10,000 drawn ones, with the observed
+one counted among them (Phipson and Smyth, Permutation P-values Should Never Be Zero), so that it is never 0.
+
+*Agreement* is Krippendorff's alpha = 1 - D_o / D_e: the observed disagreement over the one expected were the same
+ratings dealt at random (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011). It takes any number of raters
+and missing ratings.
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import ComputeError, MissingExtra
 from recipe.types import Example
+
+Array = NDArray[np.float64]
+Level = Literal["nominal", "ordinal", "interval"]
+"""Values without an order, in an order, or with distances that count."""
+
+LEVEL = 0.95
+DRAWS = 10_000
+"""Bootstrap resamples of an interval."""
+FLIPS = 10_000
+"""Drawn flips where not all are enumerated."""
+ENUMERATED = 14
+"""Videos with a difference up to which all flips are enumerated."""
+_BLOCK = 1000
+"""Draws multiplied at once, which bounds the memory that thousands of videos take."""
+_RANKED = 200
+"""Draws ranked at once."""
+_ROUNDING = 1e-9
+"""Flips that differ by less than this share of the largest possible difference are ties."""
+_UNDEFINED = 0.01
+"""Share of resamples without variation up to which they are left out; with more there is no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,31 +68,6 @@ class Interval:
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) for value in (self.mean, self.low, self.high) if value is not None):
             raise ComputeError("a mean or its interval is not finite; leave out what was not computed.")
-
-
-# Means with 95% intervals when prompts of one goal, or of one video, are alike: whole goals are drawn, not prompts.
-#
-# The bootstrap draws as many goals as there are, with replacement, and takes the mean over all their prompts.
-# Its percentiles are too narrow for few goals, so they are widened to those whose normal interval would be the
-# t interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap).
-#
-# The mean over datasets of their means (the paper's macro average) draws within each dataset. Its t interval has
-# the degrees of freedom of Welch and Satterthwaite, because datasets differ in size and spread.
-
-
-try:
-    from scipy.special import stdtrit
-    from scipy.stats import kendalltau
-except ModuleNotFoundError as error:
-    raise MissingExtra("evaluation", "report") from error
-
-Array = NDArray[np.float64]
-
-DRAWS = 10_000
-"""Bootstrap resamples of an interval."""
-LEVEL = 0.95
-_AT_ONCE = 1000
-"""Draws multiplied at once, which bounds the memory that thousands of videos take."""
 
 
 class _Clustered(NamedTuple):
@@ -106,11 +120,11 @@ def macro_interval(
     if len(names) == 1:
         return mean_interval(data, clusters, seed)
     labels = np.asarray(clusters)
-    groups = [_clustered(data[place == one], labels[place == one]) for one in range(len(names))]
+    groups = [_clustered(data[place == dataset], labels[place == dataset]) for dataset in range(len(names))]
     mean, count = float(np.mean([group.mean for group in groups])), sum(len(group.sums) for group in groups)
     if any(len(group.sums) == 1 for group in groups):
         return Interval(mean, observations=len(data), clusters=count)
-    drawn = [_resampled_means(group.sums, group.sizes, seed, one) for one, group in enumerate(groups)]
+    drawn = [_resampled_means(group.sums, group.sizes, seed, stream) for stream, group in enumerate(groups)]
     low, high = np.quantile(np.mean(drawn, axis=0), _pooled_levels(groups))
     return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
 
@@ -140,8 +154,8 @@ def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
     One seed and stream draws the same clusters for everything that is measured on as many of them.
     """
     draws = _draws(len(columns), DRAWS, seed, stream)
-    blocks = range(0, len(draws), _AT_ONCE)
-    return np.concatenate([draws[start : start + _AT_ONCE].astype(np.float64) @ columns for start in blocks])
+    blocks = range(0, len(draws), _BLOCK)
+    return np.concatenate([draws[start : start + _BLOCK].astype(np.float64) @ columns for start in blocks])
 
 
 def expanded_levels(count: int) -> tuple[float, float]:
@@ -152,7 +166,7 @@ def expanded_levels(count: int) -> tuple[float, float]:
 def _finite(values: Sequence[float] | Array) -> Array:
     data = np.asarray(values, dtype=np.float64)
     if data.size == 0 or not np.isfinite(data).all():
-        raise ComputeError("a mean was asked of no values, or of a value that is not finite.")
+        raise ComputeError("there is no mean of no values, or of a value that is not finite.")
     return data
 
 
@@ -194,12 +208,9 @@ def _pooled_levels(groups: Sequence[_Clustered]) -> tuple[float, float]:
 def _widened(freedom: float, shrinkage: float) -> tuple[float, float]:
     """The percentiles whose normal interval is the t interval; the bootstrap variance is too small by `shrinkage`."""
     # The inverse of Student's t; scipy.stats.t.ppf is the same function behind four times the import.
-    student = float(stdtrit(freedom, (1 + LEVEL) / 2))
+    student = float(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2))
     tail = NormalDist().cdf(-student * math.sqrt(shrinkage))
     return tail, 1 - tail
-
-
-# Which examples are alike, so that intervals and tests draw them together.
 
 
 def video_of(example: Example) -> str:
@@ -211,23 +222,6 @@ def video_of(example: Example) -> str:
     if example.video_id:
         return f"{example.source} {example.video_id}"
     return f"goal {example.source} {example.goal}"
-
-
-# Two systems on the same examples: their difference, how certain it is, and how large.
-#
-# The p-value is of a permutation test. Were the systems alike, each video's difference could as well have had the other
-# sign; so the signs of whole videos are flipped, not those of examples, because examples of one video are alike. It is
-# the share of flips whose mean difference is at least as far from 0 as the one found: of all flips where they can be
-# enumerated, else of 10,000 drawn ones with the one found counted among them (Phipson and Smyth, Permutation P-values
-# Should Never Be Zero), so that it is never 0.
-
-
-FLIPS = 10_000
-"""Drawn flips where not all are enumerated."""
-ENUMERATED = 14
-"""Videos with a difference up to which all flips are enumerated."""
-_ROUNDING = 1e-9
-"""Flips that differ by less than this share of the largest possible difference are ties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +260,7 @@ def compare(
     if ours.shape != theirs.shape:
         raise ComputeError(f"{ours.size} values cannot be paired with {theirs.size}.")
     if not (np.isfinite(ours) & np.isfinite(theirs)).all():
-        raise ComputeError("a comparison was asked of a value that is not finite.")
+        raise ComputeError("a value to compare is not finite.")
     named = [""] * len(clusters) if datasets is None else datasets
     difference = macro_interval(ours - theirs, named, clusters, seed)
     weights, videos, strata = _weights(named), *_videos(named, clusters)
@@ -293,11 +287,11 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
     >>> adjusted([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
-    found, highest = [0.0] * len(p_values), 0.0
+    levels, highest = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=lambda place: p_values[place])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        found[place] = highest
-    return found
+        levels[place] = highest
+    return levels
 
 
 def _mean(values: Array, datasets: Sequence[str]) -> float:
@@ -328,39 +322,19 @@ def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
         flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
         return float((np.abs((1 - 2 * flips) @ moved) >= reach).mean()), True
     rng = np.random.default_rng(seed)
-    sizes = [min(_AT_ONCE, FLIPS - start) for start in range(0, FLIPS, _AT_ONCE)]
+    sizes = [min(_BLOCK, FLIPS - start) for start in range(0, FLIPS, _BLOCK)]
     drawn = ((1 - 2 * rng.integers(0, 2, size=(size, len(moved)))) @ moved for size in sizes)
-    as_far = sum(int((np.abs(one) >= reach).sum()) for one in drawn)
+    as_far = sum(int((np.abs(total) >= reach).sum()) for total in drawn)
     return (1 + as_far) / (1 + FLIPS), False
 
 
 def _effect(difference: float, means: Array, strata: NDArray[np.intp]) -> float | None:
     """`means` [videos] of differences, and the dataset of each; the variances of datasets weigh the same."""
-    groups = [means[strata == one] for one in np.unique(strata)]
+    groups = [means[strata == dataset] for dataset in np.unique(strata)]
     if min(map(len, groups)) == 1:
         return None
     deviation = float(np.sqrt(np.mean([group.var(ddof=1) for group in groups])))
     return difference / deviation if deviation > _ROUNDING * float(np.abs(means).max()) else None
-
-
-# How far raters agree: Krippendorff's alpha with its interval, and the plain measures that tell why it is low.
-#
-# alpha = 1 - D_o / D_e: the disagreement found over the one expected were the same ratings dealt at random
-# (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011). It takes any number of raters and missing ratings.
-# The bootstrap draws whole clusters of units, as for means.
-
-
-try:
-    from krippendorff import alpha as published_alpha
-    from scipy.stats import rankdata
-except ModuleNotFoundError as error:
-    raise MissingExtra("agreement of judges", "report") from error
-
-Level = Literal["nominal", "ordinal", "interval"]
-"""Values without an order, in an order, or with distances that count."""
-
-_UNDEFINED = 0.01
-"""Share of resamples without variation up to which they are left out; with more there is no interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +347,7 @@ class Reliability:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RaterPair:
     """Two raters on the units that both rated."""
 
     units: int
@@ -397,7 +371,7 @@ def krippendorff_alpha(
     """
     table = np.asarray(ratings, dtype=np.float64)
     if table.ndim != 2 or np.isinf(table).any():
-        raise ComputeError("agreement was asked of no table [raters, units], or of a rating that is not finite.")
+        raise ComputeError("agreement needs a table [raters, units] of finite ratings.")
     kept = (~np.isnan(table)).sum(axis=0) > 1
     labels = np.asarray(clusters if clusters is not None else [str(unit) for unit in range(table.shape[1])])
     if len(labels) != table.shape[1]:
@@ -413,11 +387,11 @@ def krippendorff_alpha(
 
 def compare_raters(
     first: Sequence[float] | Array, second: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
-) -> Pair:
+) -> RaterPair:
     """Two raters' ratings [units], all known; raises ComputeError without units."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     apart = np.abs(ours - theirs)
-    return Pair(
+    return RaterPair(
         units=len(ours),
         bias=mean_interval(ours - theirs, clusters, seed),
         exact=float((apart <= _ROUNDING).mean()),
@@ -428,25 +402,23 @@ def compare_raters(
 
 def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np.str_], seed: int) -> Interval:
     columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
-    found = _point(rated, columns, level)
+    if level == "interval":  # the package would hold a table of values for each unit, which totals make large
+        value = float(_alphas(columns.sum(axis=0)[None], level)[0])
+    else:
+        alpha = _extra("krippendorff").alpha
+        value = float(alpha(reliability_data=rated, level_of_measurement=level))
     names, place = np.unique(labels, return_inverse=True)
     units, count = rated.shape[1], len(names)
     if count == 1:
-        return Interval(found, observations=units, clusters=1)
+        return Interval(value, observations=units, clusters=1)
     by_cluster = np.zeros((count, columns.shape[1]))
     np.add.at(by_cluster, place, columns)
     drawn = _alphas(resampled_totals(by_cluster, seed), level)
     defined = drawn[~np.isnan(drawn)]
     if len(defined) < (1 - _UNDEFINED) * len(drawn):
-        return Interval(found, observations=units, clusters=count)
+        return Interval(value, observations=units, clusters=count)
     low, high = np.quantile(defined, expanded_levels(count))
-    return Interval(found, float(low), float(high), observations=units, clusters=count)
-
-
-def _point(rated: Array, columns: Array, level: Level) -> float:
-    if level == "interval":  # the package would hold a table of values for each unit, which totals make large
-        return float(_alphas(columns.sum(axis=0)[None], level)[0])
-    return float(published_alpha(reliability_data=rated, level_of_measurement=level))
+    return Interval(value, float(low), float(high), observations=units, clusters=count)
 
 
 def _coincidences(rated: Array, values: Array) -> Array:
@@ -477,7 +449,7 @@ def _alphas(totals: Array, level: Level) -> Array:
     need no table of differences either.
     """
     if level == "interval":
-        count, sums, squares, found = totals.T
+        count, sums, squares, observed = totals.T
         expected = 2 * (count * squares - sums**2)
         varied = expected > _ROUNDING * count * squares
     else:
@@ -486,23 +458,20 @@ def _alphas(totals: Array, level: Level) -> Array:
         counts = pairs.sum(axis=2)
         count, varied = counts.sum(axis=1), (counts > 0).sum(axis=1) > 1
         if level == "nominal":
-            found, expected = count - np.trace(pairs, axis1=1, axis2=2), count**2 - (counts**2).sum(axis=1)
+            observed, expected = count - np.trace(pairs, axis1=1, axis2=2), count**2 - (counts**2).sum(axis=1)
         else:
             ranks = np.cumsum(counts, axis=1) - counts / 2
             squares = (counts * ranks**2).sum(axis=1)
-            found = 2 * (squares - np.einsum("di,dij,dj->d", ranks, pairs, ranks, optimize=True))
+            observed = 2 * (squares - np.einsum("di,dij,dj->d", ranks, pairs, ranks, optimize=True))
             expected = 2 * (count * squares - (counts * ranks).sum(axis=1) ** 2)
-    return np.asarray(1 - found * (count - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
+    return np.asarray(1 - observed * (count - 1) / np.where(varied, expected, np.nan), dtype=np.float64)
 
 
 def _spearman(first: Array, second: Array) -> float | None:
     if (first == first[0]).all() or (second == second[0]).all():
         return None
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
-_AT_ONCE = 200
-"""Draws ranked at once."""
+    rank = _extra("scipy.stats").rankdata
+    return float(np.corrcoef(rank(first), rank(second))[0, 1])
 
 
 def _correlations(first: Array, second: Array, weights: Array) -> Array:
@@ -513,8 +482,8 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
     y -= (weights * y).sum(axis=1, keepdims=True) / total
     spread = np.sqrt((weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1))
     shared = (weights * x * y).sum(axis=1)
-    found: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
-    return found
+    correlations: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
+    return correlations
 
 
 def _ranks(values: Array, weights: Array) -> Array:
@@ -531,7 +500,7 @@ def kendall(first: Array, second: Array) -> float | None:
     """Kendall's tau-b; None where either is constant."""
     if min(np.ptp(first), np.ptp(second)) == 0:
         return None
-    return float(kendalltau(first, second).statistic)
+    return float(_extra("scipy.stats").kendalltau(first, second).statistic)
 
 
 def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0) -> Interval | None:
@@ -548,7 +517,15 @@ def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0
     if len(names) == 1:
         return Interval(value, observations=len(first), clusters=1)
     drawn = resampled_totals(np.eye(len(names)), seed)[:, place]
-    blocks = range(0, len(drawn), _AT_ONCE)
-    found = np.concatenate([_correlations(first, second, drawn[start : start + _AT_ONCE]) for start in blocks])
-    low, high = np.nanquantile(found, expanded_levels(len(names)))
+    blocks = range(0, len(drawn), _RANKED)
+    correlations = np.concatenate([_correlations(first, second, drawn[start : start + _RANKED]) for start in blocks])
+    low, high = np.nanquantile(correlations, expanded_levels(len(names)))
     return Interval(value, float(low), float(high), observations=len(first), clusters=len(names))
+
+
+def _extra(module: str) -> Any:
+    """A module of the extra `report`, imported when it is needed: commands that compute no interval load nothing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("evaluation", "report") from error

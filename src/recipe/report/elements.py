@@ -14,6 +14,7 @@ that hold a number are aligned to the right.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from recipe.report.numbers import format_number, format_signed
@@ -117,6 +118,13 @@ class Heading(NamedTuple):
     group: str = ""
 
 
+class Group(NamedTuple):
+    """Neighbouring columns under one heading."""
+
+    name: str
+    places: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table; every row has a cell for every heading."""
@@ -131,6 +139,11 @@ class Table:
     notes: tuple[str, ...] = ()
     folded: bool = False
     """Whether a page shows it on demand only."""
+
+    def groups(self) -> list[Group]:
+        """Neighbouring columns of one group; columns without a group together."""
+        places = groupby(range(len(self.headings)), key=lambda place: self.headings[place].group)
+        return [Group(name, list(members)) for name, members in places]
 
 
 @dataclass(frozen=True, slots=True)

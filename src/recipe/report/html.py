@@ -1,16 +1,24 @@
-"""Texts made safe for a self-contained HTML page, and the templates of pages."""
+"""Self-contained HTML pages: texts made harmless, the style of tables, and templates."""
 
+import base64
+import hashlib
 import json
 import re
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
-# Texts of others as a page can show them: bounded, control characters visible, safe inside a script element.
+from recipe.errors import MissingExtra
+from recipe.report.colours import DARK, variable
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 _PICTURES = 0x2400
 """Where Unicode keeps visible signs for the control characters 0 to 31."""
+_LONGEST = 6_000
+"""Characters of a text that a page shows."""
 
 
 def shown(text: str, limit: int) -> str:
@@ -33,15 +41,54 @@ def script_json(value: object) -> str:
     return _CONTROL.sub(_escaped, _UNSAFE.sub(_escaped, plain))
 
 
-def _visible(found: re.Match[str]) -> str:
-    code = ord(found.group())
-    return chr(_PICTURES + code) if code < 0x20 else "\ufffd"
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found.group()):04x}"
+def script_hash(script: str) -> str:
+    """The hash by which a page's security policy allows its only script."""
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def template(package: str, name: str) -> str:
     """The text of `templates/<name>` in a package."""
     return files(package).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def page_environment(package: str) -> "Environment":
+    """Jinja over the templates of a package and of this one: texts are escaped, bounded and without control characters.
+
+    `{% import "elements.html.jinja" as elements %}` gives the macros `sections` and `table` for the values of
+    `elements`; `palette` and `page.css` are their style. Raises MissingExtra without Jinja.
+    """
+    try:
+        from jinja2 import ChoiceLoader, Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415
+        from markupsafe import Markup  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingExtra("the report", "report") from error
+
+    def load(package: str) -> FunctionLoader:
+        def find(name: str) -> str | None:
+            path = files(package).joinpath("templates", name)
+            return path.read_text(encoding="utf-8") if path.is_file() else None
+
+        return FunctionLoader(find)
+
+    environment = Environment(
+        loader=ChoiceLoader([load(package), load("recipe.report")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: shown(value, _LONGEST) if type(value) is str else value,
+    )
+    light = "".join(f"  {variable(colour)}: {colour};\n" for colour in DARK)
+    dark = "".join(f"    {variable(colour)}: {shade};\n" for colour, shade in DARK.items())
+    palette = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{\n  :root {{\n{dark}  }}\n}}\n"
+    environment.globals["palette"] = Markup(palette)
+    return environment
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return chr(_PICTURES + code) if code < 0x20 else "\ufffd"
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"

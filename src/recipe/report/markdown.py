@@ -1,32 +1,37 @@
 """A report as Markdown: its sentences and tables, without figures and examples."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from recipe.report.elements import Cell, Section, Table
 from recipe.report.html import shown
 
-_NAME = 200
+_LONGEST = 2_000
+"""Characters of a text."""
 
 
-def render_markdown(title: str, found: Sequence[str], sections: Sequence[Section]) -> str:
+def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Section]) -> str:
     """The whole document. The same report gives the same bytes."""
-    parts = [f"# {_text(title)}", *(f"* {_text(sentence)}" for sentence in found)]
+    parts = [f"# {_text(title)}", *(f"* {_text(sentence)}" for sentence in sentences)]
     for section in sections:
         parts += ["", f"## {_text(section.title)}", ""]
         parts += [f"> **{_text(warning)}**\n" for warning in section.warnings]
         parts += [f"{_text(paragraph)}\n" for paragraph in section.paragraphs]
         parts += [*(f"* {_text(finding)}" for finding in section.findings), ""]
-        parts += [line for block in section.blocks if isinstance(block, Table) for line in _table(block)]
+        parts += [line for block in section.blocks if isinstance(block, Table) for line in markdown_table(block)]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _table(table: Table) -> Iterable[str]:
+def markdown_table(table: Table) -> Iterator[str]:
+    """Caption, table and notes, line by line; small texts in brackets."""
     yield f"**{_text(table.caption)}**{f' ({_text(table.about)})' if table.about else ''}\n"
-    grouped = (f"{one.text}, {one.group}" if one.group else one.text for one in table.headings)
-    yield _line([table.first, *grouped])
+    yield _line([table.first, *(f"{one.text}, {one.group}" if one.group else one.text for one in table.headings)])
     yield "|" + "---|" * (1 + len(table.headings))
+    section = ""
     for row in table.rows:
+        if row.section not in ("", section):
+            yield _line([f"*{row.section}*", *[""] * len(table.headings)])
+        section = row.section
         yield _line([f"{row.name} ({row.about})" if row.about else row.name, *map(_cell, row.cells)])
     yield ""
     yield from (f"{_text(note)}\n" for note in table.notes)
@@ -43,5 +48,5 @@ def _line(cells: Sequence[str]) -> str:
 
 def _text(text: str) -> str:
     """One line in which nothing of a name is taken for HTML or the start of a block."""
-    flat = re.sub(r"\s+", " ", shown(text, 10 * _NAME)).strip()
+    flat = re.sub(r"\s+", " ", shown(text, _LONGEST)).strip()
     return flat.replace("&", "&amp;").replace("<", "&lt;")

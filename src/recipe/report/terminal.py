@@ -1,11 +1,11 @@
 """A table on a terminal."""
 
-from itertools import groupby
+from collections.abc import Sequence
 
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from recipe.report.elements import Cell, Row, Table
+from recipe.report.elements import Cell, Table
 
 
 def terminal_table(table: Table) -> RichTable:
@@ -13,45 +13,37 @@ def terminal_table(table: Table) -> RichTable:
     title = f"{table.caption} ({table.about})" if table.about else table.caption
     drawn = RichTable(title=Text(title) if title else None)
     drawn.add_column(Text(table.first), overflow="fold")
-    places = range(len(table.headings))
-    groups = [
-        (name, list(members) if name else [place])
-        for name, some in groupby(places, key=lambda place: table.headings[place].group)
-        for members in [list(some)]
-        for place in ([members[0]] if name else members)
-    ]
+    shared = [group.places for group in table.groups() if group.name]
+    columns = sorted([*shared, *([place] for group in table.groups() if not group.name for place in group.places)])
     widths = [
-        max(len(table.headings[place].text), *(len(_text(row.cells[place])) for row in table.rows), 0)
-        for place in places
+        max([len(heading.text), *(len(_text(row.cells[place])) for row in table.rows)])
+        for place, heading in enumerate(table.headings)
     ]
-    for name, members in groups:
-        numeric = any(row.cells[place].numeric for row in table.rows for place in members)
-        texts = [table.headings[place].text for place in members]
-        heading = f"{name}\n{_packed(texts, widths, members)}" if name else texts[0]
+
+    def packed(texts: Sequence[str], column: Sequence[int]) -> str:
+        return "  ".join(text.rjust(widths[place]) for text, place in zip(texts, column, strict=True))
+
+    for column in columns:
+        numeric = any(row.cells[place].numeric for row in table.rows for place in column)
+        group, texts = table.headings[column[0]].group, [table.headings[place].text for place in column]
+        heading = f"{group}\n{packed(texts, column)}" if group else texts[0]
         drawn.add_column(Text(heading), justify="right" if numeric else "left", no_wrap=numeric)
     section = ""
     for row in table.rows:
-        if row.section and row.section != section:
+        if row.section not in ("", section):
             drawn.add_section()
             drawn.add_row(Text(row.section, style="italic"))
         section = row.section
-        drawn.add_row(_name(row), *(_cells([row.cells[place] for place in some], widths, some) for _, some in groups))
+        name = f"{row.name}, {row.about}" if row.about else row.name
+        cells = (
+            Text(_text(row.cells[column[0]]), style="bold" if row.cells[column[0]].clear else "")
+            if len(column) == 1
+            else Text(packed([_text(row.cells[place]) for place in column], column))
+            for column in columns
+        )
+        drawn.add_row(Text(name), *cells)
     return drawn
-
-
-def _name(row: Row) -> Text:
-    return Text(f"{row.name}, {row.about}" if row.about else row.name)
 
 
 def _text(cell: Cell) -> str:
     return f"{cell.text}, {cell.small}" if cell.small else cell.text
-
-
-def _cells(cells: list[Cell], widths: list[int], places: list[int]) -> Text:
-    if len(cells) == 1:
-        return Text(_text(cells[0]), style="bold" if cells[0].clear else "")
-    return Text(_packed([_text(cell) for cell in cells], widths, places))
-
-
-def _packed(texts: list[str], widths: list[int], places: list[int]) -> str:
-    return "  ".join(text.rjust(widths[place]) for text, place in zip(texts, places, strict=True))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judged
 from recipe.evaluation.people.ratings import PlanKey, Rating, plan_key, rated_plans
-from recipe.stats import Level, Pair, Reliability, compare_raters, krippendorff_alpha
+from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha
 from recipe.types import Verdict
 
 TOTAL = "total"
@@ -36,7 +36,7 @@ class Agreement:
     """Plans that two or more rated."""
     alpha: dict[str, Reliability]
     """By measure, over all raters."""
-    pairs: dict[str, dict[str, Pair]] = field(default_factory=dict)
+    pairs: dict[str, dict[str, RaterPair]] = field(default_factory=dict)
     """Of the first rater with the second, by `first | second` and measure."""
 
 
@@ -105,9 +105,9 @@ def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0,
 
 def _pairs(
     raters: Sequence[Rater], tables: Mapping[str, Table], clusters: Sequence[str], seed: int
-) -> dict[str, dict[str, Pair]]:
+) -> dict[str, dict[str, RaterPair]]:
     labels = np.asarray(clusters)
-    found: dict[str, dict[str, Pair]] = {}
+    found: dict[str, dict[str, RaterPair]] = {}
     for first, second in combinations(range(len(raters)), 2):
         of_pair = found.setdefault(f"{raters[first].name} | {raters[second].name}", {})
         for measure, table in tables.items():

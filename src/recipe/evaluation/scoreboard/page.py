@@ -1,10 +1,7 @@
 """The evaluation report as one HTML page that needs nothing but itself; its only script is pinned by its hash."""
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import regime_colours
@@ -16,13 +13,12 @@ from recipe.evaluation.scoreboard.sections import account_section, diversity_sec
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
 from recipe.explain.page import page_template
-from recipe.report.colours import DARK, variable
-from recipe.report.elements import Figure, Heading, Section
-from recipe.report.html import script_json, shown, template
+from recipe.report.colours import variable
+from recipe.report.elements import Figure, Section
+from recipe.report.html import page_environment, script_hash, script_json, template
 from recipe.report.markdown import render_markdown
 
 try:
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
@@ -71,38 +67,23 @@ def make_report(board: Board, title: str) -> Report:
 def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
     script = page_template("alignment.js") + template("recipe.evaluation", "scoreboard.js")
-    colours = regime_colours(report.board.systems)
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalize
+    style = template("recipe.report", "page.css") + template("recipe.evaluation", "scoreboard.css")
+    dots = {name: variable(colour) for name, colour in regime_colours(report.board.systems).items()}
+    data = page_data(report.board, report.cases, dots, grounds.names or {})
+    return (
+        page_environment("recipe.evaluation")
+        .get_template("scoreboard.html.jinja")
+        .render(
+            report=report,
+            data=Markup(script_json(data)),
+            listed=[_listed(case) for case in report.cases.cases[:LISTED]],
+            style=Markup(style + page_template("alignment.css")),
+            script=Markup(script),
+            script_hash=script_hash(script),
+            dots=dots,
+            grounds=grounds.elements,
+        )
     )
-    data = page_data(
-        report.board, report.cases, {name: variable(colour) for name, colour in colours.items()}, grounds.names or {}
-    )
-    return environment.from_string(template("recipe.evaluation", "scoreboard.html.jinja")).render(
-        report=report,
-        is_figure=lambda block: isinstance(block, Figure),
-        svg=Markup,
-        groups=_groups,
-        data=Markup(script_json(data)),
-        listed=[_listed(case) for case in report.cases.cases[:LISTED]],
-        style=Markup(template("recipe.evaluation", "scoreboard.css") + page_template("alignment.css")),
-        script=Markup(script),
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        light=[(variable(colour), colour) for colour in DARK],
-        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
-        dots={name: variable(colour) for name, colour in colours.items()},
-        grounds=grounds.elements,
-    )
-
-
-def _finalize(value: object) -> object:
-    """Names that others gave hold nothing that breaks a page; markup of ours passes."""
-    return shown(value, 20 * _NAME) if type(value) is str else value
-
-
-def _groups(headings: Sequence[Heading]) -> list[tuple[str, int]]:
-    """Neighbouring headings of one group, and how many there are of each."""
-    return [(name, len(list(members))) for name, members in groupby(headings, key=lambda one: one.group)]
 
 
 def _listed(case: Case) -> tuple[str, str, int]:

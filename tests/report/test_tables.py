@@ -1,0 +1,67 @@
+"""One table value on a page, in Markdown and on a terminal."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from recipe.report.elements import Cell, Heading, Section, Table, headings, row
+from recipe.report.html import page_environment
+from recipe.report.markdown import render_markdown
+from recipe.report.terminal import terminal_table
+from recipe.stats import Interval
+
+TABLE = Table(
+    caption="Accuracy",
+    first="system",
+    headings=(*headings("judge", "change"), Heading("SR", "T=3"), Heading("mAcc", "T=3"), Heading("SR", "T=4")),
+    rows=(
+        row("base <b>", "a [judge]", Cell(Interval(2.0, 1.0, 3.0), signed=True), Cell(0, 1), None, 1234),
+        row("other", "b", Cell(Interval(-0.1, -1.0, 3.0), signed=True), 10.0, 20.25, 3, section="published"),
+    ),
+    about="percent",
+    notes=("A note with [brackets].",),
+)
+
+
+def on_terminal(table: Table) -> str:
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(terminal_table(table))
+    return console.export_text()
+
+
+def test_every_form_shows_the_same_figures() -> None:
+    page = page_environment("recipe.report").get_template("elements.html.jinja")
+    html = str(page.module.table(TABLE))  # type: ignore[attr-defined]
+    markdown = render_markdown("Title", [], [Section("a", "A", "a", blocks=(TABLE,))])
+    for text in (html, markdown, on_terminal(TABLE)):
+        for figure in ("+2.0", "+1.0 to +3.0", "−0.1", "−1.0 to +3.0", "0.0", "–", "1,234", "20.2", "published", "T=3"):
+            assert figure in text, figure
+    assert "base &lt;b&gt;" in html
+    assert "<b>+2.0</b>" in html
+    assert "**+2.0**" in markdown
+
+
+def test_columns_of_one_group_share_a_column_of_the_terminal() -> None:
+    lines = on_terminal(TABLE).splitlines()
+    assert [line.count("┃") for line in lines if "mAcc" in line] == [6]
+    assert any("a [judge]" in line and "base <b>" in line for line in lines)
+    [first] = [line for line in lines if "base <b>" in line]
+    assert first.split("│")[4].split() == ["0.0", "–"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text", "small"),
+    [
+        (Cell(Interval(0.174, 0.1, 0.2), 0, percent=True), "17 %", "10 to 20"),
+        (Cell(-0.034, 0, percent=True, signed=True), "−3 pp", ""),
+        (Cell(-0.0001, 2, signed=True), "0.00", ""),
+        (Cell(0.0002, 3, least=0.001), "< 0.001", ""),
+        (Cell(12, note="3 videos"), "12", "3 videos"),
+        (Cell(Interval(1.0)), "1.0", ""),
+        (Cell(Interval(0.5, 0.4, 0.6), 2).split()[0], "0.50", ""),
+        (Cell(Interval(0.5, 0.4, 0.6), 2).split()[1], "0.40 to 0.60", ""),
+    ],
+)
+def test_a_cell_shows_its_value_as_its_format_says(cell: Cell, text: str, small: str) -> None:
+    assert (cell.text, cell.small) == (text, small)
