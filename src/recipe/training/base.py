@@ -1,4 +1,10 @@
-"""A small language model from scratch: a tokenizer, Qwen2's architecture, and chats of the task."""
+"""A small language model from scratch: a tokenizer, Qwen2's architecture, and chats of the task.
+
+Differs from pretraining proper in three ways. A text is one whole chat at the positions at which the planner meets it,
+instead of a window of a packed stream. A batch holds chats of about the same length. The system turn, the same in every
+chat, is computed once a batch and carries no loss, which halves the time and spends no capacity on reciting it. Equal
+seeds and inputs give equal weights on the same machine.
+"""
 
 import importlib.util
 import math
@@ -21,13 +27,6 @@ from recipe.text import format_plan, planner_messages
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
 from recipe.training.runs import open_run
-from recipe.types import Example
-
-# A byte-level BPE with Qwen2's split pattern, special tokens and chat template, trained on our own text.
-#
-# Every text round-trips, since any byte is a token. The result differs from Qwen2.5's tokenizer in its merges
-# only, so that code which runs on the small model runs on `Qwen/Qwen2.5-3B-Instruct` unchanged.
-
 
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
@@ -35,27 +34,164 @@ SPECIAL_TOKENS = (
     PADDING,
     "<|im_start|>",
     END_OF_TURN,
-    "<|object_ref_start|>",
-    "<|object_ref_end|>",
-    "<|box_start|>",
-    "<|box_end|>",
-    "<|quad_start|>",
-    "<|quad_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
+    *(f"<|{kind}_{edge}|>" for kind in ("object_ref", "box", "quad", "vision") for edge in ("start", "end")),
+    *(f"<|{kind}_pad|>" for kind in ("vision", "image", "video")),
 )
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
+WARMUP = 30
+"""Steps in which the learning rate rises."""
+_TOKENIZER_TEXTS = 4000
+
+
+def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
+    """Train the tokenizer and the model from scratch; returns the model's folder.
+
+    A finished run returns at once, a killed one starts over.
+    """
+    run = open_run("base", config, config.output, {"examples": config.examples})
+    if run.finished:
+        return run.model
+    began = time.monotonic()
+    with quiet():
+        chats = []
+        for example in read_training_examples(config.examples, config.split):
+            reply = {"role": "assistant", "content": format_plan(example.continuation)}
+            chats.append([*planner_messages(example.goal, example.history), reply])
+        # Evenly spaced texts, because files are often ordered by goal.
+        stride = max(1, len(chats) // _TOKENIZER_TEXTS)
+        texts = ("\n".join(f"{turn['role']}\n{turn['content']}" for turn in chat) for chat in chats[::stride])
+        tokenizer = train_tokenizer(texts, config.vocabulary, config.context)
+        model = _model(config, tokenizer)
+        rows = _optimise(model, _batches(tokenizer, chats, config), config, progress)
+        write_jsonl(run.folder / "metrics.jsonl", rows)
+        save_model(model, tokenizer, run.model)
+    return run.finish(time.monotonic() - began)
+
+
+def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    if config.hidden_size % config.head_size:
+        raise ConfigError(f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}.")
+    torch.manual_seed(config.seed)
+    heads = config.hidden_size // config.head_size
+    shape = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=max(32, config.hidden_size * 8 // 3 // 32 * 32),
+        num_hidden_layers=config.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads // 2 if heads % 2 == 0 else heads,
+        max_position_embeddings=config.context,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    # Plain attention beats the fused kernel at this size, by a third of the step on a CPU.
+    model = Qwen2ForCausalLM._from_config(shape, attn_implementation="eager")
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Chats without their common head, padded on the right; all ids are of the tokenizer."""
+
+    head: torch.Tensor
+    """[1, H]: the system turn and the opening of the user's."""
+    ids: torch.Tensor
+    """[B, L]."""
+    labels: torch.Tensor
+    """[B, L], -100 at padding."""
+
+
+def _batches(
+    tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig
+) -> Iterator[Batch]:
+    """Endless batches of about `batch_tokens` tokens: neighbours in length share one, the order is drawn."""
+    opening = chat_text(tokenizer, chats[0][:1]) + "<|im_start|>user\n"
+    head = tokenizer(opening, add_special_tokens=False)["input_ids"]
+    texts = [chat_text(tokenizer, chat).removeprefix(opening) for chat in chats]
+    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    fitting = sorted((ids for ids in encoded if len(head) + len(ids) <= config.context), key=len)
+    if not fitting:
+        raise ConfigError(f"no chat fits into a context of {config.context} tokens; raise `context`.")
+    draw = torch.Generator().manual_seed(config.seed)
+    bounds = _bounds([len(ids) for ids in fitting], config.batch_tokens)
+    while True:
+        for index in torch.randperm(len(bounds), generator=draw).tolist():
+            rows = fitting[slice(*bounds[index])]
+            ids = torch.full((len(rows), len(rows[-1])), int(tokenizer.pad_token_id))
+            labels = torch.full_like(ids, -100)
+            for row, tokens in enumerate(rows):
+                ids[row, : len(tokens)] = labels[row, : len(tokens)] = torch.tensor(tokens)
+            yield Batch(torch.tensor([head]), ids, labels)
+
+
+def _bounds(lengths: Sequence[int], tokens: int) -> list[tuple[int, int]]:
+    """Cut sorted lengths into runs whose padded size stays within `tokens`, each with at least one chat."""
+    bounds, start = [], 0
+    for stop in range(1, len(lengths) + 1):
+        if stop == len(lengths) or lengths[stop] * (stop + 1 - start) > tokens:
+            bounds.append((start, stop))
+            start = stop
+    return bounds
+
+
+def _optimise(
+    model: Qwen2ForCausalLM, batches: Iterator[Batch], config: BaseModelConfig, progress: Progress
+) -> list[dict[str, float]]:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).train()
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+    )
+    rows = []
+    with progress.task("base model", config.steps) as advance:
+        for step, batch in zip(range(config.steps), batches, strict=False):
+            # Linear rise over the first steps, then a cosine down to a twentieth.
+            cosine = 0.5 * (1 + math.cos(math.pi * step / config.steps))
+            rate = config.learning_rate * min(1.0, (step + 1) / WARMUP) * (0.05 + 0.95 * cosine)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
+            batch = Batch(batch.head.to(device), batch.ids.to(device), batch.labels.to(device))
+            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
+                loss = batch_loss(model, batch)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            optimiser.zero_grad()
+            rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
+            advance(1)
+    model.to("cpu").eval()
+    return rows
+
+
+def batch_loss(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
+    """Mean cross-entropy of the tokens after the head; only their logits are computed.
+
+    Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
+    """
+    cache = DynamicCache()
+    model.model(input_ids=batch.head, past_key_values=cache, use_cache=True)
+    cache.batch_repeat_interleave(len(batch.ids))
+    rest = model.model(input_ids=batch.ids, past_key_values=cache, use_cache=True)
+    wanted = batch.labels[:, 1:]
+    scored = wanted != -100
+    logits = model.lm_head(rest.last_hidden_state[:, :-1][scored])
+    return cross_entropy(logits.float(), wanted[scored])
+
 
 def train_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:
-    """A tokenizer of at most `size` entries, special tokens included, for texts of up to `longest` tokens.
+    """A byte-level BPE of at most `size` entries, special tokens included, for texts of up to `longest` tokens.
 
+    Split pattern, special tokens and chat template are Qwen2's. Only the merges differ from Qwen2.5's tokenizer, so
+    that code which runs on the small model runs on a Qwen2.5. Every text round-trips, since any byte is a token.
     End of sequence is `<|im_end|>`, padding `<|endoftext|>` on the left, as generation needs it.
     """
     bpe = Tokenizer(models.BPE())
@@ -96,183 +232,3 @@ def chat_template(family: str = "qwen2_5") -> str:
 def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
     """A conversation as the model reads it; `ask` opens the assistant's turn at the end."""
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))
-
-
-# A small language model from scratch: Qwen2's architecture, trained on chats of the task and nothing else.
-#
-# Differs from pretraining proper in three ways: a text is one whole chat at the positions at which the
-# planner will meet it, instead of a window of a packed stream; batches hold chats of about the same length;
-# and the system turn, the same in every chat, is computed once a batch and carries no loss, which halves the
-# time and spends no capacity on reciting it. Equal seeds and inputs give equal weights on the same machine.
-
-
-WARMUP = 30
-"""Steps in which the learning rate rises."""
-_TOKENIZER_TEXTS = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Chats without their common head, padded on the right; all ids are of the tokenizer."""
-
-    head: torch.Tensor
-    """[1, H]: the system turn and the opening of the user's."""
-    ids: torch.Tensor
-    """[B, L]."""
-    labels: torch.Tensor
-    """[B, L], -100 at padding."""
-
-
-def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
-    """Train the tokenizer and the model from scratch; returns the model's folder.
-
-    A finished run returns at once, a killed one starts over.
-    """
-    run = open_run("base", config, config.output, {"examples": config.examples})
-    if run.finished:
-        return run.model
-    began = time.monotonic()
-    with quiet():
-        chats = [_messages(example) for example in read_training_examples(config.examples, config.split)]
-        tokenizer = _tokenizer(chats, config)
-        model = _model(config, tokenizer)
-        rows = _optimise(model, _encode(tokenizer, chats, config), config, progress)
-        write_jsonl(run.folder / "metrics.jsonl", rows)
-        save_model(model, tokenizer, run.model)
-    return run.finish(time.monotonic() - began)
-
-
-def _messages(example: Example) -> list[dict[str, str]]:
-    reply = {"role": "assistant", "content": format_plan(example.continuation)}
-    return [*planner_messages(example.goal, example.history), reply]
-
-
-def _tokenizer(chats: Sequence[list[dict[str, str]]], config: BaseModelConfig) -> PreTrainedTokenizerFast:
-    # Evenly spaced texts, because files are often ordered by goal.
-    stride = max(1, len(chats) // _TOKENIZER_TEXTS)
-    texts = ("\n".join(f"{turn['role']}\n{turn['content']}" for turn in chat) for chat in chats[::stride])
-    return train_tokenizer(texts, config.vocabulary, config.context)
-
-
-def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
-    if config.hidden_size % config.head_size:
-        raise ConfigError(f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}.")
-    torch.manual_seed(config.seed)
-    heads = config.hidden_size // config.head_size
-    shape = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=config.hidden_size,
-        intermediate_size=max(32, config.hidden_size * 8 // 3 // 32 * 32),
-        num_hidden_layers=config.layers,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // 2 if heads % 2 == 0 else heads,
-        max_position_embeddings=config.context,
-        tie_word_embeddings=True,
-        bos_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        dtype="float32",
-    )
-    # Plain attention beats the fused kernel at this size, by a third of the step on a CPU.
-    model = Qwen2ForCausalLM._from_config(shape, attn_implementation="eager")
-    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    return model
-
-
-@dataclass(frozen=True, slots=True)
-class Chats:
-    """Token ids: what all chats begin with, and the rest of each, shortest first."""
-
-    head: list[int]
-    rests: list[list[int]]
-    padding: int
-
-
-def _encode(
-    tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig
-) -> Chats:
-    opening = chat_text(tokenizer, chats[0][:1]) + "<|im_start|>user\n"
-    head = tokenizer(opening, add_special_tokens=False)["input_ids"]
-    texts = [chat_text(tokenizer, chat).removeprefix(opening) for chat in chats]
-    encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    fitting = sorted((ids for ids in encoded if len(head) + len(ids) <= config.context), key=len)
-    if not fitting:
-        raise ConfigError(f"no chat fits into a context of {config.context} tokens; raise `context`.")
-    return Chats(head, fitting, int(tokenizer.pad_token_id))
-
-
-def _batches(chats: Chats, config: BaseModelConfig) -> Iterator[Batch]:
-    """Endless batches of about `batch_tokens` tokens: neighbours in length share one, the order is drawn."""
-    draw = torch.Generator().manual_seed(config.seed)
-    bounds = _bounds([len(ids) for ids in chats.rests], config.batch_tokens)
-    while True:
-        for index in torch.randperm(len(bounds), generator=draw).tolist():
-            yield _batch(chats, *bounds[index])
-
-
-def _bounds(lengths: Sequence[int], tokens: int) -> list[tuple[int, int]]:
-    """Cut sorted lengths into runs whose padded size stays within `tokens`, each with at least one chat."""
-    bounds, start = [], 0
-    for stop in range(1, len(lengths) + 1):
-        if stop == len(lengths) or lengths[stop] * (stop + 1 - start) > tokens:
-            bounds.append((start, stop))
-            start = stop
-    return bounds
-
-
-def _batch(chats: Chats, start: int, stop: int) -> Batch:
-    longest = len(chats.rests[stop - 1])
-    ids = torch.full((stop - start, longest), chats.padding)
-    labels = torch.full((stop - start, longest), -100)
-    for row, tokens in enumerate(chats.rests[start:stop]):
-        ids[row, : len(tokens)] = labels[row, : len(tokens)] = torch.tensor(tokens)
-    return Batch(torch.tensor([chats.head]), ids, labels)
-
-
-def _optimise(
-    model: Qwen2ForCausalLM, chats: Chats, config: BaseModelConfig, progress: Progress
-) -> list[dict[str, float]]:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device).train()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
-    )
-    rows = []
-    with progress.task("base model", config.steps) as advance:
-        for step, batch in zip(range(config.steps), _batches(chats, config), strict=False):
-            rate = _rate(step, config)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            batch = Batch(batch.head.to(device), batch.ids.to(device), batch.labels.to(device))
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
-                loss = batch_loss(model, batch)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            optimiser.zero_grad()
-            rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
-            advance(1)
-    model.to("cpu").eval()
-    return rows
-
-
-def _rate(step: int, config: BaseModelConfig) -> float:
-    """Linear rise over the first steps, then a cosine down to a twentieth."""
-    cosine = 0.5 * (1 + math.cos(math.pi * step / config.steps))
-    return config.learning_rate * min(1.0, (step + 1) / WARMUP) * (0.05 + 0.95 * cosine)
-
-
-def batch_loss(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy of the tokens after the head; only their logits are computed.
-
-    Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
-    """
-    cache = DynamicCache()
-    model.model(input_ids=batch.head, past_key_values=cache, use_cache=True)
-    cache.batch_repeat_interleave(len(batch.ids))
-    rest = model.model(input_ids=batch.ids, past_key_values=cache, use_cache=True)
-    wanted = batch.labels[:, 1:]
-    scored = wanted != -100
-    logits = model.lm_head(rest.last_hidden_state[:, :-1][scored])
-    return cross_entropy(logits.float(), wanted[scored])

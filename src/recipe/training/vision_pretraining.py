@@ -1,4 +1,9 @@
-"""Vision pre-training of a small visual tower: parts of pictures, then words, then whole clips."""
+"""Vision pre-training of a small visual tower, in three stages, before SFT and GRPO.
+
+attributes  the tower and its merger learn which symbols a pair of frames holds, without a language model
+words       the tokens of a pair learn to lie at the embeddings of the step's words, with the decoder frozen
+alignment   the decoder learns to plan from clips; the merger learns slowly and the tower is frozen
+"""
 
 import math
 import random
@@ -25,18 +30,25 @@ from recipe.world.clips import history_steps
 from recipe.world.frames import PAIR, RATE, SIZE, SIZES, Painter, Style, generator, spread
 from recipe.world.graph import World
 
-# One optimiser for all that the eye learns: AdamW in groups of their own learning rates, warm-up and cosine.
-
-
 FLOOR = 0.03
 """The cosine ends at this share of the peak."""
+WEIGHTS = "tower.safetensors"
+STOP_WORDS = frozenset((
+    "a", "an", "and", "are", "as", "at", "be", "by", "down", "for", "from", "in", "into", "is", "it", "its",
+    "of", "off", "on", "onto", "out", "over", "that", "the", "to", "until", "up", "with",
+))  # fmt: skip
+
+_HEAD = 32
+"""Width of an attention head."""
+_SHARPNESS = 16.0
+"""Factor of the cosines in the softmax over the vocabulary."""
 
 Row = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How long and in what strides something is learnt."""
+    """Length of a stage, its learning-rate schedule and precision."""
 
     steps: int
     warmup: int = 50
@@ -64,7 +76,7 @@ def optimise(
     advance: Advance,
     second_moment: float = 0.95,
 ) -> list[Row]:
-    """Take `schedule.steps` losses from `batch_losses`, one a step, and descend; returns a row a step.
+    """Minimise `batch_losses`, one a step, with AdamW, warm-up and cosine; returns a row a step.
 
     Gradients are clipped at norm 1. Raises ComputeError where a loss is no longer finite.
     """
@@ -93,29 +105,22 @@ def optimise(
     return rows
 
 
-# A visual tower by itself, so that it can learn to see while there is no language model yet.
-
-
-WEIGHTS = "tower.safetensors"
-_HEAD = 32
-_WORDS = 512
-
-
 @dataclass(frozen=True, slots=True)
-class Eye:
+class VisualTower:
     """A visual tower with its merger, and what turns frames into its patches."""
 
-    tower: Any
+    model: Any
     processor: VideoProcessor
 
 
-def new_eye(shape: VisionShape, width: int, seed: int) -> Eye:
-    """An eye with fresh weights whose tokens are `width` wide, just as one built onto a language model so wide."""
+def new_tower(shape: VisionShape, width: int, seed: int) -> VisualTower:
+    """A tower with fresh weights whose tokens are `width` wide, equal to one built onto a language model so wide."""
     heads = max(1, width // _HEAD)
     # What it is built onto is thrown away: one layer, and a tokenizer that knows the video's tokens and little else.
+    vocabulary = 512
     stand_in = Qwen2ForCausalLM._from_config(
         Qwen2Config(
-            vocab_size=_WORDS,
+            vocab_size=vocabulary,
             hidden_size=width,
             intermediate_size=width,
             num_hidden_layers=1,
@@ -123,37 +128,39 @@ def new_eye(shape: VisionShape, width: int, seed: int) -> Eye:
             num_key_value_heads=heads,
         )
     )
-    return eye_of(build_video_model(Checkpoint(stand_in, train_tokenizer([], _WORDS, 1)), shape, seed))
+    return tower_of(build_video_model(Checkpoint(stand_in, train_tokenizer([], vocabulary, 1)), shape, seed))
 
 
-def eye_of(checkpoint: Checkpoint) -> Eye:
-    """The eye of a video model, which from here on sees fast. Raises ConfigError where the model reads text only."""
+def tower_of(checkpoint: Checkpoint) -> VisualTower:
+    """The tower of a video model, whose vision it makes fast. Raises ConfigError where the model reads text only."""
     if checkpoint.video is None:
         raise ConfigError("The model has no visual tower; build one onto it.")
     fast_vision(checkpoint.model)
-    return Eye(checkpoint.model.model.visual, checkpoint.video)
+    return VisualTower(checkpoint.model.model.visual, checkpoint.video)
 
 
-def save_eye(eye: Eye, folder: Path) -> None:
+def save_tower(tower: VisualTower, folder: Path) -> None:
     """Write the weights into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(eye.tower.state_dict(), folder / WEIGHTS)
+    save_file(tower.model.state_dict(), folder / WEIGHTS)
 
 
-def load_eye(eye: Eye, folder: Path) -> None:
-    """Put saved weights into an eye of the same shape."""
-    eye.tower.load_state_dict(load_file(folder / WEIGHTS))
+def load_tower(tower: VisualTower, folder: Path) -> None:
+    """Put saved weights into a tower of the same shape."""
+    tower.model.load_state_dict(load_file(folder / WEIGHTS))
 
 
-# The first lesson of the eye: which symbols a pair of frames holds.
-#
-# The tower and its merger are trained with a linear head for each part of a step's code (shape, colour, border, tool,
-# motion, tone); the heads are thrown away. It needs no language model, and runs beside the training of one.
+def encode_pairs(tower: VisualTower, pairs: torch.Tensor) -> torch.Tensor:
+    """Tokens [pairs, tokens, width] of pairs uint8 [pairs, 2, H, W, 3]; each pair is encoded on its own."""
+    pixels = tower.processor.pixels(pairs).flatten(0, 1)
+    high, wide = tower.processor.grid(*pairs.shape[1:4])[1:]
+    merged: torch.Tensor = tower.model(pixels, grid_thw=torch.tensor([[len(pairs), high, wide]])).pooler_output
+    return merged.view(len(pairs), -1, merged.shape[-1])
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Shares of single pairs whose parts were told right."""
+class PairAccuracy:
+    """Shares of single pairs of which parts are recognised."""
 
     parts: tuple[float, ...]
     """In the order of a Code."""
@@ -172,16 +179,8 @@ class Heads(torch.nn.Module):  # type: ignore[misc]
         return [head(features) for head in self.parts]
 
 
-def look(eye: Eye, pairs: torch.Tensor) -> torch.Tensor:
-    """The eye's tokens [pairs, tokens, width] of pairs uint8 [pairs, 2, H, W, 3]; each is seen on its own."""
-    pixels = eye.processor.pixels(pairs).flatten(0, 1)
-    high, wide = eye.processor.grid(*pairs.shape[1:4])[1:]
-    merged: torch.Tensor = eye.tower(pixels, grid_thw=torch.tensor([[len(pairs), high, wide]])).pooler_output
-    return merged.view(len(pairs), -1, merged.shape[-1])
-
-
-def learn_attributes(
-    eye: Eye,
+def train_attributes(
+    tower: VisualTower,
     painter: Painter,
     schedule: Schedule,
     *,
@@ -190,88 +189,45 @@ def learn_attributes(
     seed: int,
     advance: Advance,
 ) -> tuple[Heads, list[Row]]:
-    """Train the eye, in place, on pairs of steps drawn evenly; returns the heads and a row a step."""
+    """Train the tower, in place, to tell the parts of a step's code (shape, colour, border, tool, motion, tone).
+
+    Pairs of steps are drawn evenly. Returns the linear heads, one a part, and a row a step.
+    """
     steps = list(painter.codes)
     codes = torch.tensor([painter.codes[step] for step in steps])
     torch.manual_seed(seed)
-    heads = Heads(look(eye, painter.pairs(steps[:1], generator(seed))).flatten(1).shape[1])
+    heads = Heads(encode_pairs(tower, painter.pairs(steps[:1], generator(seed))).flatten(1).shape[1])
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random(f"attributes {seed}"), generator(("attributes", seed))
         while True:
             drawn = [rng.randrange(len(steps)) for _ in range(batch)]
             pairs = painter.pairs([steps[index] for index in drawn], draw)
-            told = heads(look(eye, pairs).flatten(1))
-            yield sum_losses(told, codes[drawn])
+            parts = heads(encode_pairs(tower, pairs).flatten(1))
+            wanted = codes[drawn].T
+            yield torch.stack([cross_entropy(p.float(), w) for p, w in zip(parts, wanted, strict=True)]).sum()
 
-    eye.tower.train()
-    rows = optimise([Group([*eye.tower.parameters(), *heads.parameters()], rate)], losses, schedule, advance, 0.98)
-    eye.tower.eval()
+    tower.model.train()
+    weights = [*tower.model.parameters(), *heads.parameters()]
+    rows = optimise([Group(weights, rate)], losses, schedule, advance, 0.98)
+    tower.model.eval()
     return heads, rows
 
 
-def sum_losses(told: Sequence[torch.Tensor], codes: torch.Tensor) -> torch.Tensor:
-    """Cross-entropies of all parts, added; `told` [parts][N, size], `codes` [N, parts]."""
-    return torch.stack([cross_entropy(logits.float(), codes[:, part]) for part, logits in enumerate(told)]).sum()
-
-
-def seen(eye: Eye, heads: Heads, painter: Painter, style: Style, count: int = 400) -> Seen:
-    """How often the parts of pairs that were not trained on are told right, over `count` pairs of evenly many steps."""
+def pair_accuracy(tower: VisualTower, heads: Heads, painter: Painter, style: Style, count: int = 400) -> PairAccuracy:
+    """How often the heads recognise the parts of pairs not trained on, over `count` pairs of evenly many steps."""
     steps = list(painter.codes)
     shown = [steps[index % len(steps)] for index in range(count)]
     codes = torch.tensor([painter.codes[step] for step in shown])
     with torch.no_grad():
-        told = heads(look(eye, painter.pairs(shown, generator(("seen", style)), style)).flatten(1))
-    right = torch.stack([logits.argmax(-1) for logits in told], 1) == codes
-    return Seen(tuple(right.float().mean(0).tolist()), float(right.all(1).float().mean()))
-
-
-# The second lesson of the eye: to say what it sees in the language model's own words.
-#
-# The tokens of a pair of frames regress the frozen embeddings of the step's content words, and must each be nearer to
-# their word than to any other of the vocabulary. Without this lesson a decoder never learns to read the tokens: what
-# the first lesson leaves in them lies far from anything that it has met.
-
-
-STOP_WORDS = frozenset(
-    (
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "down",
-        "for",
-        "from",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "of",
-        "off",
-        "on",
-        "onto",
-        "out",
-        "over",
-        "that",
-        "the",
-        "to",
-        "until",
-        "up",
-        "with",
-    )
-)
-_SHARPNESS = 16.0
-"""Factor of the cosines in the softmax over the vocabulary."""
+        parts = heads(encode_pairs(tower, painter.pairs(shown, generator(("seen", style)), style)).flatten(1))
+    right = torch.stack([logits.argmax(-1) for logits in parts], 1) == codes
+    return PairAccuracy(tuple(right.float().mean(0).tolist()), float(right.all(1).float().mean()))
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words that each step is to be seen as."""
+    """The words that the tokens of each step are trained to stand for."""
 
     steps: tuple[str, ...]
     tokens: torch.Tensor
@@ -295,7 +251,7 @@ def words_of_steps(wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedT
     return Vocabulary(tuple(wordings), torch.tensor([rarest(tokens) for tokens in encoded]))
 
 
-def learn_words(
+def train_words(
     checkpoint: Checkpoint,
     painter: Painter,
     vocabulary: Vocabulary,
@@ -308,13 +264,15 @@ def learn_words(
 ) -> list[Row]:
     """Train the tower and the merger of a video model in place; its decoder is not touched. Returns a row a step.
 
-    Raises ConfigError where the model reads text only.
+    The tokens of a pair regress the frozen embeddings of the step's words, and must each be nearer to their word than
+    to any other of the vocabulary. Without this stage a decoder never learns to read the tokens: the first stage leaves
+    them far from any embedding. Raises ConfigError where the model reads text only.
     """
-    eye = eye_of(checkpoint)
+    tower = tower_of(checkpoint)
     embeddings = checkpoint.model.get_input_embeddings().weight.detach()
     scale = embeddings.pow(2).mean()
-    # The first lesson's tokens are large and point anywhere: the last layer starts from nothing, at the words' scale.
-    last = eye.tower.merger.mlp[2]
+    # The first stage's tokens are large and point anywhere: the last layer starts anew, at the words' scale.
+    last = tower.model.merger.mlp[2]
     torch.manual_seed(seed)
     torch.nn.init.normal_(last.weight, std=float(scale.sqrt()) / last.in_features**0.5)
     torch.nn.init.zeros_(last.bias)
@@ -324,19 +282,19 @@ def learn_words(
         while True:
             drawn = [rng.randrange(len(vocabulary.steps)) for _ in range(batch)]
             pairs = painter.pairs([vocabulary.steps[index] for index in drawn], draw)
-            said, wanted = look(eye, pairs).float(), vocabulary.tokens[drawn]
-            distance = (said - embeddings[wanted]).pow(2).mean() / scale
-            yield distance + cross_entropy(_SHARPNESS * cosines(said, embeddings).flatten(0, 1), wanted.flatten())
+            tokens, wanted = encode_pairs(tower, pairs).float(), vocabulary.tokens[drawn]
+            distance = (tokens - embeddings[wanted]).pow(2).mean() / scale
+            yield distance + cross_entropy(_SHARPNESS * cosines(tokens, embeddings).flatten(0, 1), wanted.flatten())
 
-    eye.tower.train()
-    rows = optimise([Group([*eye.tower.parameters()], rate)], losses, schedule, advance, 0.98)
-    eye.tower.eval()
+    tower.model.train()
+    rows = optimise([Group([*tower.model.parameters()], rate)], losses, schedule, advance, 0.98)
+    tower.model.eval()
     return rows
 
 
-def cosines(said: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
+def cosines(tokens: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
     """Cosine of every token [..., width] with every word of the vocabulary: [..., words]."""
-    return normalize(said, dim=-1) @ normalize(embeddings, dim=-1).T
+    return normalize(tokens, dim=-1) @ normalize(embeddings, dim=-1).T
 
 
 def word_accuracy(
@@ -346,22 +304,13 @@ def word_accuracy(
     chosen = [index % len(vocabulary.steps) for index in range(count)]
     shown = [vocabulary.steps[index] for index in chosen]
     with torch.no_grad():
-        said = look(eye_of(checkpoint), painter.pairs(shown, generator(("said", style)), style))
-        nearest = cosines(said, checkpoint.model.get_input_embeddings().weight).argmax(-1)
+        tokens = encode_pairs(tower_of(checkpoint), painter.pairs(shown, generator(("said", style)), style))
+        nearest = cosines(tokens, checkpoint.model.get_input_embeddings().weight).argmax(-1)
     return float((nearest == vocabulary.tokens[chosen]).float().mean())
 
 
-# The last lesson before planning: the decoder learns to go on from a history that is shown instead of written.
-#
-# The base model's careless texts are taught once more, nine batches of ten with the history as a clip, each time drawn
-# anew. The decoder learns at full pace, the merger slowly, since it forgets what it has learnt at the decoder's, and
-# the tower rests. The decoder meets M-RoPE's positions here for the first time.
-#
-# The system turn is read once a batch and carries no loss, as in `recipe.training.base`.
-
-
 @dataclass(frozen=True, slots=True)
-class Told:
+class TokenisedExample:
     """An example in tokens, without the common head."""
 
     before: list[int]
@@ -376,14 +325,14 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class TokenisedExamples:
     """All examples of one kind, shortest first, and what all of them begin with."""
 
     head: list[int]
-    told: list[Told]
+    rows: list[TokenisedExample]
 
 
-def align(
+def align_decoder(
     checkpoint: Checkpoint,
     world: World,
     painter: Painter,
@@ -397,17 +346,21 @@ def align(
     seed: int,
     advance: Advance,
 ) -> list[Row]:
-    """Train decoder and merger of a video model in place; returns a row a step. Raises ConfigError without a tower,
-    and InputError for a history that cannot be drawn."""
+    """Train the decoder and the merger of a video model in place to plan from histories; returns a row a step.
+
+    A history is shown as a clip, drawn anew each time, or written in a batch of every `text_share`. The merger has its
+    own, lower rate, since it forgets what it has learnt at the decoder's; the tower is frozen. The decoder meets
+    M-RoPE's positions here for the first time. Raises ConfigError without a tower, and InputError for a history that
+    cannot be drawn.
+    """
     model = checkpoint.model
-    shown = lessons(checkpoint, world, examples, shown=True)
+    shown = tokenise_examples(checkpoint, world, examples, shown=True)
     few = examples[: max(batch, round(text_share * len(examples)))]
-    written = lessons(checkpoint, world, few, shown=False)
-    eye = eye_of(checkpoint)
-    tower = eye.tower
-    for weight in tower.parameters():
+    written = tokenise_examples(checkpoint, world, few, shown=False)
+    tower = tower_of(checkpoint)
+    for weight in tower.model.parameters():
         weight.requires_grad_(False)
-    merger = list(tower.merger.parameters())
+    merger = list(tower.model.merger.parameters())
     for weight in merger:
         weight.requires_grad_(True)
     decoder = [weight for name, weight in model.named_parameters() if ".visual." not in name]
@@ -417,25 +370,27 @@ def align(
         starts: list[int] = []
         while True:
             kind = written if rng.random() < text_share else shown
-            last = max(0, len(kind.told) - batch)
+            last = max(0, len(kind.rows) - batch)
             if kind is shown and not starts:
                 starts = list(range(0, last + 1, batch))
                 rng.shuffle(starts)
             start = starts.pop() if kind is shown else rng.randint(0, last)
-            yield batch_loss(model, eye, painter, kind.head, kind.told[start : start + batch], rng, draw)
+            yield batch_loss(model, tower, painter, kind.head, kind.rows[start : start + batch], rng, draw)
 
     model.train()
     rows = optimise([Group(decoder, rate), Group(merger, merger_rate)], losses, schedule, advance)
     model.eval()
-    for weight in tower.parameters():
+    for weight in tower.model.parameters():
         weight.requires_grad_(True)
     return rows
 
 
-def lessons(checkpoint: Checkpoint, world: World, examples: Sequence[Example], *, shown: bool) -> Lessons:
+def tokenise_examples(
+    checkpoint: Checkpoint, world: World, examples: Sequence[Example], *, shown: bool
+) -> TokenisedExamples:
     """The examples as chats whose history is shown, or written."""
     tokenizer = checkpoint.tokenizer
-    told, opening = [], ""
+    rows, opening = [], ""
     for example in examples:
         chat = planner_messages(example.goal, example.history)
         opening = opening or chat_text(tokenizer, chat[:1]) + "<|im_start|>user\n"
@@ -446,50 +401,49 @@ def lessons(checkpoint: Checkpoint, world: World, examples: Sequence[Example], *
             before, after = f"{before}<|vision_start|>", f"<|vision_end|>{after}"
         parts = tokenizer([before, history, after, answer], add_special_tokens=False)["input_ids"]
         steps = history_steps(world, example) if shown else ()
-        told.append(Told(parts[0], [] if shown else parts[1], steps, parts[2], parts[3]))
+        rows.append(TokenisedExample(parts[0], [] if shown else parts[1], steps, parts[2], parts[3]))
     head = tokenizer(opening, add_special_tokens=False)["input_ids"]
-    return Lessons(head, sorted(told, key=lambda one: len(one.answer) + len(one.written) + len(one.shown)))
+    return TokenisedExamples(head, sorted(rows, key=lambda row: len(row.answer) + len(row.written) + len(row.shown)))
 
 
 def batch_loss(
     model: Any,
-    eye: Eye,
+    tower: VisualTower,
     painter: Painter,
     head: Sequence[int],
-    told: Sequence[Told],
+    examples: Sequence[TokenisedExample],
     rng: random.Random,
     draw: torch.Generator,
 ) -> torch.Tensor:
-    """Mean cross-entropy of the answers' tokens."""
+    """Mean cross-entropy of the answers' tokens; the head is read once and carries no loss (`recipe.training.base`)."""
     video: int = model.config.video_token_id
-    pairs = [spread(one.shown, rng) for one in told]
+    pairs = [spread(example.shown, rng) for example in examples]
     shown = [step for own in pairs for step in own]
-    features = look(eye, painter.pairs(shown, draw)) if shown else None
+    features = encode_pairs(tower, painter.pairs(shown, draw)) if shown else None
     slots = features.shape[1] if features is not None else 0
     rows = [
-        [*one.before, *one.written, *[video] * (slots * len(own)), *one.after, *one.answer]
-        for one, own in zip(told, pairs, strict=True)
+        [*example.before, *example.written, *[video] * (slots * len(own)), *example.after, *example.answer]
+        for example, own in zip(examples, pairs, strict=True)
     ]
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     labels = torch.full_like(ids, -100)
-    for index, (row, one) in enumerate(zip(rows, told, strict=True)):
-        labels[index, len(row) - len(one.answer) : len(row)] = torch.tensor(one.answer)
-    clips = [_clip(eye, len(own)) if own else None for own in pairs]
-    hidden = _read(model, list(head), ids, mask, features, clips)
+    for index, (row, example) in enumerate(zip(rows, examples, strict=True)):
+        labels[index, len(row) - len(example.answer) : len(row)] = torch.tensor(example.answer)
+    # What positions need to know of a drawn clip; its pixels are encoded already.
+    seconds = tower.processor.temporal_patch_size / RATE
+    clips = [
+        Patches(torch.empty(0), tower.processor.grid(len(own) * PAIR, SIZE, SIZE), seconds) if own else None
+        for own in pairs
+    ]
+    hidden = _hidden_states(model, list(head), ids, mask, features, clips)
     wanted = labels[:, 1:]
     scored = wanted != -100
     return cross_entropy(model.lm_head(hidden[:, :-1][scored]).float(), wanted[scored])
 
 
-def _clip(eye: Eye, pairs: int) -> Patches:
-    """What positions need to know of a drawn clip; its pixels have been seen already."""
-    grid = eye.processor.grid(pairs * PAIR, SIZE, SIZE)
-    return Patches(torch.empty(0), grid, eye.processor.temporal_patch_size / RATE)
-
-
-def _read(
+def _hidden_states(
     model: Any,
     head: list[int],
     ids: torch.Tensor,

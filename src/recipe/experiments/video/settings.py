@@ -15,7 +15,7 @@ QUICK_SAMPLES = 2
 
 
 class EyeSettings(Settings):
-    """How the visual tower is built and taught (`recipe.training.eye`)."""
+    """How the visual tower is built and trained (`recipe.training.vision_pretraining`)."""
 
     depth: Positive = 3
     hidden_size: Positive = 128

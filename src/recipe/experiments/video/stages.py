@@ -117,16 +117,16 @@ def build(run_dir: Path, settings: stages.CorpusBuild, progress: Progress) -> No
 
 def attributes(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     """The first lesson: which symbols a picture holds. Needs no language model."""
-    from recipe.training.vision_pretraining import Schedule, learn_attributes, new_eye, save_eye, seen
+    from recipe.training.vision_pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
     from recipe.world.frames import STYLES, Painter
 
     eye = settings.eye
     with measured(run_dir, "attributes"), progress.task("seeing symbols", eye.attribute_steps) as advance:
-        fresh = new_eye(_shape(eye), settings.width, settings.seed)
+        tower = new_tower(_shape(eye), settings.width, settings.seed)
         painter = Painter(load_world())
         schedule = Schedule(eye.attribute_steps, bf16=eye.bf16)
-        heads, _ = learn_attributes(
-            fresh,
+        heads, _ = train_attributes(
+            tower,
             painter,
             schedule,
             rate=eye.learning_rate,
@@ -134,9 +134,9 @@ def attributes(run_dir: Path, settings: Lesson, progress: Progress) -> None:
             seed=settings.seed,
             advance=advance,
         )
-        found = {style: seen(fresh, heads, painter, style).whole for style in STYLES}
+        found = {style: pair_accuracy(tower, heads, painter, style).whole for style in STYLES}
         with atomic_path(run_dir / ATTRIBUTES) as partial:
-            save_eye(fresh, partial)
+            save_tower(tower, partial)
             write_json(partial / "seen.json", found)
 
 
@@ -146,9 +146,9 @@ def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     from recipe.training.video_model import build_video_model
     from recipe.training.vision_pretraining import (
         Schedule,
-        eye_of,
-        learn_words,
-        load_eye,
+        load_tower,
+        tower_of,
+        train_words,
         word_accuracy,
         words_of_steps,
     )
@@ -157,10 +157,10 @@ def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     eye, world = settings.eye, load_world()
     with measured(run_dir, "words"), progress.task("seeing words", eye.word_steps) as advance:
         checkpoint = build_video_model(load_checkpoint(str(run_dir / BASE / "model")), _shape(eye), settings.seed)
-        load_eye(eye_of(checkpoint), run_dir / ATTRIBUTES)
+        load_tower(tower_of(checkpoint), run_dir / ATTRIBUTES)
         painter = Painter(world)
         vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, eye_slots(checkpoint))
-        learn_words(
+        train_words(
             checkpoint,
             painter,
             vocabulary,
@@ -178,8 +178,7 @@ def words(run_dir: Path, settings: Lesson, progress: Progress) -> None:
 def align(run_dir: Path, settings: Lesson, progress: Progress) -> None:
     """The third lesson: careless planning from histories that are shown."""
     from recipe.models.checkpoints import load_checkpoint
-    from recipe.training.vision_pretraining import Schedule
-    from recipe.training.vision_pretraining import align as align_decoder
+    from recipe.training.vision_pretraining import Schedule, align_decoder
     from recipe.world.frames import Painter
 
     eye, world = settings.eye, load_world()

@@ -1,4 +1,4 @@
-"""The lessons of the eye on a miniature: what each changes and leaves alone; the losses are the planner's own."""
+"""Vision pre-training on a miniature: what each stage changes and leaves alone; the losses are the planner's own."""
 
 import copy
 import math
@@ -18,18 +18,18 @@ from recipe.training.vision_pretraining import (
     FLOOR,
     Group,
     Schedule,
-    align,
+    align_decoder,
     batch_loss,
-    eye_of,
-    learn_attributes,
-    learn_words,
-    lessons,
-    load_eye,
-    look,
-    new_eye,
+    encode_pairs,
+    load_tower,
+    new_tower,
     optimise,
-    save_eye,
-    seen,
+    pair_accuracy,
+    save_tower,
+    tokenise_examples,
+    tower_of,
+    train_attributes,
+    train_words,
     word_accuracy,
     words_of_steps,
 )
@@ -109,38 +109,38 @@ def test_a_loss_that_is_no_number_ends_training() -> None:
         optimise([Group([weight], 1e-3)], losses, Schedule(1, bf16=False), ignore)
 
 
-def test_a_new_eye_fits_onto_a_model_of_its_width(checkpoint: Checkpoint, painter: Painter, tmp_path: Path) -> None:
-    eye = new_eye(SHAPE, checkpoint.model.config.text_config.hidden_size, seed=3)
-    save_eye(eye, tmp_path / "eye")
-    built = eye_of(checkpoint)
+def test_a_new_tower_fits_onto_a_model_of_its_width(checkpoint: Checkpoint, painter: Painter, tmp_path: Path) -> None:
+    tower = new_tower(SHAPE, checkpoint.model.config.text_config.hidden_size, seed=3)
+    save_tower(tower, tmp_path / "tower")
+    built = tower_of(checkpoint)
     pairs = painter.pairs(list(painter.codes)[:3], generator(0))
     with torch.no_grad():
-        wanted = look(eye, pairs)
-        assert not torch.allclose(look(built, pairs), wanted, atol=1e-5)
-        load_eye(built, tmp_path / "eye")
-        assert torch.allclose(look(built, pairs), wanted, atol=1e-5)
+        wanted = encode_pairs(tower, pairs)
+        assert not torch.allclose(encode_pairs(built, pairs), wanted, atol=1e-5)
+        load_tower(built, tmp_path / "tower")
+        assert torch.allclose(encode_pairs(built, pairs), wanted, atol=1e-5)
     assert wanted.shape == (3, 4, checkpoint.model.config.text_config.hidden_size)
 
 
-def test_what_an_eye_sees_of_a_pair_does_not_depend_on_its_neighbours(painter: Painter) -> None:
-    eye = new_eye(SHAPE, 32, seed=3)
+def test_the_tokens_of_a_pair_do_not_depend_on_its_neighbours(painter: Painter) -> None:
+    tower = new_tower(SHAPE, 32, seed=3)
     pairs = painter.pairs(list(painter.codes)[:4], generator(0))
     with torch.no_grad():
-        assert torch.allclose(look(eye, pairs)[2], look(eye, pairs[2:3])[0], atol=1e-5)
+        assert torch.allclose(encode_pairs(tower, pairs)[2], encode_pairs(tower, pairs[2:3])[0], atol=1e-5)
 
 
-def test_a_text_model_has_no_eye(base_model: Path) -> None:
+def test_a_text_model_has_no_tower(base_model: Path) -> None:
     with pytest.raises(ConfigError, match="no visual tower"):
-        eye_of(load_checkpoint(str(base_model)))
+        tower_of(load_checkpoint(str(base_model)))
 
 
-def test_the_first_lesson_is_learnt_and_the_same_twice(painter: Painter) -> None:
+def test_attributes_are_learnt_and_the_same_twice(painter: Painter) -> None:
     def learn() -> tuple[list[float], float]:
-        eye = new_eye(SHAPE, 32, seed=0)
-        heads, rows = learn_attributes(
-            eye, painter, Schedule(30, warmup=5, bf16=False), rate=3e-3, batch=24, seed=1, advance=ignore
+        tower = new_tower(SHAPE, 32, seed=0)
+        heads, rows = train_attributes(
+            tower, painter, Schedule(30, warmup=5, bf16=False), rate=3e-3, batch=24, seed=1, advance=ignore
         )
-        return [row["loss"] for row in rows], seen(eye, heads, painter, "unseen", count=40).parts[1]
+        return [row["loss"] for row in rows], pair_accuracy(tower, heads, painter, "unseen", count=40).parts[1]
 
     losses, colours = learn()
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
@@ -163,20 +163,20 @@ def test_the_rarest_words_are_kept_in_their_order(checkpoint: Checkpoint) -> Non
     assert words[2].endswith("s")
 
 
-def test_the_second_lesson_leaves_the_decoder_alone(world: World, painter: Painter, checkpoint: Checkpoint) -> None:
+def test_training_words_leaves_the_decoder_alone(world: World, painter: Painter, checkpoint: Checkpoint) -> None:
     vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, 4)
     before = weights(checkpoint.model)
     schedule = Schedule(12, warmup=2, bf16=False)
-    rows = learn_words(checkpoint, painter, vocabulary, schedule, rate=3e-3, batch=16, seed=0, advance=ignore)
+    rows = train_words(checkpoint, painter, vocabulary, schedule, rate=3e-3, batch=16, seed=0, advance=ignore)
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert all(".visual." in name for name in changed(before, checkpoint.model))
     assert 0 <= word_accuracy(checkpoint, painter, vocabulary, "unseen", count=30) <= 1
 
 
-def teach(
+def train(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example], text_share: float
 ) -> list[float]:
-    rows = align(
+    rows = align_decoder(
         checkpoint,
         world,
         painter,
@@ -192,11 +192,11 @@ def teach(
     return [row["loss"] for row in rows]
 
 
-def test_alignment_trains_decoder_and_merger_and_rests_the_tower(
+def test_alignment_trains_decoder_and_merger_and_freezes_the_tower(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
 ) -> None:
     before = weights(checkpoint.model)
-    losses = teach(checkpoint, world, painter, told, text_share=0.0)
+    losses = train(checkpoint, world, painter, told, text_share=0.0)
     moved = changed(before, checkpoint.model)
     assert len(losses) == 3
     assert any(".visual.merger." in name for name in moved)
@@ -209,25 +209,25 @@ def test_written_histories_do_not_touch_the_merger(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
 ) -> None:
     before = weights(checkpoint.model)
-    teach(checkpoint, world, painter, told, text_share=1.0)
+    train(checkpoint, world, painter, told, text_share=1.0)
     assert not any(".visual." in name for name in changed(before, checkpoint.model))
 
 
-def test_the_loss_of_a_lesson_is_the_likelihood_of_planning(
+def test_the_loss_of_alignment_is_the_likelihood_of_planning(
     checkpoint: Checkpoint, world: World, painter: Painter
 ) -> None:
     """What alignment trains is what the planner's own decoding weighs, clip, positions, template and all."""
     example = draw_examples(world, "train", 5, 0)[4]
-    [told] = (lesson := lessons(checkpoint, world, [example], shown=True)).told
+    [told] = (tokenised := tokenise_examples(checkpoint, world, [example], shown=True)).rows
     steps = history_steps(world, example)
     shown = spread(steps, random.Random("lengths"))
     frames = painter.pairs(shown, generator("picture"))
     with torch.no_grad():
         loss = batch_loss(
             checkpoint.model,
-            eye_of(checkpoint),
+            tower_of(checkpoint),
             painter,
-            lesson.head,
+            tokenised.head,
             [told],
             random.Random("lengths"),
             generator("picture"),
@@ -249,23 +249,23 @@ def test_the_loss_of_a_lesson_is_the_likelihood_of_planning(
 def test_neighbours_in_a_batch_do_not_change_a_loss(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
 ) -> None:
-    lesson = lessons(checkpoint, world, told[:2], shown=False)
+    tokenised = tokenise_examples(checkpoint, world, told[:2], shown=False)
 
     def loss(some: list[int]) -> float:
-        drawn = [lesson.told[index] for index in some]
+        drawn = [tokenised.rows[index] for index in some]
         with torch.no_grad():
             return float(
                 batch_loss(
                     checkpoint.model,
-                    eye_of(checkpoint),
+                    tower_of(checkpoint),
                     painter,
-                    lesson.head,
+                    tokenised.head,
                     drawn,
                     random.Random(0),
                     generator(0),
                 )
             )
 
-    sizes = [len(one.answer) for one in lesson.told]
+    sizes = [len(one.answer) for one in tokenised.rows]
     apart = (loss([0]) * sizes[0] + loss([1]) * sizes[1]) / sum(sizes)
     assert loss([0, 1]) == pytest.approx(apart, rel=1e-5)
