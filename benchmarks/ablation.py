@@ -31,6 +31,8 @@ from recipe.reward.verifier import Verifier
 
 RESULT = Path(__file__).parent / "results" / "ablation.json"
 METHOD = "recipe.reward.grounded"
+CHOOSE_POOLS, GAINS = grounded.choose_pools, grounded.gains
+"""As they are before a part is replaced."""
 
 Part = tuple[Mapping[str, Any], Mapping[str, Any]]
 """Settings that differ, and names in modules that are replaced, as `module.name`."""
@@ -41,7 +43,7 @@ def _only(index: int) -> Callable[..., grounded.Gains]:
 
     def gains(aligned: FreeAlignment, weight: np.ndarray) -> grounded.Gains:
         alone = FreeAlignment(aligned[index], aligned[index])
-        return grounded.gains(alone, weight)._replace(matched=aligned.matched @ weight)
+        return GAINS(alone, weight)._replace(matched=aligned.matched @ weight)
 
     return gains
 
@@ -69,18 +71,18 @@ def _history_only(prompt: grounded.Prompt) -> list[tuple[str, ...]]:
 PARTS: dict[str, Part] = {
     "grounded": ({}, {}),
     "without relevance (corpus alone)": ({"relevance": 0.0}, {}),
-    "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda said: 0.0}),
-    "without background": ({}, {f"{METHOD}.choose_judges": None}),
-    "background of any length": ({}, {"recipe.reward.grounded.Lengths.alike": _any_length}),
+    "without the vote on order": ({}, {f"{METHOD}.order_agreement": lambda precedence: 0.0}),
+    "without background": ({}, {f"{METHOD}.choose_pools": None}),
+    "background of any length": ({}, {f"{METHOD}.Lengths.alike": _any_length}),
     "one-to-one alignment only": ({}, {f"{METHOD}.gains": _only(0)}),
     "coverage alignment only": ({}, {f"{METHOD}.gains": _only(1)}),
-    "all judges alike": ({}, {f"{METHOD}.weights": _evenly}),
-    "the best judge alone": ({}, {f"{METHOD}.weights": _best_alone}),
-    "judges by the goal only": ({}, {f"{METHOD}._asked": _goal_only}),
-    "judges by the history only": ({}, {f"{METHOD}._asked": _history_only}),
-    "25 judges": ({"pool_size": 25, "background_size": 25}, {}),
-    "floor at the median": ({}, {"recipe.reward.grounded.FLOOR": 0.5}),
-    "paraphrases as new as in R0": ({}, {f"{METHOD}._SAID": (0.5, 1.0)}),
+    "all narrations alike": ({}, {f"{METHOD}.weights": _evenly}),
+    "the best narration alone": ({}, {f"{METHOD}.weights": _best_alone}),
+    "pool by the goal only": ({}, {f"{METHOD}._queries": _goal_only}),
+    "pool by the history only": ({}, {f"{METHOD}._queries": _history_only}),
+    "25 narrations": ({"pool_size": 25, "background_size": 25}, {}),
+    "floor at the median": ({}, {f"{METHOD}.FLOOR": 0.5}),
+    "paraphrases as new as in R0": ({}, {f"{METHOD}._NOVELTY": (0.5, 1.0)}),
     "without price": ({"price": 0.0}, {}),
     "horizon 4": ({"horizon": 4.0}, {}),
     "horizon 1000 (no length in the denominator)": ({"horizon": 1000.0}, {}),
@@ -111,9 +113,7 @@ def _scored(corpus: Corpus, embeddings: StepEmbeddings, prompts: list[AuditPromp
     config = RewardConfig(verifier="grounded", grounded=GroundedConfig(**settings))
     with _replacing(replaced):
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        return measure(
-            "grounded", score_prompts(Audited("grounded", verifier, verifier.prepare), prompts), {}, None, None
-        )
+        return measure("grounded", score_prompts(Audited("grounded", verifier), prompts), {}, None, None)
 
 
 @contextmanager
@@ -124,8 +124,8 @@ def _replacing(names: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
-def _without_background(*arguments: Any) -> grounded.Judges:
-    return grounded.choose_judges(*arguments)._replace(background=())
+def _without_background(*arguments: Any) -> grounded.NarrationPools:
+    return CHOOSE_POOLS(*arguments)._replace(background=())
 
 
 def _figures(result: RewardAudit) -> dict[str, float]:

@@ -14,13 +14,13 @@ from recipe.audit.perturb import audit_prompts
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
 
 RESULT = Path(__file__).parent / "results" / "rewards.json"
 PLANS = ("true", "shuffled", "half", "filler")
 BATCH = 8
-"""Prompts prepared at once, as GRPO does."""
+"""Prompts scored at once, as GRPO does."""
 
 
 def main() -> None:
@@ -55,9 +55,7 @@ def main() -> None:
 
 def _run(verifier: Verifier, batch: list[PromptGroup]) -> float:
     began = time.perf_counter()
-    verifier.prepare(batch)
-    for group in batch:
-        verifier.score(group.history, group.plans, group.goal)
+    score_or_raise(verifier, batch)
     return time.perf_counter() - began
 
 

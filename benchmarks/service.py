@@ -34,7 +34,7 @@ from measure import processor
 from recipe.artifacts import read_jsonl, write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.service.server import warm_up
 from recipe.reward.verifier import Verifier
 
@@ -91,8 +91,7 @@ def drawn(run: Path, prompts: int, seed: int) -> list[PromptGroup]:
 def library(verifier: Verifier, groups: Sequence[PromptGroup]) -> tuple[float, list[float]]:
     """Seconds of the batched call, and the rewards of all plans in order."""
     began = time.perf_counter()
-    verifier.prepare(groups)
-    rewards = [reward for one in groups for reward in verifier.score(one.history, one.plans, one.goal)]
+    rewards = [reward for own in score_or_raise(verifier, groups) for reward in own]
     return time.perf_counter() - began, [reward.total for reward in rewards]
 
 

@@ -154,6 +154,18 @@ class Reward:
 
 
 @dataclass(frozen=True, slots=True)
+class PooledAlignment:
+    """How the steps of h + c align with one narration of the pool, by the verifier's own alignment."""
+
+    hit: Hit
+    score: float
+    matches: tuple[tuple[int, int], ...]
+    """(step, segment), both from 0 and both rising; a step that is not here is unmatched."""
+    similarities: "NDArray[np.float32]"
+    """[M steps, L segments], as the verifier sees them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """A judge's six scores of one plan, integers from 0 to 5 (paper, appendix on the evaluation protocol)."""
 

@@ -20,6 +20,7 @@ from recipe.planning.predictions import (
     write_predictions,
 )
 from recipe.planning.rerank import rerank, reward_predictions
+from recipe.reward.scorer import PromptGroup
 from recipe.text import planner_messages
 from recipe.types import Example, Malformed, Plan, Reward
 
@@ -39,8 +40,11 @@ def recorded(*pairs: tuple[Request, list[str]]) -> Planner:
 class LengthScorer:
     """Rewards a continuation with its number of steps."""
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        return [Reward(float(len(steps)), 0.0, 0.0, 0.0, not steps, len(steps), (), None) for steps in continuations]
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        return [
+            [Reward(float(len(steps)), 0.0, 0.0, 0.0, not steps, len(steps), (), None) for steps in group.plans]
+            for group in groups
+        ]
 
 
 def test_plans_come_back_by_request_and_sample() -> None:

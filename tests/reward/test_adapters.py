@@ -3,12 +3,15 @@
 import asyncio
 import functools
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from prompt_scorer import PromptScorer
 
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError, InputError
@@ -17,10 +20,11 @@ from recipe.reward.trainers import ms_swift, trainer_reward
 from recipe.reward.trainers.source import MicroBatcher, RewardSource, text_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
+from recipe.text import plan_steps
 from recipe.types import Reward
 
 
-class StepCounter:
+class StepCounter(PromptScorer):
     """Rewards the number of steps; a goal of its own making fails."""
 
     def __init__(self, failure: Exception | None = None) -> None:
@@ -78,8 +82,7 @@ def test_rows_must_be_aligned() -> None:
 
 
 def test_all_steps_of_a_batch_are_encoded_in_one_call(corpus: Any) -> None:
-    verifier = Verifier(corpus)
-    trainer_reward(verifier, prefetch=verifier.prepare)(
+    trainer_reward(Verifier(corpus))(
         ["tea", "eggs"],
         [["boil the water"], ["crack two eggs"]],
         ["- warm the pot", "- stir slowly\n- serve"],
@@ -94,22 +97,40 @@ def test_all_pools_of_a_batch_are_found_in_one_search(corpus: Any, pool: Any) ->
         [["boil the water"], []] * 2,
         ["- warm the pot", "- stir", "- pour\n- serve", "- fry"],
     )
-    alone = trainer_reward(Verifier(corpus, RewardConfig(pool=pool)))(*batch)
-    corpus.searches = 0
     verifier = Verifier(corpus, RewardConfig(pool=pool))
-    assert trainer_reward(verifier, prefetch=verifier.prepare)(*batch) == alone
+    plans = [(goal, history, [plan_steps(text)]) for goal, history, text in zip(*batch, strict=True)]
+    alone = [verifier.score(history, plan, goal)[0] for goal, history, plan in plans]
+    corpus.searches = 0
+    together = trainer_reward(Verifier(corpus, RewardConfig(pool=pool)))(*batch)
+    assert [one and one.total for one in together] == pytest.approx([one.total for one in alone], abs=1e-6)
+    assert [one and one.pool for one in together] == [one.pool for one in alone]
     assert corpus.searches == 1
 
 
-def test_a_failed_prefetch_leaves_the_verdict_to_each_group() -> None:
-    def prefetch(groups: Sequence[object]) -> None:
-        raise ComputeError("encoder down")
-
-    assert trainer_reward(StepCounter(), prefetch)(["tea"], [[]], ["- a"])[0] is not None
-    assert trainer_reward(StepCounter(), prefetch)([], [], []) == []
+def test_an_empty_batch_has_no_rewards(corpus: Any) -> None:
+    assert trainer_reward(StepCounter())([], [], []) == []
+    assert Verifier(corpus).score_groups([]) == []
 
 
-class Refuses:
+def test_a_scorer_that_forgets_a_plan_is_an_error() -> None:
+    class Forgets(StepCounter):
+        def score(self, *asked: Any) -> list[Reward]:
+            return super().score(*asked)[:-1]
+
+    with pytest.raises(ComputeError, match="2 plans got 1 rewards"):
+        trainer_reward(Forgets())(["tea"] * 2, [[]] * 2, ["- a", "- b"])
+
+
+def test_a_reward_that_is_not_finite_is_none() -> None:
+    class NotANumber(StepCounter):
+        def score(self, *asked: Any) -> list[Reward]:
+            return [replace(one, total=math.nan) if one.total > 1 else one for one in super().score(*asked)]
+
+    rewards = trainer_reward(NotANumber())(["tea"] * 2, [[]] * 2, ["- a", "- b\n- c"])
+    assert [reward and reward.total for reward in rewards] == [1, None]
+
+
+class Refuses(PromptScorer):
     """Takes no plan of more than two steps, and nothing towards the goal "none"."""
 
     def __init__(self) -> None:
@@ -138,20 +159,6 @@ def test_a_failure_to_compute_is_not_asked_for_plan_by_plan() -> None:
     failures = score_rows(scorer, [Row("fail", (), "- a"), Row("fail", (), "- b")])
     assert [str(failure) for failure in failures] == ["encoder down"] * 2
     assert len(scorer.calls) == 1
-
-
-def test_a_scorer_that_can_is_asked_about_several_groups_at_once() -> None:
-    together = threading.Barrier(3, timeout=10)
-
-    class Waits(StepCounter):
-        concurrency = 3
-
-        def score(self, *asked: Any) -> list[Reward]:
-            together.wait()
-            return super().score(*asked)
-
-    rewards = trainer_reward(Waits())(["tea", "toast", "eggs"], [[]] * 3, ["- a", "- a\n- b", ""])
-    assert [reward.total for reward in rewards if reward] == [1, 2, 0]
 
 
 def test_samples_that_are_awaited_together_are_scored_together() -> None:

@@ -69,7 +69,7 @@ def address(verifier: Verifier) -> Iterator[str]:
     """The service on a port."""
     uvicorn, service = theirs("uvicorn"), theirs("recipe.reward.service.app")
     bound = socket.create_server(("127.0.0.1", 0))
-    app = service.create_app(verifier, prefetch=verifier.prepare)
+    app = service.create_app(verifier)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, args=([bound],))
     thread.start()

@@ -39,7 +39,7 @@ def found(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
         if name != "coin" or procedure.split == "test"
     ]
     verifiers = {f"paper:{pool}": Verifier(corpus, RewardConfig(pool=pool)) for pool in ("history", "full", "own")}
-    audited = [Audited(name, verifier, verifier.prepare) for name, verifier in verifiers.items()]
+    audited = [Audited(name, verifier) for name, verifier in verifiers.items()]
     return audit_rewards(audited, corpus, made, verifiers["paper:history"].embed, Extent(limit=60, attacked=0))
 
 

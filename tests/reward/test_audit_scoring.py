@@ -1,13 +1,14 @@
 """Scores, controls, attack, coverage and measures of the audit, against rewards whose answers are known."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prompt_scorer import PromptScorer
 
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, prompt_means
 from recipe.audit.perturb import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts, select
@@ -28,7 +29,7 @@ from recipe.audit.score import (
 from recipe.errors import ComputeError, InputError
 from recipe.reward.relevance import centred
 from recipe.reward.relevance import relevance as exact_relevance
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.stats import Interval
 from recipe.types import Procedure, Reward, Step
 
@@ -53,7 +54,7 @@ def reward(total: float, steps: int = 0, gated: bool = False) -> Reward:
     return Reward(total, 0.0, 0.0, 0.0, gated, steps, (), None)
 
 
-class Knowing:
+class Knowing(PromptScorer):
     """Pays for the steps that are true of the goal, each once and in order; a fixed fee for any other."""
 
     def __init__(self, fee: float = 0.1) -> None:
@@ -82,6 +83,16 @@ class Failing(Knowing):
             if goal == "bake bread"
             else super().score(history, continuations, goal)
         )
+
+
+class ByLength:
+    """Pays a function of the number of steps."""
+
+    def __init__(self, pay: Callable[[int], float]) -> None:
+        self.pay = pay
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        return [[reward(self.pay(len(plan)), len(plan)) for plan in group.plans] for group in groups]
 
 
 class Memory:
@@ -138,31 +149,33 @@ def test_relevance_is_a_control_that_reads_no_corpus(prompts: list[AuditPrompt],
     mean = corpus.encoder.encode(steps).mean(axis=0)
     one = prompts[3]
     goal, history, plan = (centred(corpus.encoder.encode(texts), mean) for texts in ([one.goal], one.history, one.true))
-    [found] = relevance.scorer.score(one.history, [one.true], one.goal)
+    [[found]] = score_or_raise(relevance.scorer, [PromptGroup(one.goal, one.history, [one.true])])
     assert found.total == pytest.approx(exact_relevance(goal[0], history, plan))
 
 
-def test_a_prompt_is_scored_in_one_call_and_prepared_together(prompts: list[AuditPrompt]) -> None:
-    prepared: list[Sequence[PromptGroup]] = []
-    scorer = Knowing()
-    scored = score_prompts(Audited("it", scorer, prepared.append), prompts)
-    assert scorer.calls == len(prompts) == len(scored.prompts)
-    assert [len(groups) for groups in prepared] == [len(prompts)]
-    for one, group in zip(scored.prompts, prepared[0], strict=True):
+def test_all_prompts_are_scored_in_one_call(prompts: list[AuditPrompt]) -> None:
+    calls: list[Sequence[PromptGroup]] = []
+
+    class Recording(Knowing):
+        def score_groups(self, groups: Sequence[PromptGroup]) -> Any:
+            calls.append(groups)
+            return super().score_groups(groups)
+
+    scored = score_prompts(Audited("it", Recording()), prompts)
+    [groups] = calls
+    assert len(groups) == len(scored.prompts) == len(prompts)
+    for one, group in zip(scored.prompts, groups, strict=True):
         assert [*one.prompt.variants.values()] == group.plans[: len(one.rewards)]
         assert [len(plan) - len(one.prompt.true) for plan in group.plans[len(one.rewards) :]] == list(PADDED)
 
 
 def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
-    def fail(groups: Sequence[PromptGroup]) -> None:
-        raise ComputeError("not now.")
-
-    scored = score_prompts(Audited("it", Failing(), fail), prompts)
+    scored = score_prompts(Audited("it", Failing()), prompts)
     assert len(scored.prompts) == len(prompts) - 4
     assert len(scored.unscored) == 4
     assert {one.split(": ")[1] for one in scored.unscored} == {
         "the encoder failed.",
-        "a reward is not finite; check the scorer.",
+        "The reward is not a finite number; check the scorer, and the corpus with",
     }
     found = measured(Failing(), prompts)
     assert found.prompts == len(prompts) - 4
@@ -181,24 +194,15 @@ def test_prompt_means_average_to_the_mean_over_classes(rows: list[list[float]]) 
 
 
 def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[AuditPrompt]) -> None:
-    class Short(LengthScorer):
-        def score(self, *asked: Any) -> list[Reward]:
-            return [reward(-2.0 * one.total) for one in super().score(*asked)]
-
-    class Constant(LengthScorer):
-        def score(self, *asked: Any) -> list[Reward]:
-            return [reward(1.0) for _ in super().score(*asked)]
-
-    scored = score_prompts(Audited("short", Short()), prompts).prompts
+    scored = score_prompts(Audited("short", ByLength(lambda steps: -2.0 * steps)), prompts).prompts
     assert length_correlation(scored) == pytest.approx(-1.0)
     bent = [one._replace(rewards=one.rewards | {ALTERNATIVE: reward(1e6)}) for one in scored]
     assert length_correlation(bent) == pytest.approx(-1.0)
-    assert length_correlation(score_prompts(Audited("flat", Constant()), prompts).prompts) is None
+    assert length_correlation(score_prompts(Audited("flat", ByLength(lambda _: 1.0)), prompts).prompts) is None
 
 
 def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[AuditPrompt]) -> None:
-    for prompt in prompts:
-        found = attack(Knowing(), prompt)
+    for prompt, found in zip(prompts, attack(Knowing(), prompts), strict=True):
         assert found.steps == prompt.true
         assert set(found.kinds) == {"true"}
         assert found.reward == found.true_reward
@@ -213,15 +217,18 @@ def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: li
 
 
 def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
-    class Stairs(LengthScorer):
-        def __init__(self, width: int) -> None:
-            self.width = width
+    [third] = attack(ByLength(lambda steps: steps // 3), prompts[:1])
+    [fourth] = attack(ByLength(lambda steps: steps // 4), prompts[:1])
+    assert len(third.steps) == 3 * len(prompts[0].true)
+    assert fourth.steps == ()
 
-        def score(self, *asked: Any) -> list[Reward]:
-            return [reward(one.steps // self.width) for one in super().score(*asked)]
 
-    assert len(attack(Stairs(3), prompts[0]).steps) == 3 * len(prompts[0].true) // 3 * 3
-    assert attack(Stairs(4), prompts[0]).steps == ()
+def test_the_attack_on_many_prompts_is_that_on_each_and_leaves_out_what_fails(prompts: list[AuditPrompt]) -> None:
+    done: list[int] = []
+    together = attack(Failing(), prompts, done.append)
+    assert together == [found for prompt in prompts for found in attack(Failing(), [prompt])]
+    assert {one.prompt.goal for one in together} == GOALS.keys() - {"brew tea", "bake bread"}
+    assert sum(done) == len(prompts)
 
 
 def test_the_vocabulary_tells_where_a_step_comes_from(prompts: list[AuditPrompt]) -> None:

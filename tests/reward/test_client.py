@@ -1,6 +1,5 @@
 """The client of the service: what it sends, what it takes for a reward, when it asks again and when it does not."""
 
-import asyncio
 import json
 import logging
 import socket
@@ -9,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +17,8 @@ from typing import Any
 import pytest
 
 from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.wire import reward_row
 from recipe.types import Hit, Reward
 
 httpx2 = pytest.importorskip("httpx2")
@@ -36,6 +36,7 @@ REWARD = Reward(
     coverage=0.75,
     parts={"gain": 0.1},
 )
+ROW = reward_row(REWARD)
 
 
 def told(status: int, code: str, **headers: str) -> Any:
@@ -45,7 +46,7 @@ def told(status: int, code: str, **headers: str) -> Any:
 
 def rewarded(request: Any) -> Any:
     count = len(json.loads(request.content)["continuations"])
-    return httpx2.Response(200, json={"rewards": [asdict(REWARD)] * count})
+    return httpx2.Response(200, json={"rewards": [ROW] * count})
 
 
 class Script:
@@ -85,8 +86,8 @@ def test_a_reward_comes_back_with_all_its_parts() -> None:
     assert json.loads(request.content) == {"goal": "tea", "history": ["boil"], "continuations": [["pour", "wait"], []]}
 
 
-def test_hits_may_be_written_with_their_names() -> None:
-    row = asdict(REWARD) | {"pool": [{"narration": 7, "score": 0.5}, {"narration": 2, "score": 0.25}]}
+def test_hits_may_be_written_without_their_names() -> None:
+    row = ROW | {"pool": [[7, 0.5], [2, 0.25]]}
     assert asked(Script(httpx2.Response(200, json={"rewards": [row]}))).score([], [["a"]], "tea") == [REWARD]
 
 
@@ -163,9 +164,9 @@ def test_a_refusal_is_the_callers_fault_and_final(status: int) -> None:
         (httpx2.Response(200, json={}), "cannot be read"),
         (httpx2.Response(200, json=[1.0]), "cannot be read .*0"),
         (httpx2.Response(200, json={"rewards": [{"total": 1.0}]}), "cannot be read .*0.aligned_history"),
-        (httpx2.Response(200, json={"rewards": [{**asdict(REWARD), "total": None}]}), "cannot be read .*0.total"),
+        (httpx2.Response(200, json={"rewards": [{**ROW, "total": None}]}), "cannot be read .*0.total"),
         (httpx2.Response(200, json={"rewards": []}), "0 rewards came for 1"),
-        (httpx2.Response(200, text=json.dumps({"rewards": [{**asdict(REWARD), "total": float("nan")}]})), "finite"),
+        (httpx2.Response(200, text=json.dumps({"rewards": [{**ROW, "total": float("nan")}]})), "finite"),
     ],
 )
 def test_any_other_answer_is_no_reward(answer: Any, reason: str) -> None:
@@ -195,23 +196,31 @@ def test_retrying_leaves_the_draws_of_a_training_run_alone(waits: list[float]) -
     assert random.getstate() == before
 
 
-def test_the_asynchronous_client_does_the_same() -> None:
-    script = Script(told(503, "stopped", Retry_After="0"), httpx2.ConnectError("refused"))
+def test_groups_are_asked_about_at_once_and_keep_their_order(waits: list[float]) -> None:
+    together = threading.Barrier(3, timeout=10)
 
-    async def ask() -> None:
-        transport = httpx2.MockTransport(script)
-        async with client.AsyncServiceClient("http://service:1", "secret", transport=transport) as service:
-            assert await service.score(["boil"], [["pour"], []], "tea") == [REWARD, REWARD]
-            assert await service.score([], [], "tea") == []
-            script.answers = [told(422, "too_long"), told(500, "internal"), httpx2.Response(200, json={"a": 1})]
-            with pytest.raises(InputError, match="too_long"):
-                await service.score([], [["a"]], "tea")
-            with pytest.raises(ComputeError, match="internal"):
-                await service.score([], [["a"]], "tea")
-            assert await service.info() == {"a": 1}
+    def answer(request: Any) -> Any:
+        together.wait()
+        plans = json.loads(request.content)["continuations"]
+        return httpx2.Response(200, json={"rewards": [{**ROW, "steps": len(plan)} for plan in plans]})
 
-    asyncio.run(ask())
-    assert script.requests[0].headers["Authorization"] == "Bearer secret"
+    groups = [PromptGroup(goal, (), [("a",) * n, ()]) for n, goal in enumerate(("tea", "toast", "eggs"))]
+    rewards = asked(answer, concurrency=3).score_groups(groups)
+    assert [[one.steps for one in own] for own in rewards] == [[0, 0], [1, 0], [2, 0]]
+
+
+def test_a_group_without_a_reward_costs_no_other_group_its_own(waits: list[float]) -> None:
+    """A plan that is refused costs no plan beside it its reward; where the service fails, it fails for the group."""
+
+    def answer(request: Any) -> Any:
+        body = json.loads(request.content)
+        if body["goal"] == "lost":
+            return told(500, "internal")
+        return told(422, "too_long") if ["long"] in body["continuations"] else rewarded(request)
+
+    groups = [PromptGroup(goal, (), [("a",), ("long",), ("b",)]) for goal in ("tea", "lost")]
+    tea, lost = asked(answer).score_groups(groups)
+    assert [type(one) for one in (*tea, *lost)] == [Reward, InputError, Reward, *[ComputeError] * 3]
 
 
 class Server:
@@ -239,7 +248,7 @@ class Server:
                     outer.most = max(outer.most, outer.busy)
                 time.sleep(0.02)
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                answer = json.dumps({"rewards": [asdict(REWARD) for _ in body["continuations"]]}).encode()
+                answer = json.dumps({"rewards": [ROW for _ in body["continuations"]]}).encode()
                 with outer.lock:
                     outer.busy -= 1
                 self.send_response(200)
@@ -295,11 +304,3 @@ def test_requests_under_way_are_bounded_and_the_others_wait(server: Server) -> N
         asks = [pool.submit(service.score, [], [["a"]], f"goal {number}") for number in range(24)]
         assert all(ask.result() == [REWARD] for ask in asks)
     assert server.most == 3
-
-    async def ask() -> None:
-        async with client.AsyncServiceClient(address, concurrency=2) as service:
-            await asyncio.gather(*(service.score([], [["a"]], f"goal {number}") for number in range(12)))
-
-    server.most = 0
-    asyncio.run(ask())
-    assert server.most == 2

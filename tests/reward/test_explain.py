@@ -14,9 +14,8 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, from_row, in_words, parts
 from recipe.explain.records import AlignedNarration, Explanation, Links, Match, best_matches
-from recipe.reward.method import PooledAlignment
 from recipe.reward.verifier import Verifier
-from recipe.types import Hit, Narration, Reward, Segment
+from recipe.types import Hit, Narration, PooledAlignment, Reward, Segment
 
 HISTORY = ["boil some water", "warm up the pot"]
 PLAN = ["put tea leaves in the pot", "juggle", "pour the water", "pour the water"]

@@ -1,4 +1,4 @@
-"""The grounded reward: its equations against enumeration, its judges, and what it pays on small corpora."""
+"""The grounded reward: its equations against enumeration, its pools, and what it pays on small corpora."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ from recipe.alignment.ragged import FreeAlignment
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.grounded import (
-    Landscape,
     Lengths,
+    SimilarityBaseline,
     calibrated,
-    choose_judges,
+    choose_pools,
     gains,
     grounded_reward,
     order_agreement,
@@ -93,7 +93,7 @@ def test_similarity_counts_from_the_floor() -> None:
     assert W.tolist() == [[0.0, 1.0, 0.0]]
 
 
-def test_judges_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
+def test_pools_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
     one, other = verifier.score(HISTORY, [TEA, TYRE], GOAL)
     assert one.pool == other.pool
     assert one.coverage == other.coverage
@@ -101,25 +101,25 @@ def test_judges_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_judges_are_distinct_and_of_like_lengths(narrations: int, pool: int, background: int, seed: int) -> None:
+def test_pools_are_distinct_and_of_like_lengths(narrations: int, pool: int, background: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 100, narrations)
     found = [[Hit(int(n), 1.0 - i / 100) for i, n in enumerate(rng.permutation(narrations))] for _ in range(2)]
     config = GroundedConfig(pool_size=pool, background_size=background)
-    judges = choose_judges(found, Lengths.of(lengths), config, seed)
-    numbers = [hit.narration for hit in judges.pool]
+    pools = choose_pools(found, Lengths.of(lengths), config, seed)
+    numbers = [hit.narration for hit in pools.relevant]
     assert numbers == list(dict.fromkeys(numbers))
     assert len(numbers) == min(pool, narrations)
-    assert not set(numbers) & set(judges.background)
-    assert len(set(judges.background)) == len(judges.background) <= background
-    assert judges == choose_judges(found, Lengths.of(lengths), config, seed)
+    assert not set(numbers) & set(pools.background)
+    assert len(set(pools.background)) == len(pools.background) <= background
+    assert pools == choose_pools(found, Lengths.of(lengths), config, seed)
 
 
-def test_background_narrations_are_as_long_as_the_judges() -> None:
+def test_background_narrations_are_as_long_as_those_of_the_pool() -> None:
     lengths = np.repeat([5, 50, 500], 100)
     hits = [Hit(number, 1.0) for number in range(150, 160)]
-    judges = choose_judges([hits], Lengths.of(lengths), GroundedConfig(pool_size=10, background_size=10), 0)
-    assert {int(lengths[number]) for number in judges.background} == {50}
+    pools = choose_pools([hits], Lengths.of(lengths), GroundedConfig(pool_size=10, background_size=10), 0)
+    assert {int(lengths[number]) for number in pools.background} == {50}
 
 
 def test_the_right_steps_are_worth_more_than_spoiled_ones(verifier: Verifier) -> None:
@@ -149,20 +149,19 @@ def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  
 
 def test_a_batch_is_searched_for_at_once_and_remembered(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
     other = PromptGroup("fry eggs", ("crack two eggs",), [("melt butter in a pan",)])
-    verifier.prepare([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
-    searches, calls = corpus.searches, len(corpus.encoder.calls)
-    verifier.score(HISTORY, [TEA], GOAL)
-    verifier.score(*other[1:], other.goal)
-    assert (corpus.searches, len(corpus.encoder.calls)) == (searches, calls) == (1, 1)
+    for _ in range(2):
+        verifier.score_groups([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
+        verifier.score(HISTORY, [TEA], GOAL)
+        assert (corpus.searches, len(corpus.encoder.calls)) == (1, 1)
 
 
-def test_without_a_goal_the_history_finds_the_judges(verifier: Verifier) -> None:
+def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
     good, bad = verifier.score(HISTORY, [TEA, TYRE], "")
     assert good.pool
     assert good.total > bad.total
 
 
-def test_without_a_history_the_goal_finds_the_judges(verifier: Verifier) -> None:
+def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
     good, bad = verifier.score([], [TEA, TYRE], "boil the water, warm the pot, tea leaves")
     assert good.total > bad.total
     assert good.coverage is None
@@ -200,14 +199,15 @@ def test_alignments_are_matchings_of_the_pool(verifier: Verifier) -> None:
 
 
 def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
-    verifier.prepare([PromptGroup(GOAL, tuple(HISTORY), [])])
+    verifier.score([], [[]], " ")  # reads the corpus's mean, and no narration
+    corpus.search_batch = lambda queries, k: [[Hit(0, 0.5)] for _ in queries]
     corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
     with pytest.raises(ComputeError, match="corpus verify"):
         verifier.score(HISTORY, [TEA], GOAL)
 
 
-def test_the_landscape_is_the_same_every_time(corpus) -> None:  # type: ignore[no-untyped-def]
-    one, other = Landscape.of(corpus), Landscape.of(corpus)
+def test_the_baseline_is_the_same_every_time(corpus) -> None:  # type: ignore[no-untyped-def]
+    one, other = SimilarityBaseline.of(corpus), SimilarityBaseline.of(corpus)
     np.testing.assert_array_equal(one.sample, other.sample)
     assert one.lengths.own.tolist() == [len(vectors) for vectors in corpus.vectors]
     steps = centred(corpus.encoder.encode(TEA), one.mean)
@@ -221,7 +221,7 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
     segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
     mean = segments.mean(axis=0)
     moved = centred(steps, mean)
-    found = Landscape(mean, segments, Lengths.of(np.array([6]))).similarities(segments, moved)
+    found = SimilarityBaseline(mean, segments, Lengths.of(np.array([6]))).similarities(segments, moved)
     np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 

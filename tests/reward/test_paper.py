@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from recipe.config import RewardConfig
 from recipe.reward.paper import paper_reward
@@ -42,8 +43,10 @@ def test_the_gate_opens_at_tau_itself() -> None:
 @given(scores, scores)
 def test_the_reward_is_positive_above_the_gate_and_a_bounded_penalty_below(history: float, full: float) -> None:
     parts = paper_reward(history, full, PAPER)
-    assert -1 <= parts.total <= 1
-    assert parts.total == (parts.total if parts.gated else full)
+    rho = (full - history) / max(1 - history, 1e-6)
+    assert parts.rho == rho
+    assert parts.gated == (rho < 0.1)
+    assert parts.total == (max(-1.0, min(2.0 * (rho - 0.1), 0.0)) if parts.gated else full)
     assert (parts.total <= 0) == parts.gated
 
 
@@ -54,12 +57,42 @@ def test_the_reward_rises_with_the_alignment_of_the_whole(history: float, low: f
 
 
 def test_ablations() -> None:
-    assert paper_reward(0.5, 0.52, RewardConfig(gate=False)).total == 0.52
-    assert not paper_reward(0.5, 0.52, RewardConfig(gate=False)).gated
     unrelative = paper_reward(0.5, 0.65, RewardConfig(relative_progress=False))
     assert (unrelative.rho, unrelative.total) == (pytest.approx(0.15), 0.65)
     without_baseline = paper_reward(0.5, 0.52, RewardConfig(history_baseline=False))
     assert without_baseline == (0.0, 0.52, False, 0.52)
+
+
+@pytest.mark.parametrize(
+    ("history", "full", "rho"), [(0.5, 0.52, 0.04), (0.5, 0.25, -0.5), (0.2, 0.6, 0.5), (0.0, 0.0, 0.0)]
+)
+def test_without_the_gate_the_reward_is_rho_or_the_plain_alignment(history: float, full: float, rho: float) -> None:
+    off, plain = (paper_reward(history, full, RewardConfig(gate=gate)) for gate in ("off", "plain"))
+    assert off == (history, pytest.approx(rho), False, pytest.approx(rho))
+    assert plain == (history, pytest.approx(rho), False, full)
+
+
+def test_the_gate_off_leaves_the_other_ablations_in_force() -> None:
+    off = RewardConfig(gate="off")
+    assert paper_reward(0.5, 0.65, off.model_copy(update={"relative_progress": False})).total == pytest.approx(0.15)
+    assert paper_reward(0.5, 0.65, off.model_copy(update={"history_baseline": False})).total == 0.65
+    assert paper_reward(1.0, 0.5, off).total == pytest.approx(-0.5 / 1e-6), "not clipped"
+
+
+@pytest.mark.parametrize(("before", "now"), [(True, "on"), (False, "plain")])
+def test_a_gate_of_earlier_settings_is_read_and_written_alike(before: bool, now: str) -> None:
+    config = RewardConfig.model_validate({"gate": before})
+    assert config == RewardConfig.model_validate({"gate": now})
+    assert config.gate == now
+    assert config.model_dump(mode="json")["gate"] is before, "a run resumes where its record equals its settings"
+    off = RewardConfig(gate="off")
+    assert RewardConfig.model_validate(off.model_dump(mode="json")) == off
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_a_gate_of_another_value_is_refused(value: object) -> None:
+    with pytest.raises(ValidationError, match="gate"):
+        RewardConfig.model_validate({"gate": value})
 
 
 def test_golden_values(shared_golden: Path) -> None:

@@ -75,7 +75,9 @@ def test_settings_come_from_a_file(folder: Path) -> None:
     [row] = json.loads(
         recipe("score", "--corpus", folder, *ASKED, "--continuation", "stir", "--config", config, "--json")
     )
-    [expected] = Verifier(Corpus.open(folder), RewardConfig(gate=False, pool_size=2)).score(HISTORY, [["stir"]], "tea")
+    [expected] = Verifier(Corpus.open(folder), RewardConfig(gate="plain", pool_size=2)).score(
+        HISTORY, [["stir"]], "tea"
+    )
     assert row["rewards"][0]["total"] == expected.total
     config.write_text("pol = 'own'\n")
     with pytest.raises(ConfigError, match="did you mean 'pool'"):

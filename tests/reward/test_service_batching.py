@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from prompt_scorer import PromptScorer
 from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.reward.service.messages import Refusal, ServiceSettings
 from recipe.types import Reward
 
@@ -24,7 +25,7 @@ def value(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
     return zlib.crc32(repr((goal, tuple(history), tuple(plan))).encode()) / 2**32
 
 
-class Scorer:
+class Scorer(PromptScorer):
     """Remembers what it was given, fails on goals named for it, and waits on `gate` for slow ones."""
 
     def __init__(self) -> None:
@@ -32,23 +33,20 @@ class Scorer:
         self.scored: list[tuple[str, ...]] = []
         self.gate, self.entered = threading.Event(), threading.Event()
 
-    def prepare(self, groups: Sequence[PromptGroup]) -> None:
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
         self.batches.append(list(groups))
         if any("slow" in group.goal for group in groups):
             self.entered.set()
             self.gate.wait(20)
-        if any("lost" in group.goal for group in groups):
-            raise CorpusError("a shard is damaged.")
-        if any("fault" in group.goal for group in groups):
-            raise IndexError
+        return super().score_groups(groups)
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        for plan in continuations:
+    def score(self, history: Sequence[str], plans: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        for plan in plans:
             for name, error in (("lost", ComputeError("down.")), ("blank", InputError("no.")), ("fault", IndexError())):
                 if name in (goal, *plan):
                     raise error
-        self.scored += map(tuple, continuations)
-        rewards = [value(goal, history, plan) for plan in continuations]
+        self.scored += map(tuple, plans)
+        rewards = [value(goal, history, plan) for plan in plans]
         return [Reward(total, 0, 0, 0, False, 1, (), None) for total in rewards]
 
 
@@ -65,9 +63,7 @@ Ask = Callable[..., Awaitable[float]]
 
 @asynccontextmanager
 async def serving(scorer: Scorer, warm: Callable[[], object] | None = None, **limits: Any) -> Any:
-    batcher = batching.Batcher(
-        scorer, ServiceSettings(**limits), metrics.ServiceMetrics(), prefetch=scorer.prepare, warm=warm
-    )
+    batcher = batching.Batcher(scorer, ServiceSettings(**limits), metrics.ServiceMetrics(), warm)
     batcher.start()
     try:
         yield batcher
@@ -164,7 +160,7 @@ def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered() -> No
     assert stuck.startswith("Stuck: the batch under way has taken")
     assert after == [value("tea", ("h",), ("b",))] * 3
     assert ready is None
-    assert scored == [("b",)] * 3, "what is out of time is not scored"
+    assert scored == [(), ("b",), ("b",), ("b",)], "a plan whose time is up while it waits is not scored"
 
 
 def test_a_busy_event_loop_is_no_timeout() -> None:

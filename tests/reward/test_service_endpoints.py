@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from prompt_scorer import PromptScorer
 
 from recipe.errors import ComputeError
 from recipe.reward.service.messages import ServiceSettings
@@ -24,7 +25,7 @@ def number(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
     return zlib.crc32(json.dumps([goal, list(history), list(plan)]).encode()) / 2**32
 
 
-class Oracle:
+class Oracle(PromptScorer):
     """Fails on one word, and gives no number on another."""
 
     def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:

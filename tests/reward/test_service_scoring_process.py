@@ -12,13 +12,13 @@ import pytest
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
-from recipe.errors import ComputeError
-from recipe.reward.scorer import PromptGroup
+from recipe.errors import ComputeError, InputError
+from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.service.messages import Refusal
 from recipe.reward.service.process import ScoringProcess
 from recipe.reward.service.server import open_verifier
 from recipe.reward.verifier import Verifier
-from recipe.types import Narration, Segment
+from recipe.types import Narration, Reward, Segment
 
 TALK = ("boil the water", "warm the pot", "put tea leaves in the pot", "pour the water")
 GROUPS = [
@@ -49,10 +49,7 @@ def scorer(folder: Path) -> Iterator[ScoringProcess]:
 
 def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) -> None:
     here = Verifier(Corpus.open(folder))
-    scorer.prepare(GROUPS)
-    scorer.prepare(GROUPS)  # what nobody has asked for is let go
-    for group in (GROUPS[2], GROUPS[0], GROUPS[1]._replace(plans=[("warm the pot",)]), GROUPS[1]):
-        rewards = scorer.score(group.history, group.plans, group.goal)
+    for group, rewards in zip(GROUPS, score_or_raise(scorer, GROUPS), strict=True):
         expected = here.score(group.history, group.plans, group.goal)
         assert [one.total for one in rewards] == pytest.approx([one.total for one in expected], abs=1e-6)
         assert [one.best_narration for one in rewards] == [one.best_narration for one in expected]
@@ -61,22 +58,37 @@ def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) 
 
 def test_a_failure_comes_back_for_its_own_prompt(scorer: ScoringProcess) -> None:
     bad = PromptGroup("tea", ("boil the water",), [(" ",)])
-    scorer.prepare([GROUPS[0], bad, GROUPS[1]])
-    with pytest.raises(Refusal, match="step is empty"):
-        scorer.score(bad.history, bad.plans, bad.goal)
-    assert len(scorer.score(GROUPS[1].history, GROUPS[1].plans, "tea")) == 4
+    first, [failure], second = scorer.score_groups([GROUPS[0], bad, GROUPS[1]])
+    assert isinstance(failure, InputError)
+    assert "step is empty" in str(failure)
+    assert [isinstance(one, Reward) for one in (*first, *second)] == [True] * 8
+
+
+class Faulty:
+    def score_groups(self, groups: object) -> Any:
+        raise IndexError("a fault of the program")
+
+
+def test_a_fault_of_the_scorer_is_a_refusal_and_the_process_goes_on() -> None:
+    process = ScoringProcess(Faulty)
+    process.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(Refusal) as refused:
+                process.score_groups(GROUPS)
+            assert refused.value.code == "internal"
+    finally:
+        process.close()
 
 
 def test_a_process_that_dies_fails_its_batch_and_is_started_again(scorer: ScoringProcess) -> None:
     [child] = multiprocessing.active_children()
-    scorer.prepare(GROUPS)
-    scorer.score(GROUPS[0].history, GROUPS[0].plans, "tea")
+    scorer.score_groups(GROUPS)
     child.kill()
     child.join()
     with pytest.raises(ComputeError, match=rf"exit code -{signal.SIGKILL.value}"):
-        scorer.prepare(GROUPS)
-    scorer.prepare(GROUPS)
-    assert len(scorer.score(GROUPS[2].history, GROUPS[2].plans, "tea")) == 4
+        scorer.score_groups(GROUPS)
+    assert [len(own) for own in scorer.score_groups(GROUPS)] == [4, 4, 4]
 
 
 def test_why_it_cannot_be_opened_is_told(folder: Path) -> None:

@@ -36,7 +36,7 @@ uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("tenacity")
 pytest.importorskip("fastapi")
 
-from recipe.reward.client import AsyncServiceClient, ServiceClient  # noqa: E402
+from recipe.reward.client import ServiceClient  # noqa: E402
 from recipe.reward.service.app import create_app  # noqa: E402
 
 TALKS = {
@@ -206,7 +206,7 @@ def address(folder: Path) -> Iterator[str]:
     """The real service on a real port, with a verifier of its own."""
     own = Verifier(Corpus.open(folder), load_config(folder.parent / "reward.toml", RewardConfig))
     bound = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(own, prefetch=own.prepare), log_config=None, access_log=False)
+    config = uvicorn.Config(create_app(own), log_config=None, access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([bound],))
     thread.start()
@@ -339,25 +339,16 @@ def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) ->
     assert [post("/verify", verify_request(row)).json()["reward"] for row in ROWS] == want
 
 
-def test_the_clients_give_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
+def test_the_client_gives_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
     plans = [plan_steps(text) for text in COMPLETIONS.values()]
     want = verifier.score(HISTORY, plans, "make tea")
-
-    async def ask() -> Any:
-        async with AsyncServiceClient(address) as client:
-            return await client.score(HISTORY, plans, "make tea")
-
     with ServiceClient(address) as client:
-        for rewards in (client.score(HISTORY, plans, "make tea"), asyncio.run(ask())):
-            assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in want], abs=1e-6)
-            for reward, local in zip(rewards, want, strict=True):
-                assert [hit.narration for hit in reward.pool] == [hit.narration for hit in local.pool]
-                assert (reward.best_narration, reward.steps, reward.gated) == (
-                    local.best_narration,
-                    local.steps,
-                    local.gated,
-                )
-                assert reward.parts == pytest.approx(local.parts, abs=1e-6)
+        rewards = client.score(HISTORY, plans, "make tea")
+    assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in want], abs=1e-6)
+    for reward, local in zip(rewards, want, strict=True):
+        assert [hit.narration for hit in reward.pool] == [hit.narration for hit in local.pool]
+        assert (reward.best_narration, reward.steps, reward.gated) == (local.best_narration, local.steps, local.gated)
+        assert reward.parts == pytest.approx(local.parts, abs=1e-6)
 
 
 @pytest.mark.usefixtures("encoder_fails")

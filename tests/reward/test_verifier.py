@@ -25,7 +25,14 @@ PLANS = [
     ["warm the pot"],
     ["lift a car", "remove the bolts", "take the wheel off", "mount the spare wheel", "lower the car"],
 ]
-ABLATIONS = ["stage2", "history_baseline", "relative_progress", "gate"]
+ABLATIONS: list[dict[str, object]] = [
+    {},
+    {"stage2": False},
+    {"history_baseline": False},
+    {"relative_progress": False},
+    {"gate": "off"},
+    {"gate": "plain"},
+]
 
 
 class Expected(NamedTuple):
@@ -56,15 +63,15 @@ def expected(corpus: Any, config: RewardConfig, history: list[str], plan: list[s
 
 @pytest.mark.parametrize("backend", list(backends.BACKENDS))
 @pytest.mark.parametrize("pool", ["history", "full", "own"])
-@pytest.mark.parametrize("off", [None, *ABLATIONS])
+@pytest.mark.parametrize("change", ABLATIONS, ids=str)
 @pytest.mark.parametrize("history", [HISTORY, []], ids=["history", "no history"])
 @pytest.mark.parametrize("size", [1, 3])
 def test_every_reading_and_ablation_is_the_equations(
-    corpus: Any, backend: str, pool: str, off: str | None, history: list[str], size: int
+    corpus: Any, backend: str, pool: str, change: dict[str, object], history: list[str], size: int
 ) -> None:
     if backend not in backends.available():
         pytest.skip(f"the packages of backend {backend} are not installed")
-    config = RewardConfig.model_validate({"pool": pool, "pool_size": size} | ({off: False} if off else {}))
+    config = RewardConfig.model_validate({"pool": pool, "pool_size": size} | change)
     rewards = Verifier(corpus, config, backend=backend).score(history, [*PLANS, []], "make tea")
     for reward, plan in zip(rewards, [*PLANS, []], strict=True):
         total, best = expected(corpus, config, history, plan)

@@ -11,7 +11,9 @@ import pytest
 
 from recipe.config import BaseModelConfig
 from recipe.data.examples import write_examples
+from recipe.errors import ComputeError
 from recipe.models.checkpoints import load_checkpoint
+from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.training.base import train_base
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
@@ -28,15 +30,14 @@ class LengthScorer:
         self.broken_goal = broken_goal
         self.calls = 0
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        from recipe.errors import ComputeError
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        self.calls += len(groups)
+        return [[self._outcome(group.goal, len(plan)) for plan in group.plans] for group in groups]
 
-        self.calls += 1
+    def _outcome(self, goal: str, steps: int) -> Outcome:
         if goal == self.broken_goal:
-            raise ComputeError("The encoder is down.")
-        return [
-            Reward(-abs(len(plan) - 3.0), 0.1, 0.2, 0.1, len(plan) == 0, len(plan), (), None) for plan in continuations
-        ]
+            return ComputeError("The encoder is down.")
+        return Reward(-abs(steps - 3.0), 0.1, 0.2, 0.1, steps == 0, steps, (), None)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ from recipe.audit.score import (
 )
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
-from recipe.reward.method import NarrationIndex
+from recipe.reward.embeddings import NarrationIndex
 from recipe.stats import Interval, mean_interval
 from recipe.types import Procedure
 

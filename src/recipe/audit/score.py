@@ -1,10 +1,8 @@
 """The rewards of every audited continuation, controls, a greedy attack, and coverage by the corpus."""
 
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Literal, NamedTuple, get_args
 
@@ -12,31 +10,25 @@ import numpy as np
 
 from recipe.alignment import backends
 from recipe.audit.perturb import AuditPrompt, Embed, Performed, Selection, same_goal
-from recipe.errors import ComputeError, CorpusError
-from recipe.progress import SILENT, Progress
-from recipe.reward.embeddings import Vectors
-from recipe.reward.grounded import Landscape, calibrated
-from recipe.reward.method import NarrationIndex
+from recipe.errors import ComputeError
+from recipe.progress import SILENT, Advance, Progress
+from recipe.reward.embeddings import NarrationIndex, Vectors
+from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.relevance import RelevanceScorer, centred
-from recipe.reward.scorer import Prefetch, PromptGroup, Scorer, Steps
+from recipe.reward.scorer import Outcome, PromptGroup, Scorer, Steps, batches, checked_outcomes, plain_reward
 from recipe.types import Reward
-
-# The rewards of every audited continuation; what cannot be computed is unscored, never zero.
-
 
 PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
-
-_TOGETHER = 2_000
-"""Plans prepared in one call: fewer than the pools that a verifier remembers."""
+LENGTH, RELEVANCE = "length", "relevance"
+"""Names of the controls."""
 
 
 class Audited(NamedTuple):
-    """A reward under its name, and what prepares it for many prompts at once, for example `Verifier.prepare`."""
+    """A reward under its name."""
 
     name: str
     scorer: Scorer
-    prepare: Prefetch | None = None
 
 
 class ScoredPrompt(NamedTuple):
@@ -56,23 +48,28 @@ class Scored(NamedTuple):
     unscored: list[str]
     """Why a prompt has no rewards, one sentence each."""
     seconds: float
-    """Preparing and scoring."""
 
 
 def score_prompts(audited: Audited, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> Scored:
-    """All continuations of each prompt in one call of the scorer; a prompt that cannot be computed is unscored."""
+    """All continuations of each prompt; a prompt that a failure concerns is unscored."""
     began = time.perf_counter()
-    scored = Scored([], [], 0.0)
+    scored: list[ScoredPrompt] = []
+    unscored = []
+    waiting = iter(prompts)
     with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
-        for batch in _batches(prompts):
-            _prepare(audited.prepare, batch)
-            for prompt in batch:
-                try:
-                    scored.prompts.append(_score(audited.scorer, prompt))
-                except (ComputeError, CorpusError) as error:
-                    scored.unscored.append(f"{prompt.source}/{prompt.video_id}: {error}")
-                advance(1)
-    return scored._replace(seconds=time.perf_counter() - began)
+        for batch in batches([group_of(prompt) for prompt in prompts]):
+            for outcomes in checked_outcomes(audited.scorer, batch):
+                prompt = next(waiting)
+                rewards = [outcome for outcome in outcomes if isinstance(outcome, Reward)]
+                if len(rewards) < len(outcomes):
+                    reason = next(outcome for outcome in outcomes if not isinstance(outcome, Reward))
+                    unscored.append(f"{prompt.source}/{prompt.video_id}: {reason}")
+                    continue
+                names = list(prompt.variants)
+                named = dict(zip(names, rewards, strict=False))
+                scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :])))
+            advance(len(batch))
+    return Scored(scored, unscored, time.perf_counter() - began)
 
 
 def group_of(prompt: AuditPrompt) -> PromptGroup:
@@ -81,63 +78,21 @@ def group_of(prompt: AuditPrompt) -> PromptGroup:
     return PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded])
 
 
-def checked_rewards(scorer: Scorer, history: Steps, plans: Sequence[Steps], goal: str) -> list[Reward]:
-    """The rewards of one prompt's plans. Raises ComputeError also where one is not finite."""
-    rewards = scorer.score(history, plans, goal)
-    if len(rewards) != len(plans):
-        raise ComputeError(f"{len(plans)} plans got {len(rewards)} rewards; the scorer must give one each.")
-    if not all(math.isfinite(reward.total) for reward in rewards):
-        raise ComputeError("a reward is not finite; check the scorer.")
-    return rewards
-
-
-def _score(scorer: Scorer, prompt: AuditPrompt) -> ScoredPrompt:
-    rewards = checked_rewards(scorer, prompt.history, group_of(prompt).plans, prompt.goal)
-    names = list(prompt.variants)
-    return ScoredPrompt(prompt, dict(zip(names, rewards, strict=False)), tuple(rewards[len(names) :]))
-
-
-def _prepare(prepare: Callable[[Sequence[PromptGroup]], object] | None, batch: Sequence[AuditPrompt]) -> None:
-    if prepare is not None:
-        with suppress(ComputeError, CorpusError):  # the prompt that is concerned meets the failure again
-            prepare([group_of(prompt) for prompt in batch])
-
-
-def _batches(prompts: Sequence[AuditPrompt]) -> Iterator[list[AuditPrompt]]:
-    batch, plans = list[AuditPrompt](), 0
-    for prompt in prompts:
-        batch.append(prompt)
-        plans += len(prompt.variants) + len(PADDED)
-        if plans >= _TOGETHER:
-            yield batch
-            batch, plans = [], 0
-    if batch:
-        yield batch
-
-
-# Controls that read no corpus: what a reward gains over them is what it verifies.
-
-
-LENGTH, RELEVANCE = "length", "relevance"
-
-
 class LengthScorer:
     """The number of steps as the reward; any other function of it has the same mean over the classes, 50%."""
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """|c| of each continuation."""
-        return [Reward(float(len(plan)), 0.0, 0.0, 0.0, False, len(plan), (), None) for plan in continuations]
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        """|c| of each plan."""
+        return [[plain_reward(float(len(plan)), len(plan)) for plan in group.plans] for group in groups]
 
 
 def controls(prompts: Sequence[AuditPrompt], embed: Embed) -> list[Audited]:
-    """`length`, and R0 as `relevance`, centred by the mean of the procedures' distinct steps."""
+    """The rewards that read no corpus: `length`, and R0 as `relevance`, centred by the mean of the procedures' distinct
+    steps. What a reward gains over them is what it verifies.
+    """
     steps = sorted({step for prompt in prompts for step in (*prompt.history, *prompt.true)})
     mean = np.asarray(embed(steps).mean(axis=0), dtype=np.float32)
-
-    def prepare(groups: Sequence[PromptGroup]) -> None:
-        embed([text for group in groups for text in (group.goal, *group.steps)])
-
-    return [Audited(LENGTH, LengthScorer()), Audited(RELEVANCE, RelevanceScorer(embed, mean), prepare)]
+    return [Audited(LENGTH, LengthScorer()), Audited(RELEVANCE, RelevanceScorer(embed, mean))]
 
 
 # A greedy attack: a plan grown by whichever step raises the reward most, from steps good and bad.
@@ -180,16 +135,8 @@ def attack_prompts(
 ) -> list[Attacked]:
     """The attack on `count` prompts, spread evenly; those that cannot be computed are left out."""
     chosen = spread(prompts, count)
-    found = []
     with progress.task(f"Attack {audited.name}", len(chosen)) as advance:
-        for prompt in chosen:
-            try:
-                found.append(attack(audited.scorer, prompt))
-            except (ComputeError, CorpusError):
-                continue
-            finally:
-                advance(1)
-    return found
+        return attack(audited.scorer, chosen, advance)
 
 
 def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
@@ -198,19 +145,64 @@ def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
-def attack(scorer: Scorer, prompt: AuditPrompt) -> Attacked:
-    """The greedy optimum for one prompt. Raises ComputeError, CorpusError."""
-    vocabulary = mixed_vocabulary(prompt)
-    start, truth = checked_rewards(scorer, prompt.history, [(), prompt.true], prompt.goal)
-    plan: Steps = ()
-    best, highest = plan, start.total
-    while len(plan) < min(LONGEST * len(prompt.true), len(best) + PATIENCE + 1):
-        grown = [(*plan, step) for step in vocabulary]
-        totals = [reward.total for reward in checked_rewards(scorer, prompt.history, grown, prompt.goal)]
-        plan = grown[totals.index(max(totals))]
-        if max(totals) > highest:
-            best, highest = plan, max(totals)
-    return Attacked(prompt, best, tuple(vocabulary[step] for step in best), highest, truth.total)
+def attack(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance = lambda _: None) -> list[Attacked]:
+    """The greedy optimum for each prompt that can be scored; all plans grow together, so that each round is one call.
+
+    `advance` is told of each prompt that is done with.
+    """
+    running = [_Attack(prompt) for prompt in prompts]
+    attacks = running
+    while running:
+        outcomes = checked_outcomes(scorer, [one.group() for one in running])
+        for one, own in zip(running, outcomes, strict=True):
+            one.choose(own)
+        left = [one for one in running if one.goes_on]
+        advance(len(running) - len(left))
+        running = left
+    return [one.result() for one in attacks if not one.failed]
+
+
+class _Attack:
+    """The attack on one prompt: the plan so far, and the best beginning of it."""
+
+    def __init__(self, prompt: AuditPrompt) -> None:
+        self.prompt, self.failed = prompt, False
+        self._vocabulary = mixed_vocabulary(prompt)
+        self._plan: Steps = ()
+        self._best: Steps = ()
+        self._rewards: tuple[float, float] | None = None
+        """Of the best beginning, and of the true continuation."""
+
+    @property
+    def goes_on(self) -> bool:
+        limit = min(LONGEST * len(self.prompt.true), len(self._best) + PATIENCE + 1)
+        return not self.failed and len(self._plan) < limit
+
+    def group(self) -> PromptGroup:
+        """The plans of the next round: no steps and the true continuation first, then the plan with each step."""
+        plans = [(), self.prompt.true] if self._rewards is None else self._grown()
+        return PromptGroup(self.prompt.goal, self.prompt.history, plans)
+
+    def choose(self, outcomes: Sequence[Outcome]) -> None:
+        """Take the plan with the highest reward; the first of equals."""
+        totals = [outcome.total for outcome in outcomes if isinstance(outcome, Reward)]
+        if len(totals) < len(outcomes):
+            self.failed = True
+        elif self._rewards is None:
+            self._rewards = totals[0], totals[1]
+        else:
+            highest = max(totals)
+            self._plan = self._grown()[totals.index(highest)]
+            if highest > self._rewards[0]:
+                self._best, self._rewards = self._plan, (highest, self._rewards[1])
+
+    def result(self) -> Attacked:
+        kinds = tuple(self._vocabulary[step] for step in self._best)
+        reward, true = self._rewards or (0.0, 0.0)
+        return Attacked(self.prompt, self._best, kinds, reward, true)
+
+    def _grown(self) -> list[Steps]:
+        return [(*self._plan, step) for step in self._vocabulary]
 
 
 def mixed_vocabulary(prompt: AuditPrompt) -> dict[str, Kind]:
@@ -329,7 +321,7 @@ class _Matching:
 
     def __init__(self, corpus: NarrationIndex, mean: Vectors, seed: int) -> None:
         self._corpus, self._mean = corpus, mean
-        self._landscape = Landscape.of(corpus)
+        self._baseline = SimilarityBaseline.of(corpus)
         self._backend = backends.load("auto")
         self._order = np.random.default_rng(seed).permutation(len(corpus))
         self._known: dict[int, Vectors] = {}
@@ -340,7 +332,7 @@ class _Matching:
         far = [int(index) for index in self._order[: FAR + len(near)] if int(index) not in found][:FAR]
         narrations = [self._segments(index) for index in (*near, *far)]
         x = centred(steps, self._mean)
-        W = calibrated(np.concatenate(narrations) @ x.T, self._landscape.floors(x))
+        W = calibrated(np.concatenate(narrations) @ x.T, self._baseline.floors(x))
         offsets = np.cumsum([0, *map(len, narrations)])
         matched = self._backend.grouped_free_alignment(W, [0, len(steps)], offsets).matched[1]
         return float(matched[: len(near)].mean() - matched[len(near) :].mean()) / len(steps)
@@ -348,5 +340,5 @@ class _Matching:
     def _segments(self, index: int) -> Vectors:
         """Centred segments of a narration; kept, because the random narrations are the same for all."""
         if index not in self._known:
-            self._known[index] = centred(self._corpus.embeddings(index), self._landscape.mean)
+            self._known[index] = centred(self._corpus.embeddings(index), self._baseline.mean)
         return self._known[index]

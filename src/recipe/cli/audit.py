@@ -64,7 +64,7 @@ def audit(
     embeddings = StepEmbeddings(corpus.encoder)
     scorers = {name: Verifier(corpus, _settings(name, config), embeddings=embeddings) for name in names}
     found = audit_rewards(
-        [Audited(name, scorer, scorer.prepare) for name, scorer in scorers.items()],
+        [Audited(name, scorer) for name, scorer in scorers.items()],
         corpus,
         chosen,
         embeddings.stacked,

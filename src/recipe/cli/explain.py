@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from recipe.cli.console import out, print_json
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
+from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def explain(
 
         require_writable(html)
     verifier = open_verifier(folder, config, method, pool)
-    explanation = explanation_of(verifier, prompt.history, prompt.continuations[0], prompt.goal)
+    explanation = explanation_of(verifier, prompt.history, prompt.plans[0], prompt.goal)
     if html is not None:
         write_page(explanation, html, links, narrations)
     if as_json:
@@ -170,7 +171,7 @@ def _prompt(
     example: str,
     predictions: Path | None,
     sample: int,
-) -> Prompt:
+) -> PromptGroup:
     if examples is not None:
         if goal or history or continuation is not None:
             raise InputError("A plan comes from --examples or from --goal, --history, --continuation; not from both.")
@@ -182,10 +183,10 @@ def _prompt(
             raise InputError(f"{option} is missing or empty; give it a text.")
     if continuation is None:
         raise InputError("--continuation is missing; give the plan, one step a line.")
-    return Prompt(goal, tuple(history), (plan_steps(continuation),))
+    return PromptGroup(goal, tuple(history), [plan_steps(continuation)])
 
 
-def _from_files(path: Path, example_id: str, predictions: Path | None, sample: int) -> Prompt:
+def _from_files(path: Path, example_id: str, predictions: Path | None, sample: int) -> PromptGroup:
     """The plan that was sampled for an example, or the example's own continuation. Raises InputError."""
     from recipe.data.examples import read_examples
     from recipe.planning.predictions import read_predictions
@@ -203,4 +204,4 @@ def _from_files(path: Path, example_id: str, predictions: Path | None, sample: i
             listed = ", ".join(map(str, sorted(sampled))) or "none"
             raise InputError.at(predictions, problem, f"samples of it in the file: {listed}")
         plan = sampled[sample]
-    return Prompt(named[0].goal, named[0].history, (plan,))
+    return PromptGroup(named[0].goal, named[0].history, [plan])

@@ -10,12 +10,13 @@ from rich.table import Table
 
 from recipe.cli import audit, explain, serve
 from recipe.cli.console import out, print_json, progress
-from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, Prompt, after, open_verifier
+from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
+from recipe.reward.scorer import PromptGroup, Steps, batches, score_or_raise
 from recipe.text import plan_steps
 
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject
-    from recipe.reward.method import NarrationIndex
+    from recipe.reward.embeddings import NarrationIndex
     from recipe.reward.watchdog import Reading
     from recipe.types import Reward
 
@@ -127,10 +128,10 @@ def score(
     verifier = open_verifier(folder, config, method, pool)
     results = []
     with progress().task("scoring prompts", len(prompts)) as advance:
-        for prompt in prompts:
-            rewards = verifier.score(prompt.history, prompt.continuations, prompt.goal)
-            results.append(_as_row(prompt, rewards, verifier.corpus))
-            advance(1)
+        for batch in batches(prompts):
+            for prompt, rewards in zip(batch, score_or_raise(verifier, batch), strict=True):
+                results.append(_as_row(prompt, rewards, verifier.corpus))
+            advance(len(batch))
     if output is not None:
         write_jsonl(output, results)
     if as_json:
@@ -148,7 +149,7 @@ app.command("serve")(serve.serve)
 app.command("watch")(watch)
 
 
-def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[Prompt]:
+def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[PromptGroup]:
     from recipe.errors import InputError
 
     if rows is not None:
@@ -158,18 +159,18 @@ def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations
     for option, value in (("--goal", [goal]), ("--history", history), ("--continuation", continuations)):
         if not value or any(not text.strip() for text in value if option != "--continuation"):
             raise InputError(f"{option} is missing or empty; give it a text.")
-    return [Prompt(goal, tuple(history), tuple(plan_steps(text) for text in continuations))]
+    return [PromptGroup(goal, tuple(history), [plan_steps(text) for text in continuations])]
 
 
-def _read_prompts(path: Path) -> "Iterator[Prompt]":
+def _read_prompts(path: Path) -> "Iterator[PromptGroup]":
     from recipe.artifacts import read_jsonl, text_field, text_list_field
 
     for line, row in read_jsonl(path):
         goal, history = text_field(path, line, row, "goal"), text_list_field(path, line, row, "history")
-        yield Prompt(goal, history, _continuations(path, line, row))
+        yield PromptGroup(goal, history, _continuations(path, line, row))
 
 
-def _continuations(path: Path, line: int, row: "JsonObject") -> tuple[tuple[str, ...], ...]:
+def _continuations(path: Path, line: int, row: "JsonObject") -> list[Steps]:
     """Each a list of steps, or the text of a completion; both may hold no step."""
     from recipe.errors import InputError
 
@@ -178,18 +179,18 @@ def _continuations(path: Path, line: int, row: "JsonObject") -> tuple[tuple[str,
     if not isinstance(value, list) or not value:
         problem = "the field is missing" if field not in row else "the list is empty or not a list"
         raise InputError.at(path, problem, "give at least one continuation", line=line, field=field)
-    plans = []
+    plans: list[Steps] = []
     for number, plan in enumerate(value, start=1):
         steps = list(plan_steps(plan)) if isinstance(plan, str) else plan
         if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
             problem = f"continuation {number} is neither a list of non-empty steps nor a text"
             raise InputError.at(path, problem, "give its steps as strings", line=line, field=field)
         plans.append(tuple(step.strip() for step in steps))
-    return tuple(plans)
+    return plans
 
 
-def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
-    scored = zip(prompt.continuations, rewards, strict=True)
+def _as_row(prompt: PromptGroup, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
+    scored = zip(prompt.plans, rewards, strict=True)
     return {
         "goal": prompt.goal,
         "history": list(prompt.history),
@@ -198,10 +199,10 @@ def _as_row(prompt: Prompt, rewards: "Sequence[Reward]", corpus: "NarrationIndex
 
 
 def _parts(reward: "Reward", corpus: "NarrationIndex") -> dict[str, Any]:
-    from recipe.reward.wire import reward_fields
+    from recipe.reward.wire import reward_row
 
     best = reward.best_narration
-    return reward_fields(reward) | {"best_video_id": None if best is None else corpus.narration(best).video_id}
+    return reward_row(reward) | {"best_video_id": None if best is None else corpus.narration(best).video_id}
 
 
 def _show_rewards(row: dict[str, Any]) -> None:

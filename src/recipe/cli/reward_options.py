@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,14 +20,6 @@ Pool = Annotated[
 ]
 Config = Annotated[Path | None, typer.Option(help="Reward settings, a TOML file; the paper's by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-class Prompt(NamedTuple):
-    """A goal, what is done, and the continuations to be scored."""
-
-    goal: str
-    history: tuple[str, ...]
-    continuations: tuple[tuple[str, ...], ...]
 
 
 def settings(config: Path | None, method: str | None, pool: str | None) -> "RewardConfig":

@@ -69,7 +69,7 @@ def serve(
         corpus = Corpus.open(folder)
         identity = corpus.manifest["id"]
         scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
-        app = create_app(scorer, limits, prefetch=scorer.prepare, warm=scorer.start, corpus=corpus, config=reward)
+        app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward)
         address = f"[{host}]" if ":" in host else host
         log.info("serving %s (%s) at http://%s:%d", folder, identity, address, bound.getsockname()[1])
         if limits.token is None and host not in _LOOPBACK:

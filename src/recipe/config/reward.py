@@ -1,8 +1,8 @@
 """Settings of the verifier."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_serializer, field_validator
 
 from recipe.config.base import Fraction, Positive, Settings
 
@@ -13,9 +13,9 @@ class GroundedConfig(Settings):
     candidates: Positive = 150
     """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""
     pool_size: Positive = 100
-    """Narrations in P, that judge."""
+    """Narrations in P."""
     background_size: Positive = 50
-    """Narrations in Q, that say what any text earns."""
+    """Narrations in Q, the level that any text earns."""
     relevance: Annotated[float, Field(ge=0)] = 0.25
     """rho, weight of the part that reads no corpus."""
     horizon: Annotated[float, Field(gt=0)] = 8.0
@@ -23,7 +23,7 @@ class GroundedConfig(Settings):
     price: Annotated[float, Field(ge=0)] = 0.04
     """phi, share of what a step of the history earns that each step of a plan costs."""
     abstain_below: float | None = None
-    """Coverage of a prompt below which the corpus is not asked; the reward is then relevance alone."""
+    """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
 
 
 class RewardConfig(Settings):
@@ -50,5 +50,16 @@ class RewardConfig(Settings):
     """Off: A(h) = 0 (ablation)."""
     relative_progress: bool = True
     """Off: rho = A(h + c) - A(h) (ablation)."""
-    gate: bool = True
-    """Off: R = A(h + c) always (ablation)."""
+    gate: Literal["on", "off", "plain"] = "on"
+    """Off: R = rho. Plain: R = A(h + c). Both are readings of the ablation (docs/reward.md)."""
+
+    @field_validator("gate", mode="before")
+    @classmethod
+    def _from_switch(cls, value: Any) -> Any:
+        """Settings and records written before the third value say true for "on" and false for "plain"."""
+        return {True: "on", False: "plain"}[value] if isinstance(value, bool) else value
+
+    @field_serializer("gate", when_used="json")
+    def _to_switch(self, value: str) -> str | bool:
+        """As earlier records, because a run resumes only where its record equals its settings."""
+        return {"on": True, "plain": False}.get(value, value)

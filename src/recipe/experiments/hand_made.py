@@ -46,6 +46,7 @@ class HandMadePlans:
 def reward_hand_made(run_dir: Path, settings: HandMadePlans, progress: Progress) -> None:
     """Mean reward and its parts of every kind of plan over the same prompts, to `hand_made.json`."""
     from recipe.corpus.store import Corpus
+    from recipe.reward.scorer import PromptGroup, score_or_raise
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)
@@ -57,16 +58,17 @@ def reward_hand_made(run_dir: Path, settings: HandMadePlans, progress: Progress)
     rng = random.Random(settings.seed)
     written: dict[str, list[Sequence[str]]] = {name: [] for name in plans}
     rewards: dict[str, list[Reward]] = {name: [] for name in plans}
-    with progress.task("rewarding hand-made plans", len(prompts)) as advance:
-        for example in prompts:
-            other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
-            made = [tuple(spoil(example, other, rng)) for spoil in plans.values()]
-            for name, plan, reward in zip(
-                plans, made, verifier.score(example.history, made, example.goal), strict=True
-            ):
-                written[name].append(plan)
-                rewards[name].append(reward)
-            advance(1)
+    groups = []
+    for example in prompts:
+        other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
+        made = [spoil(example, other, rng) for spoil in plans.values()]
+        groups.append(PromptGroup.of(example.goal, example.history, made))
+    with progress.task("rewarding hand-made plans"):
+        scored = score_or_raise(verifier, groups)
+    for group, earned in zip(groups, scored, strict=True):
+        for name, plan, reward in zip(plans, group.plans, earned, strict=True):
+            written[name].append(plan)
+            rewards[name].append(reward)
     validity = _validity(prompts, written) if settings.world else {}
     found = [HandMade(name, mean_parts(rewards[name]), validity.get(name)) for name in plans]
     write_json(run_dir / HAND_MADE, to_json(found))

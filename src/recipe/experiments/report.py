@@ -34,8 +34,9 @@ from recipe.experiments.settings import ExperimentConfig, WorldSource
 from recipe.experiments.stages import BASE, CORPUS, REGIMES, TEST, predictions_path
 from recipe.planning.predictions import Prediction, read_predictions
 from recipe.progress import Progress
+from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.types import Example
+from recipe.types import Example, Reward
 from recipe.world.graph import World
 from recipe.world.load import load_world
 from recipe.world.validity import score_plan
@@ -194,6 +195,7 @@ def _shown(
     run_dir: Path, config: ExperimentConfig, measured: Measured, verifier: Verifier
 ) -> Iterator[results.ShownPrompt]:
     """Evenly spaced prompts of each split: the reference, each regime's first sample, the verifier's choice."""
+    prompts: list[tuple[str, Example, dict[str, Sequence[str]]]] = []
     sampled = {
         (regime, prediction.example_id, prediction.sample): prediction.steps
         for regime in REGIMES
@@ -203,16 +205,18 @@ def _shown(
     for split, examples in measured.examples.items():
         chosen = {plan.example_id: plan.sample for plan in measured.plans[split][best]}
         for example in examples[:: max(1, len(examples) // config.shown)][: config.shown]:
-            plans = {"reference": example.continuation}
+            plans: dict[str, Sequence[str]] = {"reference": example.continuation}
             plans |= {regime: sampled[regime, example.example_id, 0] for regime in REGIMES}
             plans[best] = sampled[BASE, example.example_id, chosen[example.example_id]]
-            yield _shown_prompt(split, example, plans, measured.world, verifier)
+            prompts.append((split, example, plans))
+    groups = [PromptGroup.of(example.goal, example.history, list(plans.values())) for _, example, plans in prompts]
+    for prompt, rewards in zip(prompts, score_or_raise(verifier, groups), strict=True):
+        yield _shown_prompt(*prompt, rewards, measured.world)
 
 
 def _shown_prompt(
-    split: str, example: Example, plans: Mapping[str, Sequence[str]], world: World | None, verifier: Verifier
+    split: str, example: Example, plans: Mapping[str, Sequence[str]], rewards: Sequence[Reward], world: World | None
 ) -> results.ShownPrompt:
-    rewards = verifier.score(example.history, list(plans.values()), example.goal)
     shown = []
     for (regime, steps), reward in zip(plans.items(), rewards, strict=True):
         lines, validity = tuple(results.Line(step) for step in steps), None

@@ -159,8 +159,6 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     run = REGIMES[settings.regime]
     predictions = plan_examples(run_dir, run, examples, settings.sampling, settings.samples, progress)
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-    with progress.task("embedding steps"):  # once, in one large batch
-        verifier.embed(sorted({step for prediction in predictions for step in prediction.steps}))
     rewarded = reward_predictions(verifier, examples, predictions, progress)
     write_predictions(predictions_path(run_dir, settings.regime), rewarded)
 

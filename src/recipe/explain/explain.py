@@ -16,10 +16,10 @@ from recipe.explain.records import (
     StepEvidence,
     best_matches,
 )
-from recipe.reward.method import NarrationIndex, PooledAlignment
+from recipe.reward.embeddings import NarrationIndex
 from recipe.reward.scorer import Steps, as_steps
-from recipe.reward.wire import reward_fields
-from recipe.types import Hit, Narration, Reward, Segment
+from recipe.reward.wire import reward_row, rewards_of_rows
+from recipe.types import Narration, PooledAlignment, Reward, Segment
 
 # The evidence behind a reward, gathered: no narration decides alone, so each step is asked of the whole pool.
 
@@ -181,7 +181,9 @@ def _verdict(explanation: Explanation) -> str:
             f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
             f"stays below the threshold of {config.tau:g}."
         )
-    threshold = f", above the threshold of {config.tau:g}" if config.gate else ""
+    if config.gate == "off":
+        return f"Reward {_number(reward.total)}: the plan's progress over the history, rho."
+    threshold = f", above the threshold of {config.tau:g}" if config.gate == "on" else ""
     return (
         f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
         f"progress over the history is rho = {_number(reward.rho)}{threshold}."
@@ -266,7 +268,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "continuation": list(explanation.continuation),
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
-        "reward": reward_fields(reward) | {"best_video_id": best.narration.video_id if best else None},
+        "reward": reward_row(reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [_step_row(step, videos, links) for step in explanation.evidence],
         "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
     }
@@ -279,7 +281,7 @@ def from_row(row: JsonObject) -> Explanation:
         history=tuple(row["history"]),
         continuation=tuple(row["continuation"]),
         config=RewardConfig.model_validate(row["settings"]),
-        reward=_reward(row["reward"]),
+        reward=rewards_of_rows([row["reward"]])[0],
         evidence=tuple(_evidence_from_row(step) for step in row["steps"]),
         narrations=tuple(_narration(one) for one in row["narrations"]),
     )
@@ -340,11 +342,6 @@ def _grounded_row(step: GroundedStep) -> JsonObject:
 def _segment_row(narration: Narration, segment: Segment, links: Links) -> JsonObject:
     times = {"start": segment.start, "end": segment.end}
     return {"text": segment.text} | times | {"link": links.of(narration, segment)}
-
-
-def _reward(row: dict[str, Any]) -> Reward:
-    values = {name: value for name, value in row.items() if name != "best_video_id"}
-    return Reward(**values | {"pool": tuple(Hit(hit["narration"], hit["score"]) for hit in row["pool"])})
 
 
 def _evidence_from_row(row: dict[str, Any]) -> StepEvidence:

@@ -7,7 +7,7 @@ from recipe.errors import InputError
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
-from recipe.reward.trainers import Scorer
+from recipe.reward.scorer import PromptGroup, Scorer, batches, score_or_raise
 from recipe.types import Example, Malformed, Plan, Reward
 
 
@@ -40,15 +40,16 @@ def rerank(
     plans: Sequence[Sequence[Plan | Malformed]],
     progress: Progress = SILENT,
 ) -> list[Ranked]:
-    """Reward every plan of every request; a Malformed one is rewarded as a plan without steps."""
-    ranked = []
-    with progress.task("rewarding plans", total=sum(map(len, plans))) as advance:
-        for request, group in zip(requests, plans, strict=True):
-            continuations = [plan.steps if isinstance(plan, Plan) else () for plan in group]
-            rewards = scorer.score(request.history, continuations, request.goal)
-            ranked.append(Ranked(tuple(group), tuple(rewards)))
-            advance(len(group))
-    return ranked
+    """Reward every plan of every request; a Malformed one is rewarded as a plan without steps.
+
+    Raises ComputeError, CorpusError or InputError where a plan has no reward.
+    """
+    groups = [
+        PromptGroup.of(request.goal, request.history, [plan.steps if isinstance(plan, Plan) else () for plan in own])
+        for request, own in zip(requests, plans, strict=True)
+    ]
+    rewards = _rewards(scorer, groups, progress)
+    return [Ranked(tuple(own), tuple(earned)) for own, earned in zip(plans, rewards, strict=True)]
 
 
 def reward_predictions(
@@ -57,20 +58,31 @@ def reward_predictions(
     predictions: Sequence[Prediction],
     progress: Progress = SILENT,
 ) -> list[Prediction]:
-    """The predictions with their rewards, in the same order; raises InputError for an unknown example."""
+    """The predictions with their rewards, in the same order.
+
+    Raises InputError for an unknown example, and ComputeError, CorpusError or InputError where a plan has no reward.
+    """
     known = {example.example_id: example for example in examples}
-    groups: dict[str, list[int]] = {}
+    places: dict[str, list[int]] = {}
     for place, prediction in enumerate(predictions):
         if prediction.example_id not in known:
             raise InputError(f"no example is called {prediction.example_id!r}; give the right file.")
-        groups.setdefault(prediction.example_id, []).append(place)
+        places.setdefault(prediction.example_id, []).append(place)
+    groups = [
+        PromptGroup.of(known[name].goal, known[name].history, [predictions[place].steps for place in own])
+        for name, own in places.items()
+    ]
     rewarded = list(predictions)
-    with progress.task("rewarding plans", total=len(predictions)) as advance:
-        for example_id, places in groups.items():
-            example = known[example_id]
-            continuations = [predictions[place].steps for place in places]
-            rewards = scorer.score(example.history, continuations, example.goal)
-            for place, reward in zip(places, rewards, strict=True):
-                rewarded[place] = replace(predictions[place], reward=reward.total, gated=reward.gated)
-            advance(len(places))
+    for own, rewards in zip(places.values(), _rewards(scorer, groups, progress), strict=True):
+        for place, reward in zip(own, rewards, strict=True):
+            rewarded[place] = replace(predictions[place], reward=reward.total, gated=reward.gated)
     return rewarded
+
+
+def _rewards(scorer: Scorer, groups: Sequence[PromptGroup], progress: Progress) -> list[list[Reward]]:
+    rewards: list[list[Reward]] = []
+    with progress.task("rewarding plans", total=sum(len(group.plans) for group in groups)) as advance:
+        for batch in batches(groups):
+            rewards += score_or_raise(scorer, batch)
+            advance(sum(len(group.plans) for group in batch))
+    return rewards

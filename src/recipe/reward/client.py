@@ -8,30 +8,29 @@ import logging
 import math
 import random
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 import tenacity
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint.host import retry_after
-from recipe.reward.scorer import as_steps
+from recipe.reward.scorer import Outcome, PromptGroup, try_groups
+from recipe.reward.wire import rewards_of_rows
 from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)
 _PASSING = frozenset({429, 502, 503, 504})
-"""Statuses that say: not now."""
+"""Statuses of a service that cannot answer now."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 """Seconds."""
 # Of its own, so that waiting leaves the draws of a training run alone; unseeded, so that clients do not wait alike.
 _JITTER = random.Random()
-_REWARDS = TypeAdapter(list[Reward])
-
-
 _COMPUTE_TRIES = 4
-"""A reward that could not be computed so often will not be."""
+"""Tries after which a reward that could not be computed is given up."""
 
 
 class _Busy(Exception):
@@ -42,20 +41,34 @@ class _Busy(Exception):
         self.code, self.wait = code, wait
 
 
-class _Service:
-    """What both clients share: the address, the limits, and how an answer is read."""
+class ServiceClient:
+    """A `Scorer` that asks the service, one request a prompt; safe to share between threads.
 
-    def __init__(self, url: str, token: str | None, timeout: float, patience: float, concurrency: int) -> None:
-        self.url = _address(url)
-        self.concurrency = concurrency
-        self.options: dict[str, Any] = {
-            "base_url": self.url,
-            "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
-            "timeout": httpx2.Timeout(timeout, connect=min(timeout, 10.0), pool=None),
-            "limits": httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
-        }
+    `url` is the service's root. `timeout`: seconds for one request, more than the service's own limit. `patience`:
+    seconds after which a request is given up, all tries included. `concurrency`: requests under way at once; others
+    wait. Raises ConfigError for an address that is none of HTTP.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 90.0,
+        patience: float = 300.0,
+        concurrency: int = 16,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        self.url, self._concurrency = _address(url), concurrency
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            timeout=httpx2.Timeout(timeout, connect=min(timeout, 10.0), pool=None),
+            limits=httpx2.Limits(max_connections=concurrency, max_keepalive_connections=concurrency),
+            transport=transport,
+        )
         too_late = tenacity.stop_before_delay(patience)
-        self.retrying: dict[str, Any] = {
+        self._retrying: dict[str, Any] = {
             "retry": tenacity.retry_if_exception_type((_Busy, httpx2.TransportError)),
             "wait": _wait,
             "stop": lambda state: too_late(state) or _in_vain(state),
@@ -63,8 +76,50 @@ class _Service:
             "retry_error_callback": self._give_up,
         }
 
-    def read(self, answer: httpx2.Response) -> Any:
-        """The body. Raises InputError, ComputeError."""
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward."""
+
+        def outcomes(group: PromptGroup) -> list[Outcome]:
+            return try_groups([group], lambda tried: [self.score(one.history, one.plans, one.goal) for one in tried])[0]
+
+        with ThreadPoolExecutor(self._concurrency) as pool:
+            return list(pool.map(outcomes, groups))
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        """The reward of each continuation of one prompt, in order.
+
+        Raises InputError where the service refuses the request, ComputeError where it gives no reward.
+        """
+        group = PromptGroup.of(goal, history, continuations)
+        if not group.plans:
+            return []
+        body = {"goal": goal, "history": group.history, "continuations": group.plans}
+        return self._rewards(self._send("POST", "/score", json=body), len(group.plans))
+
+    def info(self) -> dict[str, Any]:
+        """What the service says about its verifier. Raises as `score`."""
+        return dict(self._send("GET", "/info"))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _send(self, method: str, path: str, **body: Any) -> Any:
+        """The body of the answer, after as many tries as it takes. Raises InputError, ComputeError."""
+
+        def once() -> httpx2.Response:
+            answer = self._http.request(method, path, **body)
+            if answer.status_code in _PASSING:
+                raise _Busy(_message(answer), _error(answer)[0], retry_after(answer.headers))
+            return answer
+
+        answer = tenacity.Retrying(**self._retrying)(once)
         if answer.is_client_error:
             raise InputError(f"{self.url}: the service refuses the request: {_message(answer)}")
         if not answer.is_success:
@@ -74,11 +129,9 @@ class _Service:
         except ValueError:
             raise ComputeError(f"{self.url}: the answer is not JSON; check that this is a reward service.") from None
 
-    def rewards(self, answer: httpx2.Response, expected: int) -> list[Reward]:
-        """The rewards of an answer. Raises InputError, ComputeError."""
-        body = self.read(answer)
+    def _rewards(self, body: Any, expected: int) -> list[Reward]:
         try:
-            rewards = _REWARDS.validate_python(body.get("rewards") if isinstance(body, dict) else body)
+            rewards = rewards_of_rows(body.get("rewards") if isinstance(body, dict) else body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -99,106 +152,6 @@ class _Service:
         raise ComputeError(f"{self.url}: {what}; check that the service runs.")
 
 
-class ServiceClient:
-    """A `Scorer` that asks the service; safe to share between threads.
-
-    `url` is the service's root. `timeout`: seconds for one request, more than the service's own limit. `patience`:
-    seconds after which a request is given up, all tries included. `concurrency`: requests under way at once; others
-    wait. Raises ConfigError for an address that is none of HTTP.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 90.0,
-        patience: float = 300.0,
-        concurrency: int = 16,
-        transport: httpx2.BaseTransport | None = None,
-    ) -> None:
-        self._service = _Service(url, token, timeout, patience, concurrency)
-        self._http = httpx2.Client(**self._service.options, transport=transport)
-        self.concurrency = concurrency
-
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """The reward of each continuation of one prompt, in order.
-
-        Raises InputError where the service refuses the request, ComputeError where it gives no reward.
-        """
-        if not continuations:
-            return []
-        answer = self._send("POST", "/score", json=_body(history, continuations, goal))
-        return self._service.rewards(answer, len(continuations))
-
-    def info(self) -> dict[str, Any]:
-        """What the service says about its verifier. Raises as `score`."""
-        return dict(self._service.read(self._send("GET", "/info")))
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
-        def once() -> httpx2.Response:
-            return _unless_busy(self._http.request(method, path, **body))
-
-        return tenacity.Retrying(**self._service.retrying)(once)
-
-
-class AsyncServiceClient:
-    """The same for an event loop: one client for each loop."""
-
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        *,
-        timeout: float = 90.0,
-        patience: float = 300.0,
-        concurrency: int = 16,
-        transport: httpx2.AsyncBaseTransport | None = None,
-    ) -> None:
-        self._service = _Service(url, token, timeout, patience, concurrency)
-        self._http = httpx2.AsyncClient(**self._service.options, transport=transport)
-        self.concurrency = concurrency
-
-    async def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """As `ServiceClient.score`."""
-        if not continuations:
-            return []
-        answer = await self._send("POST", "/score", json=_body(history, continuations, goal))
-        return self._service.rewards(answer, len(continuations))
-
-    async def info(self) -> dict[str, Any]:
-        """As `ServiceClient.info`."""
-        return dict(self._service.read(await self._send("GET", "/info")))
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _send(self, method: str, path: str, **body: Any) -> httpx2.Response:
-        async def once() -> httpx2.Response:
-            return _unless_busy(await self._http.request(method, path, **body))
-
-        return await tenacity.AsyncRetrying(**self._service.retrying)(once)
-
-
 def _address(url: str) -> str:
     try:
         address = httpx2.URL(url)
@@ -207,17 +160,6 @@ def _address(url: str) -> str:
     if address.scheme not in ("http", "https") or not address.host:
         raise ConfigError(f"{url!r} is no address of HTTP; give one such as http://localhost:8000.")
     return str(address).rstrip("/")
-
-
-def _body(history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> dict[str, Any]:
-    return {"goal": goal, "history": as_steps(history), "continuations": [as_steps(plan) for plan in continuations]}
-
-
-def _unless_busy(answer: httpx2.Response) -> httpx2.Response:
-    if answer.status_code in _PASSING:
-        code, _ = _told(answer)
-        raise _Busy(_message(answer), code, retry_after(answer.headers))
-    return answer
 
 
 def _in_vain(state: tenacity.RetryCallState) -> bool:
@@ -241,11 +183,11 @@ def _reason(state: tenacity.RetryCallState) -> str:
 
 
 def _message(answer: httpx2.Response) -> str:
-    code, told = _told(answer)
-    return " ".join(filter(None, [f"{answer.status_code}", code and f"({code})", told]))
+    code, message = _error(answer)
+    return " ".join(filter(None, [f"{answer.status_code}", code and f"({code})", message]))
 
 
-def _told(answer: httpx2.Response) -> tuple[str, str]:
+def _error(answer: httpx2.Response) -> tuple[str, str]:
     """Code and message of the service's envelope; of another's answer, no code and how it begins."""
     try:
         error = answer.json()["error"]

@@ -1,7 +1,7 @@
-"""Step texts to vectors, each text encoded once: a policy writes the same steps over and over."""
+"""Step texts to vectors, each text encoded once, and what a verifier reads of a corpus."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
 
@@ -9,16 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import ComputeError, InputError
+from recipe.types import Hit, Narration
 
-# A bounded memory of computed values that threads share.
-
-
+Vectors = NDArray[np.float32]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
+STEPS_KEPT = 32_768
+"""Step embeddings in memory: 128 MiB at 1024 dimensions."""
+
+
+class TextEncoder(Protocol):
+    """What embeds steps: the corpus's own encoder."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit-norm float32 [n, d]."""
+        ...
+
+
+class NarrationIndex(Protocol):
+    """What a verifier needs of a corpus."""
+
+    @property
+    def encoder(self) -> TextEncoder: ...
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """First segment of each narration in the corpus, and their number, [N + 1]."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def narration(self, index: int) -> Narration: ...
+
+    def embeddings(self, index: int) -> Vectors:
+        """Unit-norm float32 [L, d]."""
+        ...
+
+    def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
+        """For each query [M, d] the k narrations of the highest A_mono, best first, ties in corpus order."""
+        ...
+
 
 class LruCache(Generic[Key, Value]):
-    """Keeps the `capacity` values used last.
+    """Keeps the `capacity` values used last; safe to share between threads.
 
     >>> cache = LruCache[str, int](capacity=2)
     >>> for key in "aba": cache.put(key, ord(key))
@@ -43,7 +77,7 @@ class LruCache(Generic[Key, Value]):
             return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep `value`, and forget what was used longest ago where the cache is full."""
+        """Keep `value`, and drop the values used longest ago where the cache is full."""
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)
@@ -51,46 +85,28 @@ class LruCache(Generic[Key, Value]):
                 self._values.popitem(last=False)
 
 
-# Step texts to vectors, each text encoded once: a policy writes the same steps over and over.
-
-
-Vectors = NDArray[np.float32]
-
-
-STEPS_KEPT = 32_768
-"""Step embeddings in memory: 128 MiB at 1024 dimensions."""
-
-
-class TextEncoder(Protocol):
-    """What embeds steps: the corpus's own encoder."""
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit-norm float32 [n, d]."""
-        ...
-
-
 class StepEmbeddings:
-    """An encoder with a bounded memory; safe to share between threads."""
+    """An encoder with a bounded memory, since a policy writes the same steps again; safe to share between threads."""
 
     def __init__(self, encoder: TextEncoder, capacity: int = STEPS_KEPT) -> None:
         self._encoder = encoder
-        self._known = LruCache[str, Vectors](capacity)
+        self._kept = LruCache[str, Vectors](capacity)
 
-    def __call__(self, texts: Sequence[str]) -> list[Vectors]:
-        """A float32 [d] for each text; new texts are encoded in one call. Raises InputError, ComputeError."""
-        if any(not text.strip() for text in texts):
-            raise InputError("A step is empty; give every step some text.")
+    def by_text(self, texts: Sequence[str]) -> dict[str, Vectors]:
+        """A float32 [d] for each distinct text; new texts are encoded in one call. Raises InputError, ComputeError."""
         distinct = dict.fromkeys(texts)
-        vectors = {text: vector for text in distinct if (vector := self._known.get(text)) is not None}
+        if any(not text.strip() for text in distinct):
+            raise InputError("A step is empty; give every step some text.")
+        vectors = {text: vector for text in distinct if (vector := self._kept.get(text)) is not None}
         if missing := [text for text in distinct if text not in vectors]:
             for text, vector in zip(missing, self._encode(missing), strict=True):
                 vectors[text] = vector
-                self._known.put(text, vector)
-        return [vectors[text] for text in texts]
+                self._kept.put(text, vector)
+        return vectors
 
     def stacked(self, texts: Sequence[str]) -> Vectors:
-        """The same as one float32 [n, d], n >= 1."""
-        return np.stack(self(texts))
+        """The vectors of the texts in order, float32 [n, d], n >= 1. Raises InputError, ComputeError."""
+        return stacked(self.by_text(texts), texts)
 
     def _encode(self, texts: Sequence[str]) -> Vectors:
         try:
@@ -100,3 +116,8 @@ class StepEmbeddings:
         if len(vectors) != len(texts) or not np.isfinite(vectors).all():
             raise ComputeError(f"The encoder gave no usable vectors for {len(texts)} steps; check its model.")
         return vectors
+
+
+def stacked(vectors: Mapping[str, Vectors], texts: Sequence[str]) -> Vectors:
+    """Rows float32 [n, d] of the texts, n >= 1."""
+    return np.stack([vectors[text] for text in texts])

@@ -1,6 +1,6 @@
-"""The paper's reward (RECIPE, section 3.2): its equations, and the pool of narrations that they are applied to."""
+"""The paper's reward (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, and the gate."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +10,14 @@ from recipe.alignment.backends import Backend
 from recipe.alignment.reference import needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError
-from recipe.reward.embeddings import LruCache, StepEmbeddings
-from recipe.reward.method import NarrationIndex, PooledAlignment
+from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.scorer import PromptGroup, Steps
-from recipe.types import Hit, Reward
+from recipe.types import Hit, PooledAlignment, Reward
 
-# The paper's reward (RECIPE, section 3.2, equations 7 and 8) as pure functions of two alignment scores.
+_POOLS_KEPT = 4_096
+"""Pools in memory: a training set's histories return at every epoch."""
+
+Pool = tuple[Hit, ...]
 
 
 class PaperReward(NamedTuple):
@@ -29,7 +31,10 @@ class PaperReward(NamedTuple):
 
 
 def paper_reward(aligned_history: float, aligned_full: float, config: RewardConfig) -> PaperReward:
-    """R of a completion from A(h) and A(h + c), with the ablations of `config`.
+    """R of a completion from A(h) and A(h + c) (equations 7 and 8), with the ablations of `config`.
+
+        rho = (A(h + c) - A(h)) / max(1 - A(h), epsilon)
+        R = A(h + c) where rho >= tau, else clip(alpha (rho - tau), -1, 0)
 
     >>> paper_reward(0.2, 0.6, RewardConfig())
     PaperReward(baseline=0.2, rho=0.49999999999999994, gated=False, total=0.6)
@@ -37,136 +42,112 @@ def paper_reward(aligned_history: float, aligned_full: float, config: RewardConf
     -0.2
     """
     baseline = aligned_history if config.history_baseline else 0.0
-    rho = relative_progress(baseline, aligned_full, config)
-    gated = config.gate and rho < config.tau
-    return PaperReward(baseline, rho, gated, penalty(rho, config) if gated else aligned_full)
-
-
-def relative_progress(baseline: float, aligned_full: float, config: RewardConfig) -> float:
-    """rho = (A(h + c) - A(h)) / max(1 - A(h), epsilon), or its numerator alone (equation 7, ablation)."""
-    progress = aligned_full - baseline
-    return progress / max(1.0 - baseline, config.epsilon) if config.relative_progress else progress
-
-
-def penalty(rho: float, config: RewardConfig) -> float:
-    """clip(alpha (rho - tau), -1, 0), the branch below the gate (equation 8)."""
-    return min(max(config.alpha * (rho - config.tau), -1.0), 0.0)
-
-
-# The paper's verification (RECIPE, section 3.2): a pool by A_mono, the best A_NW on it, the gated reward.
-
-
-_POOLS_KEPT = 4_096
-"""Pools in memory: a training set's histories return at every epoch."""
-
-
-class _Panel(NamedTuple):
-    """Scores of h (row 0) and of each h + c_g (row g) on the narrations of a pool."""
-
-    pool: tuple[Hit, ...]
-    scores: NDArray[np.float32]
-    """[G + 1, K]."""
-
-    def highest(self, row: int) -> float:
-        """A(s, pool), 0 where there is nothing to align."""
-        return float(self.scores[row].max()) if self.pool else 0.0
-
-    def best(self, row: int) -> int | None:
-        """The narration that attains A(s, pool); the first of equals."""
-        return self.pool[int(self.scores[row].argmax())].narration if self.pool else None
+    rho = aligned_full - baseline
+    if config.relative_progress:
+        rho /= max(1.0 - baseline, config.epsilon)
+    if config.gate == "on" and rho < config.tau:
+        return PaperReward(baseline, rho, True, min(max(config.alpha * (rho - config.tau), -1.0), 0.0))
+    return PaperReward(baseline, rho, False, rho if config.gate == "off" else aligned_full)
 
 
 class PaperMethod:
-    """The paper's reward; the goal is not read."""
+    """The paper's reward on a corpus; it does not read the goal."""
 
-    def __init__(
-        self, corpus: NarrationIndex, config: RewardConfig, embeddings: StepEmbeddings, backend: Backend
-    ) -> None:
-        self._corpus, self._config = corpus, config
-        self._embeddings, self._backend = embeddings, backend
-        self._pools = LruCache[Steps, tuple[Hit, ...]](_POOLS_KEPT)
+    def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
+        self._corpus, self._config, self._backend = corpus, config, backend
+        self._kept = LruCache[Steps, Pool](_POOLS_KEPT)
 
-    def read(self, group: PromptGroup) -> list[str]:
+    def texts(self, group: PromptGroup) -> list[str]:
         """The steps of h and of every plan."""
         return group.steps
 
-    def find_pools(self, groups: Sequence[PromptGroup]) -> None:
-        """Find and remember the pools of all groups in one scan of the corpus."""
-        self._find([steps for group in groups for steps in self._pooled(group)])
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
+        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+        pools = self._pools((steps for group in groups for steps in self._pooled(group)), vectors)
+        return [self._group_rewards(group, pools, vectors) for group in groups]
 
-    def rewards(self, group: PromptGroup) -> list[Reward]:
-        """The reward of each plan of one prompt, in order; the G plans share the rows of h. Raises ComputeError."""
-        h, plans = group.history, group.plans
-        if self._config.pool == "history" and h:
-            panel = self._panel(self._pool(h), h, plans)
-            return [self._reward(panel, row, panel.highest(0), plan) for row, plan in enumerate(plans, start=1)]
-        return [self._reward_alone(h, plan) for plan in plans]
-
-    def alignments(self, goal: str, history: Steps, plan: Steps) -> list[PooledAlignment]:
-        """Stage 2's path on each narration of the pool, also where the config scores without stage 2."""
-        steps = history + plan
-        pool = self._pool(history if self._config.pool == "history" and history else steps)
-        found = [self._aligned(hit, steps) for hit in pool if steps]
+    def alignments(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
+        """Stage 2's path of h and the only plan on each narration of the pool, also where the config skips stage 2."""
+        [plan] = group.plans
+        if not (steps := group.history + plan):
+            return []
+        pooled = self._pooled(group)[0]
+        queries = stacked(vectors, steps)
+        found = []
+        for hit in self._pools([pooled], vectors)[pooled]:
+            W = queries @ self._corpus.embeddings(hit.narration).T
+            alignment = needleman_wunsch(W, self._config.gap)
+            matches = tuple((i, k) for i, k in alignment.path if i is not None and k is not None)
+            found.append(PooledAlignment(hit, alignment.score, matches, W))
         return sorted(found, key=lambda aligned: -aligned.score)
 
-    def _aligned(self, hit: Hit, steps: Steps) -> PooledAlignment:
-        W = self._embeddings.stacked(steps) @ self._corpus.embeddings(hit.narration).T
-        alignment = needleman_wunsch(W, self._config.gap)
-        matches = tuple((i, k) for i, k in alignment.path if i is not None and k is not None)
-        return PooledAlignment(hit, alignment.score, matches, W)
-
-    def _reward_alone(self, h: Steps, plan: Steps) -> Reward:
-        """The reward where a continuation has its own pool: `full`, `own`, and wherever h is empty."""
-        panel = self._panel(self._pool(h + plan), h, [plan])
-        if self._config.pool == "own" and h:
-            return self._reward(panel, 1, self._panel(self._pool(h), h, []).highest(0), plan)
-        return self._reward(panel, 1, panel.highest(0), plan)
-
-    def _reward(self, panel: _Panel, row: int, aligned_history: float, plan: Steps) -> Reward:
-        full = panel.highest(row)
-        parts = paper_reward(aligned_history, full, self._config)
-        return Reward(
-            total=parts.total,
-            aligned_history=parts.baseline,
-            aligned_full=full,
-            rho=parts.rho,
-            gated=parts.gated,
-            steps=len(plan),
-            pool=panel.pool,
-            best_narration=panel.best(row),
-        )
-
     def _pooled(self, group: PromptGroup) -> list[Steps]:
-        """The sequences that retrieve a pool each, for one prompt."""
+        """The sequences that retrieve a pool each: h for all plans, or one for each plan, and h too for `own`."""
         h = group.history
         if self._config.pool == "history" and h:
             return [h]
         return [*(h + plan for plan in group.plans), *([h] if self._config.pool == "own" else [])]
 
-    def _pool(self, steps: Steps) -> tuple[Hit, ...]:
-        """Stage 1, remembered; no steps have no pool."""
-        return self._find([steps])[0] if steps else ()
-
-    def _find(self, sequences: Sequence[Steps]) -> list[tuple[Hit, ...]]:
-        """The same for many sequences; those that are not remembered are searched for in one scan of the corpus."""
-        pools = {steps: self._pools.get(steps) for steps in sequences if steps}
-        if missing := [steps for steps, pool in pools.items() if pool is None]:
-            queries = [self._embeddings.stacked(steps) for steps in missing]
+    def _pools(self, sequences: Iterable[Steps], vectors: Mapping[str, Vectors]) -> dict[Steps, Pool]:
+        """The pool of each sequence by stage 1; no steps have no pool."""
+        pools: dict[Steps, Pool] = {(): ()}
+        missing = []
+        for steps in dict.fromkeys(sequences):
+            if (kept := self._kept.get(steps)) is not None:
+                pools[steps] = kept
+            elif steps:
+                missing.append(steps)
+        if missing:
+            queries = [stacked(vectors, steps) for steps in missing]
             for steps, hits in zip(missing, self._corpus.search_batch(queries, self._config.pool_size), strict=True):
                 pools[steps] = tuple(hits)
-                self._pools.put(steps, tuple(hits))
-        return [pools.get(steps) or () for steps in sequences]
+                self._kept.put(steps, tuple(hits))
+        return pools
 
-    def _panel(self, pool: tuple[Hit, ...], h: Steps, plans: Sequence[Steps]) -> _Panel:
-        """Stage 2, or A_mono in its place, of all sequences on all narrations in one dynamic programme."""
+    def _group_rewards(
+        self, group: PromptGroup, pools: Mapping[Steps, Pool], vectors: Mapping[str, Vectors]
+    ) -> list[Reward]:
+        h, plans = group.history, group.plans
+        if self._config.pool == "history" and h:
+            scores = self._scores(pools[h], h, plans, vectors)
+            return [self._reward(pools[h], scores[row], scores[0], plan) for row, plan in enumerate(plans, start=1)]
+        baseline = self._scores(pools[h], h, [], vectors)[0] if self._config.pool == "own" and h else None
+        rewards = []
+        for plan in plans:
+            pool = pools[h + plan]
+            own, full = self._scores(pool, h, [plan], vectors)
+            rewards.append(self._reward(pool, full, own if baseline is None else baseline, plan))
+        return rewards
+
+    def _scores(
+        self, pool: Pool, h: Steps, plans: Sequence[Steps], vectors: Mapping[str, Vectors]
+    ) -> NDArray[np.float32]:
+        """Scores of h (row 0) and of each h + c_g (row g) on the K narrations of a pool, [G + 1, K], by stage 2 or
+        A_mono in its place; one dynamic programme, in which the plans share the rows of h.
+        """
         bounds = np.cumsum([len(h), *map(len, plans)])
         if not pool or not bounds[-1]:
-            return _Panel(pool, np.zeros((len(bounds), len(pool)), np.float32))
+            return np.zeros((len(bounds), len(pool)), np.float32)
         narrations = [self._corpus.embeddings(hit.narration) for hit in pool]
         offsets = np.cumsum([0, *map(len, narrations)])
-        W = np.concatenate(narrations) @ self._embeddings.stacked([*h, *(step for plan in plans for step in plan)]).T
+        W = np.concatenate(narrations) @ stacked(vectors, [*h, *(step for plan in plans for step in plan)]).T
         if not np.isfinite(W).all():
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         if not self._config.stage2:
-            return _Panel(pool, self._backend.grouped_monotone_coverage(W, bounds, offsets))
-        return _Panel(pool, self._backend.grouped_needleman_wunsch(W, bounds, offsets, self._config.gap).score)
+            return self._backend.grouped_monotone_coverage(W, bounds, offsets)
+        return self._backend.grouped_needleman_wunsch(W, bounds, offsets, self._config.gap).score
+
+    def _reward(self, pool: Pool, full: NDArray[np.float32], own: NDArray[np.float32], plan: Steps) -> Reward:
+        """From the scores [K] of h + c and of h; both scores are 0 where there is nothing to align."""
+        highest = float(full.max()) if len(full) else 0.0
+        parts = paper_reward(float(own.max()) if len(own) else 0.0, highest, self._config)
+        return Reward(
+            total=parts.total,
+            aligned_history=parts.baseline,
+            aligned_full=highest,
+            rho=parts.rho,
+            gated=parts.gated,
+            steps=len(plan),
+            pool=pool,
+            best_narration=pool[int(full.argmax())].narration if pool else None,
+        )

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.reward.embeddings import Vectors
-from recipe.reward.scorer import as_steps
+from recipe.reward.scorer import Outcome, PromptGroup, plain_reward, try_groups
 from recipe.types import Reward
 
-Said = tuple[float, float]
-"""Similarities to an earlier step from which on a step counts as partly said, and as said."""
-SAID: Said = (0.5, 1.0)
+NoveltyScale = tuple[float, float]
+"""Similarities to an earlier step from which on a step counts as partly a repeat, and as a repeat."""
+NOVELTY: NoveltyScale = (0.5, 1.0)
 """Of R0."""
 
 
@@ -41,24 +41,26 @@ def relevance(goal: Vectors, history: Vectors, plan: Vectors) -> float:
     return float(step_relevance(goal, history, plan).sum() / np.sqrt(max(len(plan), 1)))
 
 
-def step_relevance(goal: Vectors | None, history: Vectors, plan: Vectors, said: Said = SAID) -> NDArray[np.float32]:
+def step_relevance(
+    goal: Vectors | None, history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY
+) -> NDArray[np.float32]:
     """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts."""
     near = [] if goal is None else [plan @ goal]
     if len(history):
         near.append((plan @ history.T).mean(axis=1))
     if not near:
         return np.zeros(len(plan), np.float32)
-    return np.asarray(novelty(history, plan, said) * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
+    return np.asarray(novelty(history, plan, scale) * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
 
 
-def novelty(history: Vectors, plan: Vectors, said: Said = SAID) -> NDArray[np.float32]:
-    """nov [n] of each step of the plan against all that is said before it, 0 (said) to 1 (new)."""
+def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> NDArray[np.float32]:
+    """nov [n] of each step of the plan against all steps before it, 0 (a repeat) to 1 (new)."""
     similar = np.concatenate([history, plan]) @ plan.T
     m, n = len(history), len(plan)
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
     closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
-    known = np.clip((closest - said[0]) / (said[1] - said[0]), 0.0, 1.0)
-    return np.asarray(1.0 - known, dtype=np.float32)
+    repeated = np.clip((closest - scale[0]) / (scale[1] - scale[0]), 0.0, 1.0)
+    return np.asarray(1.0 - repeated, dtype=np.float32)
 
 
 class RelevanceScorer:
@@ -70,22 +72,18 @@ class RelevanceScorer:
     def __init__(self, embed: Callable[[Sequence[str]], Vectors], mean: NDArray[np.float32]) -> None:
         self._embed, self._mean = embed, mean
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """R0 of each continuation of one prompt. Raises as `embed`."""
-        h, plans = as_steps(history), [as_steps(plan) for plan in continuations]
-        vectors = centred(self._embed([goal, *h, *(step for plan in plans for step in plan)]), self._mean)
-        own = np.split(vectors, np.cumsum([1 + len(h), *map(len, plans)]))
-        return [self._reward(vectors[0], own[0][1:], steps) for steps in own[1:-1]]
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        """R0 of each plan; all goals and steps are embedded in one call."""
+        return try_groups(groups, self._rewards)
 
-    @staticmethod
-    def _reward(goal: Vectors, history: Vectors, plan: Vectors) -> Reward:
-        return Reward(
-            total=relevance(goal, history, plan),
-            aligned_history=0.0,
-            aligned_full=0.0,
-            rho=0.0,
-            gated=False,
-            steps=len(plan),
-            pool=(),
-            best_narration=None,
-        )
+    def _rewards(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        texts = [[group.goal, *group.steps] for group in groups]
+        vectors = self._embed([text for own in texts for text in own])
+        ends = np.cumsum([len(own) for own in texts])
+        return [self._group_rewards(*pair) for pair in zip(groups, np.split(vectors, ends[:-1]), strict=True)]
+
+    def _group_rewards(self, group: PromptGroup, embedded: Vectors) -> list[Reward]:
+        vectors = centred(embedded, self._mean)
+        goal, steps = vectors[0], vectors[1:]
+        history, *plans = np.split(steps, np.cumsum([len(group.history), *map(len, group.plans)])[:-1])
+        return [plain_reward(relevance(goal, history, plan), len(plan)) for plan in plans]

@@ -1,19 +1,26 @@
-"""What is asked of a scorer, and how a batch of a trainer's rows is scored."""
+"""The one scoring call: groups of plans in, and for each plan its reward or the failure in its place.
+
+A failure (ComputeError, CorpusError, InputError) is a value of the plans concerned and never a number. Any other error
+is a fault of the program and is raised.
+"""
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.text import plan_steps
 from recipe.types import Reward
 
-# What a verifier is asked about at once: a prompt and the plans proposed for it.
-
+_LOG = logging.getLogger(__name__)
 
 Steps = tuple[str, ...]
+Failure = ComputeError | CorpusError | InputError
+Outcome = Reward | Failure
+"""What scoring gives for a plan."""
+BATCH = 2_000
+"""Plans that a caller hands over in one call at most; bounds the memory of a call."""
 
 
 class PromptGroup(NamedTuple):
@@ -34,6 +41,14 @@ class PromptGroup(NamedTuple):
         return [step for steps in (self.history, *self.plans) for step in steps]
 
 
+class Scorer(Protocol):
+    """Anything that rewards plans: a verifier, exact validity in a world, the service's client, a control."""
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
+        """For each group the outcome of each of its plans, in order; `try_groups` turns errors into outcomes."""
+        ...
+
+
 def as_steps(texts: Sequence[str]) -> Steps:
     """The steps as a tuple. Raises InputError for one text, which is a sequence of characters."""
     if isinstance(texts, str):
@@ -41,18 +56,89 @@ def as_steps(texts: Sequence[str]) -> Steps:
     return tuple(texts)
 
 
-# A trainer's batch: rows of goals, histories and completions in, for each the reward or why there is none.
+def try_groups(
+    groups: Sequence[PromptGroup], score: Callable[[Sequence[PromptGroup]], list[list[Reward]]]
+) -> list[list[Outcome]]:
+    """The outcomes of `score`, which raises where it cannot score all groups.
+
+    Where it fails, each half of the groups is tried by itself, so that a failure reaches its own group only. Each plan
+    of a group that cannot be used (InputError) is tried by itself.
+    """
+    if not groups:
+        return []
+    try:
+        return [list(rewards) for rewards in score(groups)]
+    except (ComputeError, CorpusError, InputError) as error:
+        if len(groups) > 1:
+            middle = len(groups) // 2
+            return try_groups(groups[:middle], score) + try_groups(groups[middle:], score)
+        [group] = groups
+        if isinstance(error, InputError) and len(group.plans) > 1:
+            alone = try_groups([group._replace(plans=[plan]) for plan in group.plans], score)
+            return [[outcome for [outcome] in alone]]
+        return [[error] * len(group.plans)]
 
 
-_LOG = logging.getLogger(__name__)
+def checked_outcomes(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+    """`scorer.score_groups`, with a ComputeError for a reward that is not finite; failures are logged as warnings.
+
+    Raises ComputeError where the scorer does not give one outcome for each plan.
+    """
+    outcomes = scorer.score_groups(groups)
+    counts = [[len(own) for own in outcomes], [len(group.plans) for group in groups]]
+    if counts[0] != counts[1]:
+        raise ComputeError(f"{sum(counts[1])} plans got {sum(counts[0])} rewards; the scorer must give one each.")
+    checked = [[_finite(outcome) for outcome in own] for own in outcomes]
+    for group, own in zip(groups, checked, strict=True):
+        failures = [f"{outcome}" for outcome in own if not isinstance(outcome, Reward)]
+        for reason in dict.fromkeys(failures):
+            _LOG.warning("no reward for %d completions of %r: %s", failures.count(reason), group.goal, reason)
+    return checked
 
 
-class Scorer(Protocol):
-    """Anything that rewards the continuations of one prompt: the verifier, or exact validity in a world."""
+def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+    """The rewards of all plans of each group. Raises the first failure."""
+    return [[reward_of(outcome) for outcome in own] for own in checked_outcomes(scorer, groups)]
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """The reward of each continuation, in order. Raises ComputeError where one cannot be computed."""
-        ...
+
+def reward_of(outcome: Outcome) -> Reward:
+    """The reward. Raises the failure that stands in its place."""
+    if isinstance(outcome, Reward):
+        return outcome
+    raise outcome
+
+
+def plain_reward(total: float, steps: int, **parts: float) -> Reward:
+    """A reward that no corpus is aligned for."""
+    return Reward(total, 0.0, 0.0, 0.0, False, steps, (), None, parts=parts)
+
+
+def batches(groups: Sequence[PromptGroup], plans: int = BATCH) -> Iterator[list[PromptGroup]]:
+    """The groups in order, so many in a batch that it holds at least `plans` plans, the last one fewer.
+
+    >>> groups = [PromptGroup("tea", (), [("pour",)] * 3)] * 5
+    >>> [len(batch) for batch in batches(groups, 6)]
+    [2, 2, 1]
+    """
+    batch, held = list[PromptGroup](), 0
+    for group in groups:
+        batch.append(group)
+        held += len(group.plans)
+        if held >= plans:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def _finite(outcome: Outcome) -> Outcome:
+    if isinstance(outcome, Reward) and not math.isfinite(outcome.total):
+        problem = "The reward is not a finite number"
+        return ComputeError(f"{problem}; check the scorer, and the corpus with: recipe corpus verify.")
+    return outcome
+
+
+# A trainer's batch: rows in columns, each with the text of a completion.
 
 
 class Row(NamedTuple):
@@ -63,17 +149,11 @@ class Row(NamedTuple):
     completion: str
 
 
-Failure = ComputeError | CorpusError | InputError
-"""Why a row has no reward; any other error is a fault of the program and is raised."""
-
-Prefetch = Callable[[Sequence[PromptGroup]], object]
-"""Given all groups of a batch before they are scored one by one."""
-
 TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], list[Reward | None]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
 
 
-def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerReward:
+def trainer_reward(scorer: Scorer) -> TrainerReward:
     """A function for a trainer that takes None for a row without a reward; the rest is as in `score_rows`.
 
     Raises InputError where not one row of a batch can be used: that is a fault of the setup, not of a completion.
@@ -83,61 +163,31 @@ def trainer_reward(scorer: Scorer, prefetch: Prefetch | None = None) -> TrainerR
         goals: Sequence[str], histories: Sequence[Sequence[str]], completions: Sequence[str]
     ) -> list[Reward | None]:
         columns = zip(goals, histories, completions, strict=True)
-        rows = [Row(goal, as_steps(history), text) for goal, history, text in columns]
-        return or_none(score_rows(scorer, rows, prefetch))
+        return or_none(score_rows(scorer, [Row(goal, as_steps(history), text) for goal, history, text in columns]))
 
     return rewards
 
 
-def or_none(outcomes: Sequence[Reward | Failure]) -> list[Reward | None]:
+def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Outcome]:
+    """The outcome of each row; rows with equal goal and history are a group, and all groups are scored in one call.
+
+    A completion that holds no steps is scored as an empty plan.
+    """
+    places: dict[tuple[str, Steps], list[int]] = {}
+    for place, row in enumerate(rows):
+        places.setdefault((row.goal, row.history), []).append(place)
+    groups = [
+        PromptGroup(*prompt, [plan_steps(rows[place].completion) for place in own]) for prompt, own in places.items()
+    ]
+    found: dict[int, Outcome] = {}
+    for own, outcomes in zip(places.values(), checked_outcomes(scorer, groups), strict=True):
+        found |= zip(own, outcomes, strict=True)
+    return [found[place] for place in range(len(rows))]
+
+
+def or_none(outcomes: Sequence[Outcome]) -> list[Reward | None]:
     """None in place of each failure. Raises InputError where that is all there is."""
     unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError)]
     if unusable and len(unusable) == len(outcomes):
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]
-
-
-def score_rows(scorer: Scorer, rows: Sequence[Row], prefetch: Prefetch | None = None) -> list[Reward | Failure]:
-    """The reward of each row, or why it has none, with a warning in the log: never a number in its place.
-
-    Rows with equal goal and history are a group, scored in one call; a scorer that has a `concurrency`, as the
-    service's client does, is given so many groups at a time. A completion that holds no steps is scored as an empty
-    plan. Where a group cannot be used, each of its plans is tried by itself. `prefetch` is given all groups first,
-    for example `Verifier.prepare`: steps are then encoded, and the corpus scanned, once instead of for each prompt.
-    """
-    owners: dict[tuple[str, Steps], list[int]] = {}
-    for number, row in enumerate(rows):
-        owners.setdefault((row.goal, row.history), []).append(number)
-    plans = [plan_steps(row.completion) for row in rows]
-    groups = [PromptGroup(*prompt, [plans[number] for number in numbers]) for prompt, numbers in owners.items()]
-    if prefetch is not None:
-        with suppress(ComputeError, CorpusError, InputError):  # the group that is concerned meets the failure again
-            prefetch(groups)
-    outcomes: list[Reward | Failure | None] = [None] * len(rows)
-    for numbers, scored in zip(owners.values(), _score_all(scorer, groups), strict=True):
-        for number, outcome in zip(numbers, scored, strict=True):
-            outcomes[number] = outcome
-    return [outcome for outcome in outcomes if outcome is not None]
-
-
-def _score_all(scorer: Scorer, groups: Sequence[PromptGroup]) -> Iterator[Sequence[Reward | Failure]]:
-    workers = getattr(scorer, "concurrency", 1)
-    if workers == 1 or len(groups) < 2:
-        yield from (_score(scorer, group) for group in groups)
-        return
-    with ThreadPoolExecutor(min(workers, len(groups))) as pool:
-        yield from pool.map(lambda group: _score(scorer, group), groups)
-
-
-def _score(scorer: Scorer, group: PromptGroup) -> Sequence[Reward | Failure]:
-    failure: Failure
-    try:
-        return scorer.score(group.history, group.plans, group.goal)
-    except InputError as error:
-        if len(group.plans) > 1:
-            return [one for plan in group.plans for one in _score(scorer, group._replace(plans=[plan]))]
-        failure = error
-    except (ComputeError, CorpusError) as error:
-        failure = error
-    _LOG.warning("no reward for %d completions of %r: %s", len(group.plans), group.goal, failure)
-    return [failure] * len(group.plans)

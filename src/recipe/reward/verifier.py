@@ -1,20 +1,36 @@
 """The verifier: the one place where a corpus meets alignment (paper, section 3.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from recipe.alignment import backends
 from recipe.config import RewardConfig
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
-from recipe.reward.embeddings import StepEmbeddings, Vectors
+from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
-from recipe.reward.method import Method, NarrationIndex, PooledAlignment
 from recipe.reward.paper import PaperMethod
-from recipe.reward.scorer import PromptGroup, as_steps
-from recipe.types import Reward
+from recipe.reward.scorer import Outcome, PromptGroup, try_groups
+from recipe.types import PooledAlignment, Reward
 
 _METHODS: dict[str, type[PaperMethod] | type[GroundedMethod]] = {"paper": PaperMethod, "grounded": GroundedMethod}
 _PAPER = RewardConfig()
+
+
+class Method(Protocol):
+    """One way of verifying; `vectors` holds the embedding [d] of each text that `texts` names."""
+
+    def texts(self, group: PromptGroup) -> list[str]:
+        """The texts of a group that the method embeds."""
+        ...
+
+    def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
+        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+        ...
+
+    def alignments(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
+        """How h and the group's only plan align with each narration of the pool, the best first."""
+        ...
 
 
 class Verifier:
@@ -34,7 +50,32 @@ class Verifier:
         self.corpus = corpus
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        self._method: Method = _METHODS[config.verifier](corpus, config, self._embeddings, backends.load(backend))
+        self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        """The outcome of each plan, in order; all steps are encoded in one call, all pools found in one scan.
+
+        A blank step is an InputError of its plan, or of all plans where the history holds it.
+        """
+        return try_groups(groups, self._rewards)
+
+    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+        """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
+
+        The paper's reward does not read the goal. Raises InputError for a blank step, ComputeError for a score
+        that cannot be computed.
+        """
+        [rewards] = self._rewards([PromptGroup.of(goal, history, continuations)])
+        return rewards
+
+    def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]:
+        """How h + c aligns with each narration of its pool, the best first. Raises as `score`."""
+        group = PromptGroup.of(goal, history, [continuation])
+        return self._method.alignments(group, self._vectors([group]))
+
+    def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+        """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
+        return explain(self, history, continuation, goal)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit-norm float32 [n, d] of steps, n >= 1; new texts are encoded in one call and kept.
@@ -43,32 +84,8 @@ class Verifier:
         """
         return self._embeddings.stacked(texts)
 
-    def prepare(self, groups: Sequence[PromptGroup]) -> None:
-        """Encode all steps of these groups, and find all their pools, each in one call.
+    def _rewards(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        return self._method.rewards(groups, self._vectors(groups))
 
-        Scoring the prompts one by one then finds both remembered. Raises as `score`.
-        """
-        texts = [text for group in groups for text in self._method.read(group)]
-        if texts:
-            self._embeddings(texts)
-        self._method.find_pools(groups)
-
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
-
-        The paper's reward does not read the goal. Raises InputError for a blank step, ComputeError for a score
-        that cannot be computed.
-        """
-        group = PromptGroup.of(goal, history, continuations)
-        self.prepare([group])
-        return self._method.rewards(group)
-
-    def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]:
-        """How h + c aligns with each narration of its pool, the best first. Raises as `score`."""
-        h, plan = as_steps(history), as_steps(continuation)
-        self.prepare([PromptGroup(goal, h, [plan])])
-        return self._method.alignments(goal, h, plan)
-
-    def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
-        """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
-        return explain(self, history, continuation, goal)
+    def _vectors(self, groups: Sequence[PromptGroup]) -> dict[str, Vectors]:
+        return self._embeddings.by_text([text for group in groups for text in self._method.texts(group)])

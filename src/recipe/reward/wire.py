@@ -1,11 +1,14 @@
-"""A reward as JSON, and as the flat numbers that trainers log."""
+"""A reward as JSON, the same in files, records of training and over HTTP, and as the numbers that trainers log."""
 
+from functools import cache
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from recipe.types import Reward
 
 
-def reward_fields(reward: Reward) -> dict[str, Any]:
+def reward_row(reward: Reward) -> dict[str, Any]:
     """Every field of a reward, by the names it has in Python."""
     return {
         "total": reward.total,
@@ -18,12 +21,20 @@ def reward_fields(reward: Reward) -> dict[str, Any]:
         "abstained": reward.abstained,
         "parts": reward.parts,
         "best_narration": reward.best_narration,
-        "pool": [{"narration": hit.narration, "score": hit.score} for hit in reward.pool],
+        "pool": [hit._asdict() for hit in reward.pool],
     }
 
 
+def rewards_of_rows(rows: Any) -> list[Reward]:
+    """The rewards that `reward_row` wrote; further fields are ignored, and a pool may hold [narration, score].
+
+    Raises pydantic's ValidationError, which names the field.
+    """
+    return _rewards().validate_python(rows)
+
+
 def reward_numbers(reward: Reward) -> dict[str, float]:
-    """The parts of a reward that are numbers; a coverage that the verifier does not tell is left out."""
+    """The parts of a reward that are numbers; a coverage that the verifier does not report is left out."""
     numbers = {
         "aligned_history": reward.aligned_history,
         "aligned_full": reward.aligned_full,
@@ -32,5 +43,9 @@ def reward_numbers(reward: Reward) -> dict[str, float]:
         "steps": float(reward.steps),
         "abstained": float(reward.abstained),
     }
-    known = {} if reward.coverage is None else {"coverage": reward.coverage}
-    return numbers | known | reward.parts
+    return numbers | ({} if reward.coverage is None else {"coverage": reward.coverage}) | reward.parts
+
+
+@cache
+def _rewards() -> TypeAdapter[list[Reward]]:
+    return TypeAdapter(list[Reward])

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -28,8 +27,8 @@ from recipe.data.examples import read_training_examples
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.reward.trainers import Scorer, trainer_reward
-from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
+from recipe.reward.wire import reward_row
 from recipe.text import parse_plan, planner_messages, training_messages
 from recipe.training.loop import (
     MetricsLog,
@@ -112,9 +111,7 @@ class RewardFunction:
     __name__ = "verifier"
 
     def __init__(self, config: GRPOConfig, scorer: Scorer, run: Run, on_finding: OnFinding) -> None:
-        # The verifier's encoder likes one large batch better than one for each prompt.
-        prefetch = scorer.prepare if isinstance(scorer, Verifier) else None
-        self._reward = trainer_reward(scorer, prefetch)
+        self._reward = trainer_reward(scorer)
         self._folder, self._longest = run.completions, config.max_completion_tokens
         self._watchdog = replay(read_records(self._folder)) if any(self._folder.glob("*.jsonl")) else Watchdog()
         self._on_finding = on_finding
@@ -145,7 +142,7 @@ class RewardFunction:
                 "completion": text,
                 "malformed": bad,
                 "clipped": len(tokens) >= self._longest,
-                "reward": None if reward is None else asdict(reward),
+                "reward": None if reward is None else reward_row(reward),
             }
             for name, aim, done, text, bad, tokens, reward in zip(
                 example_id, goal, history, texts, malformed, completion_ids, rewards, strict=True

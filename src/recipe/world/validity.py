@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recipe.errors import InputError
 from recipe.types import Reward
 from recipe.world.graph import TaskGraph, World
 
@@ -110,9 +111,17 @@ class ValidityScorer:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-        """The validity of each continuation, in order. Raises InputError for an unknown goal."""
-        return [_reward(score_plan(self._world, goal, history, plan)) for plan in continuations]
+    def score_groups(
+        self, groups: Sequence[tuple[str, Sequence[str], Sequence[Sequence[str]]]]
+    ) -> list[list[Reward | InputError]]:
+        """The validity of each plan of groups (goal, history, plans); an InputError for those of an unknown goal."""
+        return [self._outcomes(*group) for group in groups]
+
+    def _outcomes(self, goal: str, history: Sequence[str], plans: Sequence[Sequence[str]]) -> list[Reward | InputError]:
+        try:
+            return [_reward(score_plan(self._world, goal, history, plan)) for plan in plans]
+        except InputError as error:
+            return [error] * len(plans)
 
 
 def _reward(validity: Validity) -> Reward:

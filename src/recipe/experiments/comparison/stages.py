@@ -5,7 +5,6 @@ plans/       one file a run: every sample, not yet rewarded
 rewarded/    the same by ranker, such as `rewarded/paper/grounded-1.jsonl`
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +13,12 @@ from recipe.config import GRPOConfig, RewardConfig, SamplingConfig
 from recipe.data.examples import read_examples
 from recipe.experiments.comparison.settings import RankerName, RewardName
 from recipe.experiments.stages import BASE, CORPUS, TEST, TRAIN, placed, plan_examples
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.planning.predictions import read_predictions, write_predictions
 from recipe.progress import Progress
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
-    from recipe.reward.trainers import Scorer
+    from recipe.reward.scorer import Scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +99,18 @@ def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
 
     examples = read_examples(run_dir / TEST)
     planned = {run: read_predictions(run_dir / plans_file(run)) for run in settings.runs}
-    scorer = _ranker(run_dir, Corpus.open(run_dir / CORPUS), settings.verifier, planned.values(), progress)
+    scorer = _ranker(run_dir, Corpus.open(run_dir / CORPUS), settings.verifier)
     for run, predictions in planned.items():
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(run_dir / rewarded_file(settings.ranker, run), rewarded)
 
 
-def _ranker(
-    run_dir: Path,
-    corpus: "Corpus",
-    config: RewardConfig | None,
-    planned: "Iterable[list[Prediction]]",
-    progress: Progress,
-) -> "Scorer":
-    """The scorer, which remembers the embeddings of all steps planned."""
+def _ranker(run_dir: Path, corpus: "Corpus", config: RewardConfig | None) -> "Scorer":
+    """The scorer of a ranker's name: a verifier, or R0 without one."""
     from recipe.reward.relevance import RelevanceScorer
     from recipe.reward.verifier import Verifier
 
     verifier = Verifier(corpus, config or RewardConfig())
-    with progress.task("embedding steps"):  # once, in one large batch
-        verifier.embed(sorted({step for plans in planned for prediction in plans for step in prediction.steps}))
     if config is not None:
         return verifier
     known = {text for example in read_examples(run_dir / TRAIN) for text in (*example.history, *example.continuation)}

@@ -20,13 +20,12 @@ from recipe.config import RewardConfig
 from recipe.corpus.layout import MANIFEST, open_manifest
 from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError, MissingExtra
-from recipe.reward.scorer import PromptGroup
+from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher, Rewards
 from recipe.reward.service.messages import FAILURES, Refusal, ScoreRequest, ServiceSettings, checked, read
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.trainers import Prefetch, Scorer
-from recipe.reward.wire import reward_fields
+from recipe.reward.wire import reward_row
 
 # What stands before every endpoint: the token, and the count of requests and their times.
 
@@ -180,14 +179,13 @@ class RewardService:
         self,
         scorer: Scorer,
         settings: ServiceSettings,
-        prefetch: Prefetch | None,
         warm: Callable[[], object] | None,
         corpus: Corpus | None,
         config: RewardConfig | None,
     ) -> None:
         self.settings, self.config = settings, config
         self.metrics = ServiceMetrics()
-        self.batcher = Batcher(scorer, settings, self.metrics, prefetch=prefetch, warm=warm)
+        self.batcher = Batcher(scorer, settings, self.metrics, warm)
         self.draining = False
         self._corpus = corpus
         self._watch = None if corpus is None else CorpusWatch(corpus.folder, corpus.manifest["id"])
@@ -254,18 +252,16 @@ def create_app(
     scorer: Scorer,
     settings: ServiceSettings = _DEFAULTS,
     *,
-    prefetch: Prefetch | None = None,
     warm: Callable[[], object] | None = None,
     corpus: Corpus | None = None,
     config: RewardConfig | None = None,
 ) -> FastAPI:
     """The service of a scorer, which begins to work when the application is started.
 
-    `prefetch` is given all groups of a batch before they are scored one by one, for example `Verifier.prepare`;
-    `warm` is run before the service is ready; `corpus` and `config` are what `/info` tells of, and the corpus's folder
-    is watched.
+    `warm` is run before the service is ready; `/info` reports `corpus` and `config`, and the corpus's folder is
+    watched.
     """
-    service = RewardService(scorer, settings, prefetch, warm, corpus, config)
+    service = RewardService(scorer, settings, warm, corpus, config)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -294,7 +290,7 @@ def _add_rewards(app: FastAPI, service: RewardService) -> None:
         asked = read(await service.body(request), ScoreRequest)
         group = checked(asked.goal, asked.history, asked.plans, service.settings)
         [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
-        fields = [reward_fields(reward) for reward in rewards]
+        fields = [reward_row(reward) for reward in rewards]
         return _json({"reward": fields[0]} if asked.continuations is None else {"rewards": fields})
 
     @app.post("/get_reward", openapi_extra=_body(openrlhf.GetReward.model_json_schema()))

@@ -5,21 +5,18 @@ so that a busy event loop never turns a reward into a timeout.
 """
 
 import asyncio
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
 
-from recipe.errors import ComputeError
-from recipe.reward.scorer import PromptGroup, Steps
-from recipe.reward.service.messages import Refusal, ServiceSettings, attempt
+from recipe.errors import ComputeError, CorpusError
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, checked_outcomes
+from recipe.reward.service.messages import Refusal, ServiceSettings, attempt, refusal
 from recipe.reward.service.metrics import ServiceMetrics
-from recipe.reward.trainers import Prefetch, Scorer
 from recipe.types import Reward
 
-_FLUSH = 0.002
-"""Seconds of scoring after which a batch's finished requests are answered while the others are scored."""
 _SWEEP = 0.1
 """Seconds between two looks for clients that have hung up."""
 _GRACE = 5.0
@@ -63,21 +60,16 @@ class Job:
 
 
 class Batcher:
-    """Scores what many coroutines ask for at once in the batches that have come together.
-
-    `prefetch` is given all groups of a batch before they are scored one by one, `warm` is run before the first.
-    """
+    """Scores what many coroutines ask for at once in the batches that have come together; `warm` is run first."""
 
     def __init__(
         self,
         scorer: Scorer,
         settings: ServiceSettings,
         metrics: ServiceMetrics,
-        *,
-        prefetch: Prefetch | None = None,
         warm: Callable[[], object] | None = None,
     ) -> None:
-        self._scorer, self._prefetch, self._warm = scorer, prefetch, warm
+        self._scorer, self._warm = scorer, warm
         self._settings, self._metrics = settings, metrics
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
@@ -184,47 +176,48 @@ class Batcher:
             return self._taken
 
     def _answer(self, jobs: Sequence[Job]) -> None:
-        began = flushed = time.monotonic()
-        done: list[tuple[Job, Outcome]] = []
-        askers = _askers(jobs)
-        groups = [_merged(prompt, owners) for prompt, owners in askers.items()]
+        began = time.monotonic()
+        askers: dict[tuple[str, Steps], list[tuple[Job, int]]] = {}  # which group of which request asks of a prompt
+        for job in jobs:
+            for number, group in enumerate(job.groups):
+                askers.setdefault((group.goal, group.history), []).append((job, number))
+        groups = [
+            PromptGroup(*prompt, [plan for job, number in owners for plan in job.groups[number].plans])
+            for prompt, owners in askers.items()
+        ]
         self._metrics.batch(sum(len(group.plans) for group in groups), len(groups))
-        self._prepare(groups)
-        for group, owners in zip(groups, askers.values(), strict=True):
-            if all(job.outcome is not None for job, _ in owners):  # hung up, or out of time
-                continue
-            scored = iter(self._score(group))
+        for owners, outcomes in zip(askers.values(), self._score(groups), strict=True):
+            self._metrics.rewards([outcome for outcome in outcomes if isinstance(outcome, Reward)])
+            left = iter(outcomes)
             for job, number in owners:
-                job.parts[number] = [next(scored) for _ in job.groups[number].plans]
-                if len(job.parts) == len(job.groups):
-                    done.append((job, job.total()))
-            if time.monotonic() - flushed > _FLUSH:
-                self._resolve(done)
-                done, flushed = [], time.monotonic()
-        self._resolve(done)
+                job.parts[number] = list(islice(left, len(job.groups[number].plans)))
+        self._resolve([(job, job.total()) for job in jobs])
         self._metrics.batch_seconds.observe(time.monotonic() - began)
 
-    def _prepare(self, groups: Sequence[PromptGroup]) -> None:
-        """Where this fails, the prompt that is concerned meets the failure again, and the others do not."""
-        prefetch = self._prefetch
-        if prefetch is not None and groups:
-            attempt(f"preparing {len(groups)} prompts at once", lambda: prefetch(groups))
+    def _score(self, groups: Sequence[PromptGroup]) -> list[list[Scored]]:
+        """Each plan's reward or refusal.
 
-    def _score(self, group: PromptGroup) -> Sequence[Scored]:
-        """Each plan's reward or why there is none: where the group fails, each plan is tried by itself."""
-        rewards = attempt(f"scoring {len(group.plans)} plans for {group.goal!r}", lambda: self._rewards(group))
-        if not isinstance(rewards, Refusal):
-            self._metrics.rewards(rewards)
-            return rewards
-        if len(group.plans) == 1:
-            return [rewards]
-        return [one for plan in group.plans for one in self._score(group._replace(plans=[plan]))]
+        The plans of a group may be of several clients: those of a group that fails are tried by themselves. So are all
+        plans of a batch that meets a fault of the program.
+        """
+        if not groups:
+            return []
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: checked_outcomes(self._scorer, groups))
+        plans = sum(len(group.plans) for group in groups)
+        if isinstance(outcomes, Refusal):
+            if plans == 1 or outcomes.code != "internal":
+                return [[outcomes] * len(group.plans) for group in groups]
+            return [self._score_alone(group) for group in groups]
+        scored: list[list[Scored]] = []
+        for group, own in zip(groups, outcomes, strict=True):
+            if len(group.plans) > 1 and any(isinstance(outcome, ComputeError | CorpusError) for outcome in own):
+                scored.append(self._score_alone(group))
+            else:
+                scored.append([one if isinstance(one, Reward) else refusal(one) for one in own])
+        return scored
 
-    def _rewards(self, group: PromptGroup) -> list[Reward]:
-        rewards = self._scorer.score(group.history, group.plans, group.goal)
-        if all(math.isfinite(reward.total) for reward in rewards):
-            return rewards
-        raise ComputeError("The reward is not a finite number; check the corpus with: recipe corpus verify.")
+    def _score_alone(self, group: PromptGroup) -> list[Scored]:
+        return [self._score([group._replace(plans=[plan])])[0][0] for plan in group.plans]
 
     def _resolve(self, outcomes: Sequence[tuple[Job, Outcome]]) -> None:
         """Settle requests, each with the first outcome it gets, and wake the event loop once for all."""
@@ -249,19 +242,3 @@ class Batcher:
 def _answer_all(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.answer()
-
-
-Owners = list[tuple[Job, int]]
-
-
-def _askers(jobs: Sequence[Job]) -> dict[tuple[str, Steps], Owners]:
-    """For each distinct prompt, which group of which request asks about it."""
-    askers: dict[tuple[str, Steps], Owners] = {}
-    for job in jobs:
-        for number, group in enumerate(job.groups):
-            askers.setdefault((group.goal, group.history), []).append((job, number))
-    return askers
-
-
-def _merged(prompt: tuple[str, Steps], owners: Owners) -> PromptGroup:
-    return PromptGroup(*prompt, [plan for job, number in owners for plan in job.groups[number].plans])

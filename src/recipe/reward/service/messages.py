@@ -99,15 +99,20 @@ class Refusal(Exception):
         return {"error": {"code": self.code, "message": self.message}}
 
 
+def refusal(error: RecipeError) -> Refusal:
+    """The refusal of a request that this error concerns."""
+    return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+
+
 def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
     """What `call` returns, or why it does not: also a fault of the program ends one request, not those beside it."""
     try:
         return call()
-    except Refusal as refusal:
-        return refusal
+    except Refusal as refused:
+        return refused
     except RecipeError as error:
         _LOG.warning("%s failed: %s", what, error)
-        return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+        return refusal(error)
     except Exception:  # noqa: BLE001 - logged with its traceback
         _LOG.exception("%s failed", what)
         return Refusal("internal", f"The service failed at {what}; its log tells why.")

@@ -13,8 +13,8 @@ from fastapi import FastAPI
 
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.errors import ComputeError, CorpusError, MissingExtra, RecipeError
-from recipe.reward.scorer import PromptGroup
+from recipe.errors import ComputeError, CorpusError, MissingExtra
+from recipe.reward.scorer import PromptGroup, batches, checked_outcomes
 from recipe.reward.service.app import RewardService
 from recipe.reward.verifier import Verifier
 
@@ -44,11 +44,8 @@ def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
     a million objects that stay, and looking through them again takes half a second each time.
     """
     verifier.score(["boil the water"], [["pour the water"]], "make tea")
-    for first in range(0, len(groups), _BATCH):
-        try:
-            verifier.prepare(groups[first : first + _BATCH])
-        except RecipeError as error:
-            _LOG.warning("warming up went on without %d prompts: %s", len(groups[first : first + _BATCH]), error)
+    for batch in batches(groups, _BATCH):
+        checked_outcomes(verifier, batch)  # a prompt that fails is logged, and fails again when it is asked for
     gc.collect()
     gc.freeze()
 

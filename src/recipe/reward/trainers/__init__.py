@@ -1,5 +1,5 @@
-"""Between the reward and the trainers that call it: `batch` for our own, one module for each of the others."""
+"""The reward as trainers call it: `trainer_reward` for our own, one module for each of the others."""
 
-from recipe.reward.scorer import Prefetch, Scorer, TrainerReward, trainer_reward
+from recipe.reward.scorer import Scorer, TrainerReward, trainer_reward
 
-__all__ = ["Prefetch", "Scorer", "TrainerReward", "trainer_reward"]
+__all__ = ["Scorer", "TrainerReward", "trainer_reward"]

@@ -20,7 +20,7 @@ REWARD_TYPE = "batch"
 def compute_score(reward_inputs: Sequence[Mapping[str, Any]], **settings: Any) -> list[dict[str, float]]:
     """{"overall": R, and each part of it} for each row; `settings` are those of `reward_source`.
 
-    Raises InputError for a row that cannot be read, and as `Scorer.score`.
+    Raises InputError for a row that cannot be read, and as `RewardSource.score_each`.
     """
     rows = [row_of(one["response"], one["ground_truth"]) for one in reward_inputs]
     rewards = reward_source(settings).score_each(rows)

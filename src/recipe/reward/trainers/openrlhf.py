@@ -18,7 +18,7 @@ from recipe.reward.trainers.source import reward_source, row_of
 
 def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> dict[str, Any]:
     """{"rewards", "scores", "extra_logs"} of the samples. Raises InputError for one that cannot be read, and as
-    `Scorer.score`."""
+    `RewardSource.score_each`."""
     rows = [_row(*sample) for sample in zip(queries, prompts, labels, strict=True)]
     result = answer(reward_source().score_each(rows))
     # OpenRLHF takes a batch apart by its keys; a prompt without a history has no coverage.

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
-from recipe.reward.scorer import Failure, Prefetch, Row, Scorer, Steps, score_rows
+from recipe.reward.scorer import Outcome, Row, Scorer, Steps, reward_of, score_rows
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 
@@ -158,31 +158,31 @@ class MicroBatcher(Generic[Item, Result]):
 class RewardSource:
     """A scorer as the trainers call it: by the batch, or one sample at a time.
 
-    `prefetch` is that of `score_rows`. Calls of one sample that come within `window` seconds are scored together.
-    Safe to share between threads and event loops.
+    Calls of one sample that come within `window` seconds are scored together. Safe to share between threads and event
+    loops.
     """
 
-    def __init__(self, scorer: Scorer, prefetch: Prefetch | None = None, *, window: float = 0.005) -> None:
-        self._scorer, self._prefetch = scorer, prefetch
+    def __init__(self, scorer: Scorer, *, window: float = 0.005) -> None:
+        self._scorer = scorer
         self._single = MicroBatcher(self.score, window=window)
         self._lock = threading.Lock()
         self.failures = 0
         """Rows that had no reward so far."""
 
-    def score(self, rows: Sequence[Row]) -> list[Reward | Failure]:
-        """The reward of each row, or why it has none."""
-        outcomes = score_rows(self._scorer, rows, self._prefetch)
+    def score(self, rows: Sequence[Row]) -> list[Outcome]:
+        """The outcome of each row."""
+        outcomes = score_rows(self._scorer, rows)
         with self._lock:
             self.failures += sum(not isinstance(outcome, Reward) for outcome in outcomes)
         return outcomes
 
     def score_each(self, rows: Sequence[Row]) -> list[Reward]:
         """The rewards of a caller's few rows, computed together with those of other threads. Raises as `score`."""
-        return [_reward(outcome.result()) for outcome in [self._single.submit(row) for row in rows]]
+        return [reward_of(outcome.result()) for outcome in [self._single.submit(row) for row in rows]]
 
     async def score_one(self, row: Row) -> Reward:
         """The reward of one row, computed together with those that others await. Raises as `score`."""
-        return _reward(await asyncio.wrap_future(self._single.submit(row)))
+        return reward_of(await asyncio.wrap_future(self._single.submit(row)))
 
 
 class _Settings(NamedTuple):
@@ -235,8 +235,7 @@ def _open(named: _Settings) -> RewardSource:
         atexit.register(client.close)
         return RewardSource(client)
     config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
-    verifier = Verifier(Corpus.open(named.corpus), config)
-    return RewardSource(verifier, verifier.prepare)
+    return RewardSource(Verifier(Corpus.open(named.corpus), config))
 
 
 def _client() -> Any:
@@ -247,9 +246,3 @@ def _client() -> Any:
         if error.name in ("httpx2", "tenacity"):
             raise MissingExtra("the client of the reward service", "client") from None
         raise
-
-
-def _reward(outcome: Reward | Failure) -> Reward:
-    if isinstance(outcome, Reward):
-        return outcome
-    raise outcome

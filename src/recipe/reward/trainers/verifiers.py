@@ -19,7 +19,7 @@ from recipe.types import Reward
 
 
 async def alignment(task: Any, trace: Any) -> float:
-    """R of the trace's last reply. Raises as `Scorer.score`."""
+    """R of the trace's last reply. Raises as `RewardSource.score_each`."""
     return (await _reward(task, trace)).total
 
 

@@ -21,7 +21,7 @@ from recipe.types import Reward
 async def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
-    """{"score": R, and each part of it}; `settings` are those of `reward_source`. Raises as `Scorer.score`."""
+    """{"score": R, and each part of it}; `settings` are those of `reward_source`. Raises as `score_each`."""
     source = await asyncio.to_thread(reward_source, settings)
     return _result(await source.score_one(row_of(solution_str, extra_info, ground_truth)))
 

@@ -1,0 +1,187 @@
+"""Every caller encodes its steps in one call and scans the corpus once for a whole batch."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from recipe.audit.perturb import build_prompts, select
+from recipe.audit.score import Audited, attack, score_prompts
+from recipe.cli import app
+from recipe.config import RewardConfig
+from recipe.corpus.encoders import HashEncoder
+from recipe.errors import ComputeError, InputError
+from recipe.experiments.hand_made import PLANS, HandMadePlans, read_hand_made, reward_hand_made
+from recipe.planning.planner import Request
+from recipe.planning.predictions import Prediction
+from recipe.planning.rerank import rerank, reward_predictions
+from recipe.reward.scorer import PromptGroup, Row, score_rows
+from recipe.reward.service.messages import ServiceSettings
+from recipe.reward.trainers import trainer_reward
+from recipe.reward.verifier import Verifier
+from recipe.types import Example, Plan, Procedure, Reward, Step
+
+CONFIGS = [RewardConfig(pool=pool) for pool in ("history", "full", "own")] + [RewardConfig(verifier="grounded")]
+TEXTS = ("boil the water", "warm the pot", "whisk the eggs", "lift the car", "slice the bread", "stir slowly", "wait")
+EXAMPLES = [
+    Example(f"e{n}", "toy", f"v{n}", goal, (TEXTS[n], TEXTS[n + 1]), (TEXTS[n + 2], f"wait {n} minutes", "serve"), 2)
+    for n, goal in enumerate(("make tea", "fry eggs", "change a tyre", "toast bread"))
+]
+PROCEDURES = [
+    Procedure("toy", f"{goal} {video}", goal, tuple(Step(f"{text} {goal}") for text in TEXTS))
+    for goal in ("make tea", "fry eggs", "change a tyre")
+    for video in range(2)
+]
+
+
+class Work(NamedTuple):
+    """What one batch took."""
+
+    scans: int
+    encodings: int
+
+
+def work_of(corpus: Any, call: Callable[[], object]) -> Work:
+    searches, calls = corpus.searches, len(corpus.encoder.calls)
+    call()
+    return Work(corpus.searches - searches, len(corpus.encoder.calls) - calls)
+
+
+def groups() -> list[PromptGroup]:
+    return [PromptGroup(one.goal, one.history, [one.continuation, one.continuation[::-1], ()]) for one in EXAMPLES]
+
+
+@pytest.fixture(params=CONFIGS, ids=lambda config: f"{config.verifier} {config.pool}")
+def verifier(request: pytest.FixtureRequest, corpus: Any) -> Verifier:
+    return Verifier(corpus, request.param)
+
+
+def test_the_verifier_scores_groups_as_it_scores_each_alone(verifier: Verifier, corpus: Any) -> None:
+    together: list[Any] = []
+    assert work_of(corpus, lambda: together.extend(verifier.score_groups(groups()))) == Work(1, 1)
+    for group, rewards in zip(groups(), together, strict=True):
+        assert rewards == Verifier(corpus, verifier.config).score(group.history, group.plans, group.goal)
+
+
+def test_reranking(verifier: Verifier, corpus: Any) -> None:
+    requests = [Request(one.goal, one.history) for one in EXAMPLES]
+    plans = [[Plan(plan) for plan in group.plans] for group in groups()]
+    assert work_of(corpus, lambda: rerank(verifier, requests, plans)) == Work(1, 1)
+
+
+def test_rewarding_predictions(verifier: Verifier, corpus: Any) -> None:
+    predictions = [
+        Prediction.of(one.example_id, sample, "\n".join(f"- {step}" for step in plan))
+        for sample in range(3)
+        for one, group in zip(EXAMPLES, groups(), strict=True)
+        for plan in [group.plans[sample]]
+    ]
+    assert work_of(corpus, lambda: reward_predictions(verifier, EXAMPLES, predictions)) == Work(1, 1)
+
+
+def test_a_batch_of_a_trainer(verifier: Verifier, corpus: Any) -> None:
+    rows = [(one.goal, list(one.history), "\n".join(f"- {s}" for s in one.continuation)) for one in EXAMPLES * 2]
+    goals, histories, completions = zip(*rows, strict=True)
+    assert work_of(corpus, lambda: trainer_reward(verifier)(goals, histories, completions)) == Work(1, 1)
+
+
+def test_a_batch_of_the_service(verifier: Verifier, corpus: Any) -> None:
+    batching = pytest.importorskip("recipe.reward.service.batching")
+    metrics = pytest.importorskip("recipe.reward.service.metrics")
+
+    async def here() -> bool:
+        return False
+
+    async def run() -> None:
+        batcher = batching.Batcher(verifier, ServiceSettings(linger=0.2), metrics.ServiceMetrics())
+        batcher.start()
+        try:
+            await asyncio.gather(*(batcher.rewards([group], here) for group in groups()))
+        finally:
+            await batcher.stop()
+
+    assert work_of(corpus, lambda: asyncio.run(run())) == Work(1, 1)
+
+
+def test_an_audit(verifier: Verifier, corpus: Any) -> None:
+    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
+    assert len(prompts) == len(PROCEDURES)
+    assert work_of(corpus, lambda: score_prompts(Audited("it", verifier), prompts)) == Work(1, 1)
+
+
+def test_a_round_of_the_attack_is_one_batch(corpus: Any) -> None:
+    verifier = Verifier(corpus, RewardConfig(pool="full"))
+    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
+    found: list[Any] = []
+    work = work_of(corpus, lambda: found.extend(attack(verifier, prompts)))
+    rounds = 1 + max(min(3 * len(one.prompt.true), len(one.steps) + 3) for one in found)
+    assert work.scans <= rounds
+
+
+@pytest.fixture
+def opened(verifier: Verifier, corpus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Commands and stages that open a corpus folder get this corpus."""
+    monkeypatch.setattr("recipe.corpus.store.Corpus.open", lambda *_, **__: corpus)
+    return corpus
+
+
+def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
+    prompts, config, output = tmp_path / "prompts.jsonl", tmp_path / "reward.toml", tmp_path / "rewards.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"goal": g.goal, "history": g.history, "continuations": g.plans}) + "\n" for g in groups())
+    )
+    config.write_text(f'verifier = "{verifier.config.verifier}"\npool = "{verifier.config.pool}"\n')
+    command = ["reward", "score", "--corpus", "any", "--config", config, "--input", prompts, "--output", output]
+    result: list[Any] = []
+    assert work_of(opened, lambda: result.append(CliRunner().invoke(app, [*map(str, command)]))) == Work(1, 1)
+    assert result[0].exit_code == 0
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    expected = [[one.total for one in own if isinstance(one, Reward)] for own in verifier.score_groups(groups())]
+    assert [[one["total"] for one in row["rewards"]] for row in rows] == expected
+
+
+def test_the_plans_of_an_experiment_made_on_purpose(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
+    from recipe.data.examples import write_examples
+    from recipe.experiments.stages import TEST
+    from recipe.progress import SILENT
+
+    (tmp_path / TEST).parent.mkdir(exist_ok=True)
+    write_examples(tmp_path / TEST, EXAMPLES)
+    settings = HandMadePlans(verifier.config, False, 0)
+    assert work_of(opened, lambda: reward_hand_made(tmp_path, settings, SILENT)) == Work(1, 1)
+    assert [one.name for one in read_hand_made(tmp_path)] == list(PLANS)
+
+
+class Fragile(HashEncoder):
+    """Fails where a text says so."""
+
+    def __init__(self) -> None:
+        super().__init__(128)
+
+    def encode(self, texts: Sequence[str], *_: object) -> Any:
+        if "unspeakable" in texts:
+            raise OSError("down")
+        return super().encode(texts)
+
+
+def test_a_failure_reaches_the_plans_that_it_concerns(verifier: Verifier, corpus: Any) -> None:
+    tea, eggs, tyre, toast = groups()
+    lost = eggs._replace(plans=[*eggs.plans, ("unspeakable",)])
+    blank = tyre._replace(plans=[*tyre.plans, (" ",)])
+    corpus.encoder = Fragile()
+    fragile = Verifier(corpus, verifier.config)
+    outcomes = fragile.score_groups([tea, lost, blank, toast])
+    assert [[type(one) for one in own] for own in outcomes] == [
+        [Reward] * 3,
+        [ComputeError] * 4,
+        [Reward] * 3 + [InputError],
+        [Reward] * 3,
+    ]
+    assert outcomes[3] == verifier.score_groups([toast])[0]
+    rows = [Row(one.goal, one.history, "- serve") for one in EXAMPLES]
+    broken = [*rows, Row("make tea", (" ",), "- serve")]
+    assert [type(one) for one in score_rows(fragile, broken)] == [Reward] * 4 + [InputError]
