@@ -10,6 +10,7 @@ from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
+from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.training import policy
 from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
 from recipe.training.loop import check_finite
@@ -86,9 +87,9 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
         def __init__(self) -> None:
             self.histories = set[tuple[str, ...]]()
 
-        def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
-            self.histories.add(tuple(history))
-            return [Reward(float(len(plan)), 0, 0, 0, False, len(plan), (), None) for plan in continuations]
+        def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+            self.histories |= {group.history for group in groups}
+            return [[plain_reward(float(len(plan)), len(plan)) for plan in group.plans] for group in groups]
 
     prompts: list[str] = []
 
