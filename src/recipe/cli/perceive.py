@@ -9,7 +9,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli import models as endpoints
-from recipe.cli.data import Benchmarks, Root, known
+from recipe.cli.data import Benchmarks, Root, known_benchmarks
 from recipe.cli.models import model_identity
 from recipe.errors import ComputeError, InputError, listed
 
@@ -116,7 +116,7 @@ def perceive(
     if examples is not None:
         result = _histories(examples, split, limit, wanted, who, config)
     else:
-        result = _traces(procedures, root, known(benchmark or []), split, limit, wanted, who, config)
+        result = _traces(procedures, root, known_benchmarks(benchmark or []), split, limit, wanted, who, config)
     if json:
         console.print_json(result)
     else:

@@ -43,7 +43,7 @@ class Part(NamedTuple):
     """Where some releases put it."""
 
     def found(self, folder: Path) -> bool:
-        """Whether it is there."""
+        """Whether it is in the benchmark's folder."""
         return (folder / self.path).exists() or bool(self.other_path and (folder / self.other_path).exists())
 
 
@@ -239,7 +239,7 @@ def read_benchmarks(folders: Mapping[str, Path], progress: Progress = SILENT) ->
     return procedures
 
 
-class Selected(NamedTuple):
+class ProcedureSelection(NamedTuple):
     """Procedures with steps, and by source what was left out of them."""
 
     procedures: list[Procedure]
@@ -249,7 +249,9 @@ class Selected(NamedTuple):
     """Annotated entries that are no step performed."""
 
 
-def select_procedures(folders: Mapping[str, Path], split: str | None = None, progress: Progress = SILENT) -> Selected:
+def select_procedures(
+    folders: Mapping[str, Path], split: str | None = None, progress: Progress = SILENT
+) -> ProcedureSelection:
     """The procedures of several benchmarks that have steps, of one split or of all. Raises InputError."""
     chosen = [video for video in read_benchmarks(folders, progress) if split in (None, video.split)]
     entries = {name: BENCHMARKS[name].set_aside(folder) for name, folder in folders.items()}
@@ -258,25 +260,18 @@ def select_procedures(folders: Mapping[str, Path], split: str | None = None, pro
         if steps := entries[video.source].get(video.video_id):
             set_aside[video.source] += len(steps)
     no_steps = Counter(video.source for video in chosen if not video.steps)
-    return Selected([video for video in chosen if video.steps], no_steps, set_aside)
+    return ProcedureSelection([video for video in chosen if video.steps], no_steps, set_aside)
 
 
-class Planned(NamedTuple):
-    """Procedures for the roles that the paper gives their benchmarks, and by source the videos held back from them."""
+def by_role(procedures: Iterable[Procedure]) -> tuple[list[Procedure], Counter[str]]:
+    """Procedures without the training and validation videos of zero-shot benchmarks, in the order given.
 
-    procedures: list[Procedure]
-    held_back: Counter[str]
-
-
-def by_role(procedures: Iterable[Procedure]) -> Planned:
-    """Procedures of benchmarks without those of zero-shot ones that are not for testing, in the order given."""
-    planned = Planned([], Counter())
-    for procedure in procedures:
-        if BENCHMARKS[procedure.source].role == "zero-shot" and procedure.split in ("train", "val"):
-            planned.held_back[procedure.source] += 1
-        else:
-            planned.procedures.append(procedure)
-    return planned
+    Also returns the number of videos left out, by source.
+    """
+    procedures = list(procedures)
+    held_back = [BENCHMARKS[p.source].role == "zero-shot" and p.split in ("train", "val") for p in procedures]
+    left_out = Counter(p.source for p, held in zip(procedures, held_back, strict=True) if held)
+    return [p for p, held in zip(procedures, held_back, strict=True) if not held], left_out
 
 
 def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:

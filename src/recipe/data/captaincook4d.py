@@ -15,7 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, RootModel, model_validator
 
-from recipe.data.layout import Listed, Published, Text, in_time_order, read_published_json, splits_of
+from recipe.data.layout import Published, SplitEntry, Text, in_time_order, read_published_json, splits_of
 from recipe.data.procedures import SPLITS
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
@@ -111,7 +111,7 @@ def _read_splits(path: Path, recordings: dict[str, _Recording]) -> dict[str, str
     """Recording to split."""
     lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
     listed = [
-        Listed(name, split, path, field=f"{split}.{index}")
+        SplitEntry(name, split, path, field=f"{split}.{index}")
         for split in SPLITS
         for index, name in enumerate(getattr(lists, split))
     ]

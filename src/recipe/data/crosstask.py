@@ -13,7 +13,7 @@ import math
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recipe.data.layout import Listed, in_time_order, read_lines, splits_of
+from recipe.data.layout import SplitEntry, in_time_order, read_lines, splits_of
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -81,7 +81,7 @@ def _annotation_files(folder: Path) -> dict[str, Path]:
 def _read_splits(folder: Path, files: dict[str, Path]) -> dict[str, str]:
     """Video id to split."""
     listed = (
-        Listed(video, split, path, line=number)
+        SplitEntry(video, split, path, line=number)
         for path, split in ((folder / f"{name}.txt", split) for name, split in _LISTS.items())
         for number, line in enumerate(read_lines(path, _SPLITS), start=1)
         if (video := line.strip())

@@ -1,6 +1,6 @@
-"""What is the matter with a folder of benchmarks: what is there, what is missing, what still works, in counts.
+"""The state of a folder of benchmarks: what is there, what is missing and what is broken, in counts.
 
-A fault is a finding here and never an error, so that one damaged file does not hide the state of the other benchmarks.
+A fault is reported and never raised, so that one damaged file does not hide the state of the other benchmarks.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,15 +19,15 @@ State = Literal["complete", "partial", "broken", "absent"]
 """All parts are there; some are not, but what is there can be read; nothing can be read; no part is there."""
 
 HasVideo = Callable[[Procedure], bool]
-"""Whether there is a video file of an annotated video; raises InputError where that cannot be told."""
+"""Whether an annotated video has a video file; raises InputError where that cannot be decided."""
 
 
 _LARGEST = 1 << 28
-"""Bytes of a file beyond which it is no annotation file that could be in a wrong place."""
+"""Larger files, in bytes, are not read to find their publisher."""
 
 
-class Misplaced(NamedTuple):
-    """A file or folder of one benchmark in the folder of another, or of none."""
+class MisplacedFile(NamedTuple):
+    """A file or folder of one benchmark that lies outside that benchmark's folder."""
 
     path: Path
     belongs_to: str
@@ -52,9 +52,9 @@ class Diagnosis:
     """Task graphs, where the benchmark has any and they can be read."""
     graph_problem: str = ""
     with_video: int | None = None
-    """Annotated videos that have a video file; None where nobody looked."""
+    """Annotated videos that have a video file; None where files were not counted."""
     video_problem: str = ""
-    """The first of the others for which a file could not even be looked for."""
+    """Why the file of a video could not be looked for: the first such problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Report:
     """The state of every benchmark under a folder, in the order of `BENCHMARKS`, and what lies in a wrong place."""
 
     diagnoses: tuple[Diagnosis, ...]
-    misplaced: tuple[Misplaced, ...]
+    misplaced: tuple[MisplacedFile, ...]
 
     @property
     def healthy(self) -> bool:
@@ -127,7 +127,7 @@ def _with_video(procedures: Sequence[Procedure], has_video: HasVideo) -> tuple[i
     return found, problem
 
 
-def _misplaced(root: Path) -> Iterator[Misplaced]:
+def _misplaced(root: Path) -> Iterator[MisplacedFile]:
     """What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there."""
     here = [name for name in BENCHMARKS if find_benchmark(root, name) == root]
     yield from _foreign(root, here, root.glob("*.json"))
@@ -135,16 +135,16 @@ def _misplaced(root: Path) -> Iterator[Misplaced]:
         yield from _foreign(folder, [folder.name], (*folder.glob("*.json"), *folder.glob("*/*.json")))
 
 
-def _foreign(folder: Path, owners: Sequence[str], files: Iterable[Path]) -> Iterator[Misplaced]:
-    """What lies in the folder of `owners` and is of none of them."""
+def _foreign(folder: Path, owners: Sequence[str], files: Iterable[Path]) -> Iterator[MisplacedFile]:
+    """What lies in the folder of `owners` and belongs to another benchmark."""
     for name, benchmark in BENCHMARKS.items():
         for marker in benchmark.markers if name not in owners else ():
             if (folder / marker).is_dir():
-                yield Misplaced(folder / marker, name)
+                yield MisplacedFile(folder / marker, name)
     for path in sorted(files):
         belongs_to = _publisher(path)
         if belongs_to is not None and belongs_to not in owners:
-            yield Misplaced(path, belongs_to)
+            yield MisplacedFile(path, belongs_to)
 
 
 def _publisher(path: Path) -> str | None:

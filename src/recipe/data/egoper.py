@@ -15,7 +15,16 @@ from typing import NamedTuple
 
 from pydantic import Field, RootModel, model_validator
 
-from recipe.data.layout import Listed, Published, Span, Text, in_time_order, read_lines, read_published_json, splits_of
+from recipe.data.layout import (
+    Published,
+    Span,
+    SplitEntry,
+    Text,
+    in_time_order,
+    read_lines,
+    read_published_json,
+    splits_of,
+)
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -146,7 +155,7 @@ def _kind(name: str) -> str:
     return name.lower().removeprefix("error_")
 
 
-def _listed(folder: Path, recipes: dict[str, _Recipe]) -> Iterator[Listed]:
+def _listed(folder: Path, recipes: dict[str, _Recipe]) -> Iterator[SplitEntry]:
     """The recordings in the lists of splits that are there."""
     for recipe in sorted(recipes):
         for name, split in _LISTS.items():
@@ -160,4 +169,4 @@ def _listed(folder: Path, recipes: dict[str, _Recipe]) -> Iterator[Listed]:
             )
             for number, line in enumerate(read_lines(path, _REMEDY) if path else [], start=1):
                 if video := line.strip():
-                    yield Listed(video, split, path or folder, line=number)
+                    yield SplitEntry(video, split, path or folder, line=number)

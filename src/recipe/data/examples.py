@@ -48,7 +48,12 @@ def read_examples(path: Path, split: str = "") -> list[Example]:
             problem = f"{example.example_id!r} was already used in line {first}"
             raise InputError.at(path, problem, "make ids unique", line=line, field="example_id")
         examples.append(example)
-    return _of_split(path, examples, split)
+    chosen = [example for example in examples if split in ("", example.split)]
+    if split and not chosen:
+        present = Counter(example.split or "(none)" for example in examples)
+        counts = ", ".join(f"{name} ({count})" for name, count in sorted(present.items()))
+        raise InputError.at(path, f"no example is in split {split!r}", f"splits in the file: {counts}")
+    return chosen
 
 
 def read_training_examples(path: Path, split: str = "") -> list[Example]:
@@ -65,6 +70,10 @@ def read_training_examples(path: Path, split: str = "") -> list[Example]:
 
 def _example(path: Path, line: int, row: JsonObject) -> Example:
     only_fields(path, line, row, _FIELDS)
+    supervision = row.get("supervision", "annotated")
+    if supervision not in _SUPERVISION:
+        remedy = f"give one of {', '.join(_SUPERVISION)}"
+        raise InputError.at(path, f"{supervision!r} is unknown", remedy, line=line, field="supervision")
     history = _history(path, line, row, "history")
     return Example(
         example_id=text_field(path, line, row, "example_id"),
@@ -75,7 +84,7 @@ def _example(path: Path, line: int, row: JsonObject) -> Example:
         continuation=text_list_field(path, line, row, "continuation"),
         cut=_cut(path, line, row, len(history)),
         split=_optional_text(path, line, row, "split"),
-        supervision=_supervision(path, line, row),
+        supervision=supervision,
         until=seconds_field(path, line, "until", row.get("until")),
         told_history=None if row.get("told_history") is None else _history(path, line, row, "told_history"),
     )
@@ -98,23 +107,3 @@ def _cut(path: Path, line: int, row: JsonObject, default: int) -> int:
         remedy = "give the number of steps done before the cut, at least 1 where there is a history"
         raise InputError.at(path, f"{value!r} is no cut point", remedy, line=line, field="cut")
     return value
-
-
-def _supervision(path: Path, line: int, row: JsonObject) -> Supervision:
-    value = row.get("supervision", "annotated")
-    for known in _SUPERVISION:
-        if value == known:
-            return known
-    remedy = f"give one of {', '.join(_SUPERVISION)}"
-    raise InputError.at(path, f"{value!r} is unknown", remedy, line=line, field="supervision")
-
-
-def _of_split(path: Path, examples: list[Example], split: str) -> list[Example]:
-    if not split:
-        return examples
-    chosen = [example for example in examples if example.split == split]
-    if not chosen:
-        present = Counter(example.split or "(none)" for example in examples)
-        listed = ", ".join(f"{name} ({count})" for name, count in sorted(present.items()))
-        raise InputError.at(path, f"no example is in split {split!r}", f"splits in the file: {listed}")
-    return chosen

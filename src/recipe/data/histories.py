@@ -1,7 +1,7 @@
-"""Histories as Phi reads them from videos, as JSON lines: what a Socratic planner is tested on (paper, section 3.1).
+"""Histories that Phi reads from videos, as JSON lines: Phi(h_V), the input of a Socratic planner (paper, section 3.1).
 
-One object a line with the fields of `History`, as `recipe perceive` writes them. Each belongs to one example and tells
-what Phi saw of its video before the cut.
+One object a line with the fields of `History`, as `recipe perceive` writes them. Each is about the video of one example
+before its cut.
 """
 
 import math
@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, text_list_field, write_jsonl
 from recipe.data.procedures import seconds_field
@@ -113,9 +114,9 @@ def _history(path: Path, line: int, row: JsonObject) -> History:
         until=seconds_field(path, line, "until", row.get("until")),
         model=_text(path, line, row, "model"),
         prompt=_text(path, line, row, "prompt"),
-        seconds=_amount(path, line, row, "seconds"),
-        tokens_in=_count(path, line, row, "tokens_in"),
-        tokens_out=_count(path, line, row, "tokens_out"),
+        seconds=_number(path, line, row, "seconds", float),
+        tokens_in=_number(path, line, row, "tokens_in", int),
+        tokens_out=_number(path, line, row, "tokens_out", int),
     )
 
 
@@ -126,15 +127,10 @@ def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
     return value
 
 
-def _amount(path: Path, line: int, row: JsonObject, field: str) -> float:
-    value = row.get(field, 0.0)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        raise InputError.at(path, f"{value!r} is no duration", "give seconds, 0 or more", line=line, field=field)
-    return value
-
-
-def _count(path: Path, line: int, row: JsonObject, field: str) -> int:
-    value = row.get(field, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InputError.at(path, f"{value!r} is no count", "give a whole number, 0 or more", line=line, field=field)
+def _number(path: Path, line: int, row: JsonObject, field: str, kind: type[int] | type[float]) -> Any:
+    value = row.get(field, kind())
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (whole or (kind is float and isinstance(value, float) and math.isfinite(value))) or value < 0:
+        what, remedy = ("count", "a whole number") if kind is int else ("duration", "seconds")
+        raise InputError.at(path, f"{value!r} is no {what}", f"give {remedy}, 0 or more", line=line, field=field)
     return value

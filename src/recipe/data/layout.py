@@ -1,6 +1,9 @@
-"""What readers of published files share: checked shapes, splits by lists, and the publisher of a file."""
+"""What readers of published files share: checked shapes, splits by lists, and the publisher of a file.
 
-from collections.abc import Callable, Container, Iterable
+Errors name the field, and a file of another benchmark by its publisher: files are told apart by what is in them.
+"""
+
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -10,68 +13,12 @@ from recipe.artifacts import read_json
 from recipe.errors import InputError
 from recipe.types import Step
 
-# Whose annotations a JSON file holds, told from what is in it, so that a file in the wrong folder is named.
-
-
-def publisher_of(value: object) -> str | None:
-    """The benchmark that publishes JSON of this shape, by its name in `BENCHMARKS`; None where none does.
-
-    One entry is looked at, so a file with a fault further on is still told.
-
-    >>> publisher_of({"repot_0029": {"task": "repotting plant", "task_id": 4, "steps": []}})
-    'niv'
-    """
-    if not isinstance(value, dict):
-        return None
-    return next((name for name, fits in _SHAPES.items() if fits(value)), None)
-
-
-def _coin(value: dict[str, object]) -> bool:
-    return _has(_entry(value.get("database")), "class", "annotation")
-
-
-def _captaincook4d(value: dict[str, object]) -> bool:
-    return _has(_entry(value), "recording_id", "steps")
-
-
-def _niv(value: dict[str, object]) -> bool:
-    return _has(_entry(value), "task", "steps")
-
-
-def _egoexo4d(value: dict[str, object]) -> bool:
-    return "taxonomy" in value or _has(_entry(value.get("annotations")), "scenario", "segments")
-
-
-def _egoper(value: dict[str, object]) -> bool:
-    return _has(_entry(value), "segments", "action2idx")
-
-
-_SHAPES: dict[str, Callable[[dict[str, object]], bool]] = {
-    "coin": _coin,
-    "captaincook4d": _captaincook4d,
-    "niv": _niv,
-    "egoexo4d": _egoexo4d,
-    "egoper": _egoper,
-}
-
-
-def _entry(value: object) -> object:
-    return next(iter(value.values()), None) if isinstance(value, dict) else None
-
-
-def _has(value: object, *fields: str) -> bool:
-    return isinstance(value, dict) and all(field in value for field in fields)
-
-
-# What readers of published files share: checked shapes, splits by lists, errors that say where a file differs.
-
-
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def forward(span: tuple[float, float]) -> tuple[float, float]:
-    """A (start, end) as it is. Raises ValueError, to be told with the field, where it ends before its start."""
+    """A (start, end) as it is. Raises ValueError, which gets the field's name, where it ends before its start."""
     if span[1] < span[0]:
         raise ValueError(f"the end, {span[1]:g}, lies before the start, {span[0]:g}")
     return span
@@ -123,8 +70,8 @@ def in_time_order(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda step: (step.start, step.end)))
 
 
-class Listed(NamedTuple):
-    """A video in the list of a split, and where it stands there."""
+class SplitEntry(NamedTuple):
+    """A video in the list of a split, and its place there."""
 
     video: str
     split: str
@@ -133,13 +80,41 @@ class Listed(NamedTuple):
     field: str | None = None
 
 
-def splits_of(listed: Iterable[Listed], annotated: Container[str], remedy: str) -> dict[str, str]:
+def splits_of(entries: Iterable[SplitEntry], annotated: Container[str], remedy: str) -> dict[str, str]:
     """Video id to split. Raises InputError for a listed video that is not among `annotated` or is in two splits."""
     splits: dict[str, str] = {}
-    for video, split, path, line, field in listed:
+    for video, split, path, line, field in entries:
         if video not in annotated:
             raise InputError.at(path, f"video {video!r} is not annotated", remedy, line=line, field=field)
         if splits.setdefault(video, split) != split:
             problem = f"video {video!r} is in split {splits[video]!r} too"
             raise InputError.at(path, problem, remedy, line=line, field=field)
     return splits
+
+
+def publisher_of(value: object) -> str | None:
+    """The benchmark that publishes JSON of this shape, by its name in `BENCHMARKS`; None where none does.
+
+    Looks at one entry, so that a file with a fault further on still has a publisher.
+
+    >>> publisher_of({"repot_0029": {"task": "repotting plant", "task_id": 4, "steps": []}})
+    'niv'
+    """
+    if not isinstance(value, dict):
+        return None
+    entry = _first(value)
+    if {"class", "annotation"} <= _first(value.get("database")).keys():
+        return "coin"
+    if {"recording_id", "steps"} <= entry.keys():
+        return "captaincook4d"
+    if {"task", "steps"} <= entry.keys():
+        return "niv"
+    if "taxonomy" in value or {"scenario", "segments"} <= _first(value.get("annotations")).keys():
+        return "egoexo4d"
+    return "egoper" if {"segments", "action2idx"} <= entry.keys() else None
+
+
+def _first(value: object) -> dict[str, object]:
+    """The first entry of a JSON object, empty where it is no object."""
+    entry = next(iter(value.values()), None) if isinstance(value, dict) else None
+    return entry if isinstance(entry, dict) else {}

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from pydantic import RootModel, model_validator
 
-from recipe.data.layout import Listed, Published, Seconds, Text, forward, in_time_order, read_published_json, splits_of
+from recipe.data.layout import (
+    Published,
+    Seconds,
+    SplitEntry,
+    Text,
+    forward,
+    in_time_order,
+    read_published_json,
+    splits_of,
+)
 from recipe.types import Procedure, Step
 
 _FILES = {"niv_train.json": "train", "niv_valid.json": "test"}
@@ -48,13 +57,13 @@ def read_niv(folder: Path) -> list[Procedure]:
     layout, and for a video that is in both.
     """
     videos: dict[str, _Video] = {}
-    listed: list[Listed] = []
+    listed: list[SplitEntry] = []
     for name, split in _FILES.items():
         if split == "train" and not (folder / name).exists():
             continue
         found = read_published_json(folder / name, _Videos, _REMEDY, of="niv").root
         videos |= found
-        listed += [Listed(video, split, folder / name, field=video) for video in found]
+        listed += [SplitEntry(video, split, folder / name, field=video) for video in found]
     splits = splits_of(listed, videos, _REMEDY)
     return [_procedure(video, videos[video], splits[video]) for video in sorted(videos)]
 

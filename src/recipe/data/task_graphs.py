@@ -1,4 +1,4 @@
-"""Task graphs that people wrote: those of CaptainCook4D, and yours, as JSON.
+"""Task graphs written by people, as JSON: those of CaptainCook4D, and your own.
 
     {"goal": "make tea",
      "steps": {"boil": "Boil the water", "steep": ["Steep the tea", "Let the tea steep"], "sugar": "Add sugar"},
@@ -31,11 +31,11 @@ _FORM = 'give {"goal": ..., "steps": {id: text}, "edges": [[before, after], ...]
 _Text = Annotated[str, Field(min_length=1)]
 _Id = Annotated[str, BeforeValidator(lambda node: str(node) if type(node) is int else node)]
 _Wordings = Annotated[
-    tuple[_Text, ...], Field(min_length=1), BeforeValidator(lambda said: (said,) if isinstance(said, str) else said)
+    tuple[_Text, ...], Field(min_length=1), BeforeValidator(lambda text: (text,) if isinstance(text, str) else text)
 ]
 
 
-class _Written(BaseModel):
+class _GraphFile(BaseModel):
     """A graph as its file has it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
@@ -48,17 +48,17 @@ class _Written(BaseModel):
 
     def pairs(self) -> list[tuple[str, str, str]]:
         """Each dependency once as (before, after, field that says so first), in file order."""
-        said: dict[tuple[str, str], str] = {}
+        fields: dict[tuple[str, str], str] = {}
         for index, edge in enumerate(self.edges):
-            said.setdefault(edge, f"edges.{index}")
+            fields.setdefault(edge, f"edges.{index}")
         for later, direct in self.after.items():
             for earlier in direct:
-                said.setdefault((earlier, later), f"after.{later}")
-        return [(earlier, later, field) for (earlier, later), field in said.items()]
+                fields.setdefault((earlier, later), f"after.{later}")
+        return [(earlier, later, field) for (earlier, later), field in fields.items()]
 
     def ends(self, name: str) -> set[str]:
         """The nodes that are no step but stand for the start or the end."""
-        return {node for node, said in self.steps.items() if said == (name,)}
+        return {node for node, texts in self.steps.items() if texts == (name,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,13 @@ def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
     found: dict[str, GoalGraph] = {}
     origin: dict[str, Path] = {}
     for file in _files(path):
-        for place, written in _written(file):
-            one = _graph(place, written, names)
-            key = goal_key(one.graph.goal)
+        for place, written in _graphs_in(file):
+            graph = _graph(place, written, names)
+            key = goal_key(graph.graph.goal)
             if key in found:
-                problem = f"goal {one.graph.goal!r} has a graph already, in {origin[key]}"
+                problem = f"goal {graph.graph.goal!r} has a graph already, in {origin[key]}"
                 raise place.error(problem, "keep one graph of each goal", "goal")
-            found[key], origin[key] = one, file
+            found[key], origin[key] = graph, file
     return found
 
 
@@ -165,34 +165,34 @@ def _names(path: Path) -> dict[str, str]:
     return {goal_key(name): name for name in activity_names(root)} if root is not None else {}
 
 
-def _written(file: Path) -> Iterator[tuple[_Place, _Written]]:
+def _graphs_in(file: Path) -> Iterator[tuple[_Place, _GraphFile]]:
     value = read_json(file)
     if isinstance(value, list):
         if not value:
             raise InputError.at(file, "the list is empty", _FORM)
-        for index, one in enumerate(value):
-            yield _valid(_Place(file, f"{index}."), one, alone=False)
+        for index, entry in enumerate(value):
+            yield _valid(_Place(file, f"{index}."), entry, alone=False)
     else:
         yield _valid(_Place(file, ""), value, alone=True)
 
 
-def _valid(place: _Place, value: Any, alone: bool) -> tuple[_Place, _Written]:
+def _valid(place: _Place, value: Any, alone: bool) -> tuple[_Place, _GraphFile]:
     if not isinstance(value, dict):
         where = place.prefix.rstrip(".") or None
         raise InputError.at(place.path, "no task graph but another JSON value", _FORM, field=where)
     try:
-        written = _Written.model_validate(value)
+        written = _GraphFile.model_validate(value)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = {"extra_forbidden": "the field is unknown", "missing": "the field is missing"}.get(first["type"])
-        told = problem or first["msg"][0].lower() + first["msg"][1:]
-        raise place.error(told, _FORM, ".".join(map(str, first["loc"]))) from None
+        problem = problem or first["msg"][0].lower() + first["msg"][1:]
+        raise place.error(problem, _FORM, ".".join(map(str, first["loc"]))) from None
     if written.goal is None and not alone:
         raise place.error("the field is missing", "name the goal of each graph of a list", "goal")
     return place, written
 
 
-def _graph(place: _Place, written: _Written, names: Mapping[str, str]) -> GoalGraph:
+def _graph(place: _Place, written: _GraphFile, names: Mapping[str, str]) -> GoalGraph:
     _check_nodes(place, written)
     start, end = written.ends(START), written.ends(END)
     steps = [node for node in written.steps if node not in start | end]
@@ -215,7 +215,7 @@ def _graph(place: _Place, written: _Written, names: Mapping[str, str]) -> GoalGr
     return GoalGraph(graph, {node: tuple(dict.fromkeys(map(own, written.steps[node]))) for node in steps})
 
 
-def _check_nodes(place: _Place, written: _Written) -> None:
+def _check_nodes(place: _Place, written: _GraphFile) -> None:
     """Every id that is mentioned is that of a step."""
     mentioned = [(node, field) for earlier, later, field in written.pairs() for node in (earlier, later)]
     mentioned += [(node, f"optional.{index}") for index, node in enumerate(written.optional)]

@@ -100,7 +100,7 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     """Training, test and base-model examples of the benchmarks, cut by hash; videos stay in their published split."""
     source, seed = settings.source, settings.seed
     folders = require_benchmarks(settings.root, source.benchmarks)
-    procedures = by_role(read_benchmarks(folders, progress)).procedures
+    procedures, _ = by_role(read_benchmarks(folders, progress))
     held_out = {p.video_id for p in procedures if p.split != "train"}
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [p for p in procedures if p.split == "train" and p.video_id not in held_out]
