@@ -143,7 +143,7 @@ def _prompt(split: str) -> r.ShownPrompt:
     return r.ShownPrompt(split, "make tea", TEA, plans)
 
 
-def _hand_made() -> list[r.HandMade]:
+def _hand_made() -> list[r.ProbePlan]:
     rows = {
         "true continuation": (0.33, 1.0, 0.31, 0.42, 0.16, 0.2),
         "every step said twice": (0.40, 0.62, 0.31, 0.47, 0.23, 0.1),
@@ -152,7 +152,7 @@ def _hand_made() -> list[r.HandMade]:
         "small talk, twelve lines": (0.31, 0.0, 0.31, 0.40, 0.13, 0.3),
     }
     return [
-        r.HandMade(name, r.RewardParts(total, before, after, rho, gated, 60), validity)
+        r.ProbePlan(name, r.RewardParts(total, before, after, rho, gated, 60), validity)
         for name, (total, validity, before, after, rho, gated) in rows.items()
     ]
 
@@ -176,11 +176,11 @@ def build_results() -> r.Results:
             data={"corpus": "1500 narrations, 28500 segments", "test": "200 examples"},
         ),
         stages=(
-            r.Stage("draw the data", 2.1, "1500 narrations, 12400 examples"),
-            r.Stage("build the corpus", 41.0, "28500 segments"),
-            r.Stage("train the base planner", 210.4),
-            r.Stage("GRPO", 171.9, "60 steps of 32 completions"),
-            r.Stage("plans after RL", 0.4),
+            r.StageTime("draw the data", 2.1, "1500 narrations, 12400 examples"),
+            r.StageTime("build the corpus", 41.0, "28500 segments"),
+            r.StageTime("train the base planner", 210.4),
+            r.StageTime("GRPO", 171.9, "60 steps of 32 completions"),
+            r.StageTime("plans after RL", 0.4),
         ),
         scores=tuple(_scores()),
         differences=tuple(_differences()),

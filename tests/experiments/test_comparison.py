@@ -14,14 +14,11 @@ from recipe.artifacts import write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, parse_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ConfigError
-from recipe.experiments import stages
-from recipe.experiments.comparison.pipeline import plan_comparison
-from recipe.experiments.comparison.report import ComparisonReport, write_comparison
-from recipe.experiments.comparison.settings import ComparisonConfig, load_experiment
-from recipe.experiments.comparison.stages import Ranking, plans_file, rank, rewarded_file, run_folder, run_name
-from recipe.experiments.pipeline import plan_stages
+from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
+from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.results import SPLITS, load_results
-from recipe.experiments.settings import ExperimentConfig, WorldSource, demo_config
+from recipe.experiments.settings import ComparisonConfig, WorldSource, demo_config, load_experiment
+from recipe.experiments.stages import CorpusBuild, Ranking, WorldData, build, draw_world, plan_stages, rank
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example
@@ -41,7 +38,7 @@ CONFIG = ComparisonConfig(
     shown=1,
     verifiers={"paper": {"pool_size": 5}},
 )
-RUNS = ("base", *(run_name(reward, seed) for seed in CONFIG.seeds for reward in CONFIG.rewards))
+PLANS = design_of(CONFIG).plan_sets
 
 
 def comparison(**values: Any) -> ComparisonConfig:
@@ -77,26 +74,13 @@ def test_settings_that_cannot_be_run_are_refused(values: dict[str, Any], message
 )
 def test_stages_that_cannot_be_planned_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        plan_comparison(comparison(**values))
-
-
-def test_a_file_says_which_kind_of_experiment_it_is(tmp_path: Path) -> None:
-    assert isinstance(load_experiment(CONFIGS / "narrations.toml"), ExperimentConfig)
-    whole = load_experiment(CONFIGS / "verifiers-world.toml")
-    quick = load_experiment(CONFIGS / "verifiers-world.toml", quick=True)
-    assert isinstance(whole, ComparisonConfig)
-    assert isinstance(quick, ComparisonConfig)
-    assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
-    assert quick.grpo == {**whole.grpo, "steps": 4}
-    assert quick.source.test < whole.source.test
-    with pytest.raises(ConfigError, match="the file does not exist"):
-        load_experiment(tmp_path / "none.toml")
+        plan_stages(comparison(**values))
 
 
 def test_data_and_corpus_are_those_of_the_demo() -> None:
     config = load_experiment(CONFIGS / "verifiers-world.toml")
     assert isinstance(config, ComparisonConfig)
-    own = {stage.name: stage for stage in plan_comparison(config)}
+    own = {stage.name: stage for stage in plan_stages(config)}
     for stage in plan_stages(demo_config()):
         if stage.name in ("data", "corpus"):
             assert (own[stage.name].settings, own[stage.name].needs) == (stage.settings, stage.needs)
@@ -105,80 +89,73 @@ def test_data_and_corpus_are_those_of_the_demo() -> None:
 def test_every_run_has_its_reward_its_seed_and_the_same_budget() -> None:
     config = load_experiment(CONFIGS / "verifiers-world.toml")
     assert isinstance(config, ComparisonConfig)
-    planned = plan_comparison(config)
-    known: set[str] = set()
-    for stage in planned:
-        assert known.issuperset(stage.needs) or stage.name in ("base", "corpus")
-        known.add(stage.name)
+    planned = plan_stages(config)
     trained = {stage.name: stage.settings for stage in planned if stage.name.startswith("grpo-")}
     assert set(trained) == {f"grpo-{reward}-{seed}" for reward in config.rewards for seed in config.seeds}
-    assert len({(one.reward, one.grpo.seed) for one in trained.values()}) == len(trained)
-    budget = {(one.grpo.steps, one.grpo.prompts_per_step, one.grpo.group_size) for one in trained.values()}
+    assert len({(one.config.reward.verifier, one.exact, one.config.seed) for one in trained.values()}) == len(trained)
+    budget = {(one.config.steps, one.config.prompts_per_step, one.config.group_size) for one in trained.values()}
     assert len(budget) == 1
-    assert trained["grpo-grounded-1"].grpo.reward.verifier == "grounded"
-    outputs = [output for stage in planned for output in stage.outputs]
-    assert len(outputs) == len(set(outputs))
+    assert trained["grpo-grounded-1"].config.reward.verifier == "grounded"
 
 
-def said(example: Example, run: str, sample: int) -> str:
-    """Completions: the base leaves steps out, runs on validity are right, those on the paper's reward double steps."""
+def completion(example: Example, regime: str, sample: int) -> str:
+    """The base leaves steps out, runs on validity are right, those on the paper's reward say every step twice."""
     steps = list(example.continuation)
-    if run == "base":
+    if regime == "base":
         steps = steps[: sample % 3] or [example.history[0]]
-    elif run.startswith("paper"):
+    elif regime == "RL, paper":
         steps = [step for step in steps for _ in range(2)]
     return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
 
 
-def recorded(run_dir: Path, run: str, examples: list[Example]) -> None:
+def recorded(run_dir: Path, folder: str, regime: str, examples: list[Example]) -> None:
     """What a training run leaves behind."""
     rows = []
     for step in (1, 2, 3):
-        told = [
-            {"example_id": one.example_id, "goal": one.goal, "history": one.history, "completion": said(one, run, 1)}
-            for one in examples
+        completions = [
+            {"example_id": e.example_id, "goal": e.goal, "history": e.history, "completion": completion(e, regime, 1)}
+            for e in examples
         ]
         name = f"step-{step:05d}.jsonl"
-        write_jsonl(run_dir / run_folder(run) / "completions" / name, [row | {"reward": 0.1} for row in told])
+        write_jsonl(run_dir / folder / "completions" / name, [row | {"reward": 0.1} for row in completions])
         rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
-    write_jsonl(run_dir / run_folder(run) / "metrics.jsonl", rows)
-    write_json(run_dir / "stages" / f"grpo-{run}.json", {"done": True, "seconds": 12.5})
+    write_jsonl(run_dir / folder / "metrics.jsonl", rows)
+    record = {"done": True, "seconds": 12.5, "cpu_seconds": 10.0}
+    write_json(run_dir / "stages" / f"grpo-{Path(folder).name}.json", record)
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder after all its stages but the report."""
     folder = tmp_path_factory.mktemp("run")
-    stages.draw_world(folder, stages.WorldData(CONFIG.source, 0), SILENT)
-    stages.build(folder, stages.CorpusBuild(CONFIG.corpus), SILENT)
-    examples, training = read_examples(folder / stages.TEST), read_examples(folder / stages.TRAIN)
-    for run in RUNS:
-        plans = [
-            Prediction.of(example.example_id, sample, said(example, run, sample))
+    draw_world(folder, WorldData(CONFIG.source, 0), SILENT)
+    build(folder, CorpusBuild(CONFIG.corpus), SILENT)
+    examples, training = read_examples(folder / TEST), read_examples(folder / TRAIN)
+    for plans in PLANS:
+        predictions = [
+            Prediction.of(example.example_id, sample, completion(example, plans.regime, sample))
             for example in examples
             for sample in range(CONFIG.samples)
         ]
-        write_predictions(folder / plans_file(run), plans)
-        if run != "base":
-            recorded(folder, run, training)
+        write_predictions(folder / plans.file, predictions)
+    for run in design_of(CONFIG).grpo_runs:
+        recorded(folder, run.folder, run.regime, training)
     for ranker in CONFIG.rankers:
         settings = RewardConfig(pool_size=5) if ranker == "paper" else None
-        rank(folder, Ranking(ranker, settings, RUNS), SILENT)
+        rank(folder, Ranking(ranker, settings, PLANS), SILENT)
     return folder
 
 
 def test_every_ranker_rewards_every_plan(run_dir: Path) -> None:
     for ranker in CONFIG.rankers:
-        for run in RUNS:
-            planned, rewarded = (
-                read_predictions(run_dir / file) for file in (plans_file(run), rewarded_file(ranker, run))
-            )
+        for plans in PLANS:
+            planned, rewarded = (read_predictions(run_dir / file) for file in (plans.file, plans.rewarded(ranker)))
             assert [one.steps for one in planned] == [one.steps for one in rewarded]
             assert all(one.reward is not None for one in rewarded)
 
 
 def test_the_report_of_a_world(run_dir: Path) -> None:
-    write_comparison(run_dir, ComparisonReport(CONFIG), SILENT)
+    write_report(run_dir, ReportSettings(CONFIG), SILENT)
     found = load_results(run_dir / "report.json")
     trained = ("RL, paper", "RL, exact validity")
     assert found.regimes() == ("base", *trained, "best of 3, paper", "best of 3, relevance", "reference")
@@ -198,27 +175,27 @@ def test_the_report_of_a_world(run_dir: Path) -> None:
     assert all(curve.series["validity"] for curve in found.curves)
     assert {one.verifier for one in found.rerankings} == set(CONFIG.rankers)
     assert {(cost.regime, cost.share) for cost in found.costs} == {(name, 0.25) for name in trained}
-    assert [stage.detail for stage in found.stages] == ["4 stages, 12 s each"]
+    assert [stage.detail for stage in found.stages] == ["4 stages, 40 CPU s"]
     page = (run_dir / "report.html").read_text()
     assert all(regime in page for regime in found.regimes())
     assert "Seed by seed" in page
 
 
 def test_the_findings_name_seeds_and_ceiling(run_dir: Path) -> None:
-    write_comparison(run_dir, ComparisonReport(CONFIG), SILENT)
+    write_report(run_dir, ReportSettings(CONFIG), SILENT)
     sentences = load_results(run_dir / "report.json").summary
-    assert "RL, exact validity +0." in sentences[0]
-    assert "(seeds +0." in sentences[0]
-    assert any("RL, exact validity +0.0; copied steps: base" in sentence for sentence in sentences)
-    assert sentences[-1] == "Of the time of a GRPO step the reward took: RL, paper 25.0%, RL, exact validity 25.0%."
+    assert "RL, exact validity +0." in sentences[1]
+    assert "(seeds +0." in sentences[1]
+    assert any("RL, exact validity +0.0; steps copied" in sentence for sentence in sentences)
+    assert "RL, paper 25.0%, RL, exact validity 25.0%" in sentences[-1]
 
 
 def test_the_report_without_exact_validity(run_dir: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(run_dir, tmp_path / "run"))
     files = {"type": "files", "narrations": ["n"], "benchmarks": ["coin"]}
     real = comparison(source=files, rewards=["paper"], rankers=["paper"], seeds=[0, 1], samples=4, best_of=3, shown=1)
-    write_examples(folder / stages.DOCUMENTS, read_examples(folder / stages.TRAIN))
-    write_comparison(folder, ComparisonReport(real), SILENT)
+    write_examples(folder / DOCUMENTS, read_examples(folder / TRAIN))
+    write_report(folder, ReportSettings(real), SILENT)
     found = load_results(folder / "report.json")
     rows = {(row.split, row.regime): row.metrics for row in found.scores}
     for split in SPLITS:

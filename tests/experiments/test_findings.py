@@ -1,8 +1,19 @@
 """Sentences are made from the figures, and say no more than they do."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from recipe.experiments import results as r
-from recipe.experiments.findings import WINDOW, caveats, summary
-from recipe.experiments.settings import ExperimentConfig, FilesSource, WorldSource
+from recipe.experiments.design import design_of
+from recipe.experiments.findings import caveats, summary
+from recipe.experiments.settings import (
+    AnyExperiment,
+    ExperimentConfig,
+    FilesSource,
+    WorldSource,
+    demo_config,
+    load_experiment,
+)
 from recipe.stats import Interval
 
 
@@ -42,57 +53,80 @@ FOUND = r.Results(
         difference("other", "RL", "score", -0.05, None),
     ),
     curves=(CURVE,),
-    hand_made=(r.HandMade("true continuation", parts(0.3)), r.HandMade("reversed", parts(0.1))),
+    costs=(r.Cost("RL", 1.0, 4.0, 0.5),),
+    alarms=(r.Alarm("RL", 3, "Plans grew."),),
+    hand_made=(r.ProbePlan("true continuation", parts(0.3)), r.ProbePlan("reversed", parts(0.1))),
 )
 
 
 def test_the_sentences_of_a_run_on_the_world() -> None:
-    rows = [{"reward_seconds": 1.0, "step_seconds": 4.0}, {"reward_seconds": 3.0, "step_seconds": 4.0}, {"step": 3}]
-    assert summary(FOUND, rows) == (
-        "On held-out cut points, exact validity: base 0.500, RL 0.550. Against the base: RL +0.050 [+0.030, +0.070].",
-        "On other, exact validity: base 0.250, RL 0.200. Against the base: RL -0.050.",
+    assert summary(FOUND) == (
+        "On held-out cut points, exact validity: base 0.500, RL 0.550.",
+        "On held-out cut points, difference in exact validity to the base: RL +0.050 [+0.030, +0.070].",
+        "On other, exact validity: base 0.250, RL 0.200.",
+        "On other, difference in exact validity to the base: RL -0.050.",
         "While RL trained, over its own samples, the reward went from 0.10 to 0.30, steps in a plan went from 4.00 to "
-        f"8.00, exact validity went from 0.50 to 0.50 (means of {WINDOW} steps at either end).",
-        "The verifier pays the true continuation 0.300, more than each of 1 spoiled plans.",
-        "The reward took 50.0% of the time of a GRPO step.",
+        "8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
+        "The verifier pays the true continuation 0.300, more than each of 1 perturbed plans.",
+        "Findings of the watchdog: RL 1.",
+        "Share of the reward in the time of a GRPO step: RL 50.0%.",
     )
 
 
-def test_without_exact_validity_the_reward_is_told() -> None:
+def test_without_exact_validity_the_reward_is_reported() -> None:
     found = r.Results(
         title="t",
         scores=(scores("coin", "base", reward=0.2), scores("coin", "RL", reward=0.4)),
         differences=(difference("coin", "RL", "reward", 0.2, 0.1), difference("coin", "RL", "steps", 1.0, 0.1)),
     )
-    [sentence] = summary(found, [])
-    assert sentence == "On coin, reward: base 0.200, RL 0.400. Against the base: RL +0.200 [+0.100, +0.300]."
+    levels, changes = summary(found)
+    assert "reward: base 0.200, RL 0.400" in levels
+    assert "RL +0.200 [+0.100, +0.300]" in changes
 
 
-def test_spoiled_plans_that_are_paid_as_much_are_named() -> None:
+def test_seeds_are_told_beside_the_mean() -> None:
+    runs = tuple(replace(difference("test_cuts", "RL", "score", mean, 0.02), seed=n) for n, mean in enumerate((0.1, 0)))
+    sentence = summary(replace(FOUND, by_seed=runs))[1]
+    assert "RL +0.050 [+0.030, +0.070] (seeds +0.100, +0.000; 1 of 2 intervals exclude 0)" in sentence
+
+
+def test_perturbed_plans_that_are_paid_as_much_are_named() -> None:
     plans = (
-        r.HandMade("reversed", parts(0.1)),
-        r.HandMade("true continuation", parts(0.3)),
-        r.HandMade("every step said twice", parts(0.3)),
-        r.HandMade("small talk", parts(0.4)),
+        r.ProbePlan("reversed", parts(0.1)),
+        r.ProbePlan("true continuation", parts(0.3)),
+        r.ProbePlan("every step said twice", parts(0.3)),
+        r.ProbePlan("small talk", parts(0.4)),
     )
-    [sentence] = summary(r.Results(title="t", hand_made=plans), [])
-    assert sentence == (
-        "The verifier pays the true continuation 0.300, and no less for: every step said twice (0.300), "
-        "small talk (0.400)."
+    [sentence] = summary(r.Results(title="t", hand_made=plans))
+    assert sentence.endswith("no less for: every step said twice (0.300), small talk (0.400).")
+
+
+def test_runs_of_several_seeds_are_averaged() -> None:
+    curves = tuple(
+        r.Curve("RL", (1, 2, 3, 4), {"reward": (0.0, 0.2, 0.4, last)}, seed) for seed, last in ((0, 1), (1, 0))
     )
+    sentence, _ = summary(r.Results(title="t", curves=curves))
+    assert "of 2 seeds, the reward went from 0.00 to 0.50 (first and last step)" in sentence
 
 
-def test_a_short_run_is_averaged_over_halves() -> None:
-    curve = r.Curve("RL", (1, 2, 3, 4), {"reward": (0.0, 0.2, 0.4, 0.6)})
-    [sentence] = summary(r.Results(title="t", curves=(curve,)), [])
-    assert "the reward went from 0.10 to 0.50 (means of 2 steps at either end)" in sentence
+def test_pictures_recognised_after_vision_pre_training() -> None:
+    [sentence] = summary(r.Results(title="t"), (0.75, 0.5))
+    assert "75.0%" in sentence
+    assert "50.0%" in sentence
 
 
-def test_caveats_fit_the_source() -> None:
-    world = caveats(ExperimentConfig(title="t", source=WorldSource()))
-    files = caveats(
-        ExperimentConfig(title="t", source=FilesSource(type="files", narrations=("n",), benchmarks=("coin",)))
-    )
-    assert any("SFT learns from gold continuations" in caveat for caveat in world)
-    assert any("No exact validity is known here" in caveat for caveat in files)
-    assert {caveat for caveat in world if caveat in files}
+def told(config: AnyExperiment) -> str:
+    return " ".join(caveats(config, design_of(config)))
+
+
+def test_caveats_fit_the_experiment() -> None:
+    world = told(ExperimentConfig(title="t", source=WorldSource()))
+    files = told(ExperimentConfig(title="t", source=FilesSource(type="files", narrations=("n",), benchmarks=("coin",))))
+    compared = told(load_experiment(Path(__file__).parents[2] / "configs" / "verifiers-world.toml"))
+    video = told(demo_config("video"))
+    assert "SFT learns from gold continuations" in world
+    assert "No exact validity is known here" in files
+    assert "RL on exact validity is rewarded by the task graphs" in compared
+    assert "Blank frames" in video
+    assert all("the paper's scale" in text for text in (world, files, compared, video))
+    assert all("over 3 seeds" in text for text in (compared, video))

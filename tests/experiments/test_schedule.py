@@ -12,7 +12,7 @@ import pytest
 
 from recipe.artifacts import locked
 from recipe.errors import ComputeError, InputError, MissingExtra
-from recipe.experiments.schedule import Stage, run_stages, stage_seconds
+from recipe.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
 
 
@@ -48,7 +48,7 @@ def test_needs_come_first_and_a_second_run_skips_all(tmp_path: Path) -> None:
     assert (tmp_path / "second.txt").read_text() == "a"
     run_stages(tmp_path, stages(), 2, SILENT)
     assert (tmp_path / "first.txt").read_text() == "a"
-    assert set(stage_seconds(tmp_path)) == {"first", "second", "last"}
+    assert set(stage_times(tmp_path)) == {"first", "second", "last"}
 
 
 def test_a_changed_setting_runs_its_stage_and_those_after_it_from_nothing(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_failure_is_raised_here_and_what_was_done_is_kept(tmp_path: Path) -> N
     broken = [*stages()[2:], Stage("broken", fail, None, (), needs=("first",))]
     with pytest.raises(InputError, match="cannot run"):
         run_stages(tmp_path, broken, 1, SILENT)
-    assert set(stage_seconds(tmp_path)) == {"first"}
+    assert set(stage_times(tmp_path)) == {"first"}
     with pytest.raises(MissingExtra, match=r"recipe-planner\[train\]"):
         run_stages(tmp_path, [Stage("broken", fail, "extra", ())], 1, SILENT)
 

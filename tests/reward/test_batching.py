@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from recipe.experiments.hand_made import PLANS, HandMadePlans, read_hand_made, reward_hand_made
 from typer.testing import CliRunner
 
 from recipe.audit.perturb import build_prompts, select
@@ -15,7 +16,6 @@ from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
-from recipe.experiments.hand_made import PLANS, HandMadePlans, read_hand_made, reward_hand_made
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.rerank import rerank, reward_predictions

@@ -1,4 +1,4 @@
-"""`recipe demo` and `recipe run`: the whole method in one command."""
+"""`recipe demo` and `recipe run`: a whole experiment in one command."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -9,12 +9,11 @@ import typer
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.experiments.comparison.settings import ComparisonConfig
-    from recipe.experiments.settings import ExperimentConfig
+    from recipe.experiments.settings import AnyExperiment
 
 
-class Input(StrEnum):
-    """What tells the planner what has been done."""
+class History(StrEnum):
+    """The form in which the planner is given the history."""
 
     text = "text"
     video = "video"
@@ -27,7 +26,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by sid
 
 def demo(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/demo, runs/video-demo")] = None,
-    shown: Annotated[Input, typer.Option("--input", help="What tells the planner the history.")] = Input.text,
+    history: Annotated[History, typer.Option("--input", help="Form of the planner's history.")] = History.text,
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     workers: Workers = None,
@@ -36,18 +35,17 @@ def demo(
     """Run the whole method on the embedded world and write a report.
 
     Corpus, base planner, SFT, GRPO with the paper's reward, best-of-N by the verifier, exact evaluation on held-out cut
-    points and goals. With `--input video` the history is shown in drawn clips instead: a visual tower from nothing, SFT
-    and GRPO with three seeds, and controls that tell whether the planner reads what it is shown. Needs no network and
-    no data. A run folder that exists is gone on with.
+    points and goals. With `--input video` the history is a drawn clip and not text: a visual tower from nothing, SFT
+    and GRPO with three seeds, and controls that show whether the planner reads the clip. Needs no network and no data.
+    An existing run folder is continued.
 
     Example: recipe demo --output runs/demo
     """
-    if shown is Input.video:
-        _run_video(output or Path("runs/video-demo"), quick, seed, workers, as_json)
-        return
     from recipe.experiments.settings import demo_config
 
-    _run(demo_config(quick=quick, seed=seed, workers=workers), output or Path("runs/demo"), None, as_json)
+    folder = "demo" if history is History.text else "video-demo"
+    config = demo_config(history.value, quick=quick, seed=seed, workers=workers)
+    _run(config, output or Path("runs") / folder, None, as_json)
 
 
 def run(
@@ -58,51 +56,31 @@ def run(
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Run the whole method as a config says, on your own narrations and benchmarks, and write a report.
+    """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
 
-    A config with kind = "comparison" trains on several rewards, each with several seeds, and compares the plans.
+    Without `kind` a config runs the whole method once. With kind = "comparison" it trains on several rewards, each with
+    several seeds, and compares the plans. With kind = "video" it shows the history as drawn clips.
 
     Example: recipe run configs/narrations.toml --data data
     """
-    from recipe.experiments.comparison.settings import load_experiment
+    from recipe.experiments.settings import load_experiment
 
     experiment = load_experiment(config, quick=quick)
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
-    run_dir = output if output is not None else Path("runs") / config.stem
-    _run(experiment, run_dir, data, as_json)
+    _run(experiment, output or Path("runs") / config.stem, data, as_json)
 
 
-def _run(config: "ExperimentConfig | ComparisonConfig", run_dir: Path, data: Path | None, as_json: bool) -> None:
-    from recipe.experiments.comparison.settings import ComparisonConfig
-    from recipe.experiments.packages import require_packages_of
+def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: bool) -> None:
+    """Run an experiment and print its findings, or its table as JSON."""
+    from recipe.experiments.settings import require_packages_of
 
     require_packages_of(config)
-    from recipe.experiments.comparison.pipeline import run_comparison
-    from recipe.experiments.pipeline import run_experiment
-
-    if isinstance(config, ComparisonConfig):
-        run_dir = run_comparison(config, run_dir, data, console.progress())
-    else:
-        run_dir = run_experiment(config, run_dir, data, console.progress())
-    _show(run_dir, as_json)
-
-
-def _run_video(run_dir: Path, quick: bool, seed: int, workers: int | None, as_json: bool) -> None:
-    from recipe.experiments.packages import require_packages_of
-    from recipe.experiments.video.settings import video_demo_config
-
-    config = video_demo_config(quick=quick, seed=seed, workers=workers)
-    require_packages_of(config)
-    from recipe.experiments.video.pipeline import run_video_demo
-
-    _show(run_video_demo(config, run_dir, console.progress()), as_json)
-
-
-def _show(run_dir: Path, as_json: bool) -> None:
     from recipe.artifacts import to_json
     from recipe.experiments.results import load_results
+    from recipe.experiments.stages import run_experiment
 
+    run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")
     if as_json:
         console.print_json(to_json(results.scores))

@@ -82,7 +82,7 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
 def with_packages(stage: str) -> None:
     """Raises MissingExtra where the training packages are not installed."""
-    from recipe.experiments.packages import require_packages
+    from recipe.experiments.settings import require_packages
 
     require_packages(f"recipe train {stage}", "train")
 

@@ -1,82 +1,214 @@
 """What an experiment found, in sentences made from its figures, and what those figures do not show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
-from recipe.experiments.results import SPLITS, Curve, Difference, Results
-from recipe.experiments.settings import ExperimentConfig, WorldSource
+from recipe.evaluation.metrics import METRICS
+from recipe.experiments.design import BASE, Design
+from recipe.experiments.probes import REFERENCE
+from recipe.experiments.results import SPLITS, Results
+from recipe.experiments.settings import AnyExperiment, VideoConfig
+from recipe.stats import Interval
 
 WINDOW = 8
-"""Steps averaged at either end of training, fewer in a short run."""
+"""Steps averaged at either end of training; a quarter of a short run."""
 
 
-def summary(found: Results, rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The findings, the most important first."""
-    measure = "score" if any("score" in row.metrics for row in found.scores) else "reward"
-    sentences = [_split_sentence(found, split, measure) for split in found.splits()]
-    sentences += [_training_sentence(curve) for curve in found.curves]
-    sentences += _hand_made_sentence(found)
-    return (*sentences, *_cost_sentence(rows))
+def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ...]:
+    """The findings, the most important first.
 
-
-def caveats(config: ExperimentConfig) -> tuple[str, ...]:
-    """What a reader must not conclude."""
-    common = (
-        "One seed, a base planner of two million parameters and a small corpus: nothing follows for the paper's scale.",
-        "Intervals come from a bootstrap over goals; they do not cover the choice of seed.",
-    )
-    if not isinstance(config.source, WorldSource):
-        return (
-            *common,
-            "No exact validity is known here: the reward is the verifier's own opinion, and its rise proves nothing "
-            "about plans.",
-            "The corpus covers cooking; most goals of the benchmarks do not occur in it.",
+    `recognised` are the shares of pictures that the visual tower recognises whole after learning symbols and words.
+    """
+    sentences = []
+    for split in results.splits():
+        sentences += [
+            _plans(results, split),
+            *_changes(results, split),
+            *_lengths(results, split),
+            *_choices(results, split),
+        ]
+    sentences += [*_training(results), *_probes(results), *_alarms(results)]
+    if recognised:
+        symbols, words = (f"{100 * share:.1f}%" for share in recognised)
+        sentences.append(
+            f"After the first stage of vision pre-training the tower recognises all symbols of {symbols} of single "
+            f"pictures on the unseen background; after the second, the words of {words}."
         )
-    return (
-        *common,
-        "The base planner has read careless text about every goal, also the held-out ones, as a pretrained model has.",
-        "A line counts as a step if its words match a wording of the world; a right step in foreign words is alien.",
-        "SFT learns from gold continuations of the very graphs that evaluation uses; RL sees the narrations only.",
-    )
+    shares = ", ".join(f"{cost.regime} {100 * cost.share:.1f}%" for cost in results.costs)
+    return (*sentences, *([f"Share of the reward in the time of a GRPO step: {shares}."] if shares else []))
 
 
-def _split_sentence(found: Results, split: str, measure: str) -> str:
-    means = {row.regime: row.metrics[measure].mean for row in found.scores if row.split == split}
-    shown = ", ".join(f"{regime} {mean:.3f}" for regime, mean in means.items())
-    name = {"score": "exact validity", "reward": "reward"}[measure]
-    changes = [d for d in found.differences if d.split == split and d.metric == measure]
-    return f"On {SPLITS.get(split, split)}, {name}: {shown}. Against the base: {'; '.join(map(_change, changes))}."
+def _plans(results: Results, split: str) -> str:
+    metric = results.main_metric()
+    means = ", ".join(f"{row.regime} {row.metrics[metric].mean:.3f}" for row in results.scores if row.split == split)
+    return f"On {SPLITS.get(split, split)}, {_metric_name(metric)}: {means}."
 
 
-def _change(difference: Difference) -> str:
-    value = difference.value
-    bounds = "" if value.low is None else f" [{value.low:+.3f}, {value.high:+.3f}]"
-    return f"{difference.regime} {value.mean:+.3f}{bounds}"
+def _changes(results: Results, split: str) -> list[str]:
+    """The paired differences in the main metric, a sentence for each baseline."""
+    metric = results.main_metric()
+    changes: dict[str, list[str]] = {}
+    for one in results.differences:
+        if (one.split, one.metric) == (split, metric):
+            seeds = [
+                run.value
+                for run in results.by_seed
+                if (run.split, run.metric, run.regime, run.baseline) == (split, metric, one.regime, one.baseline)
+            ]
+            changes.setdefault(one.baseline, []).append(f"{one.regime} {_signed(one.value)}{_seeds(seeds)}")
+    return [
+        f"On {SPLITS.get(split, split)}, difference in {_metric_name(metric)} to "
+        f"{'the base' if baseline == BASE else baseline}: {'; '.join(parts)}."
+        for baseline, parts in changes.items()
+    ]
 
 
-def _training_sentence(curve: Curve) -> str:
-    window = max(1, min(WINDOW, len(curve.steps) // 2))
-    parts = []
-    for name, words in (("reward", "the reward"), ("length", "steps in a plan"), ("validity", "exact validity")):
-        known = [value for value in curve.series.get(name, ()) if value is not None]
-        if known:
-            parts.append(f"{words} went from {fmean(known[:window]):.2f} to {fmean(known[-window:]):.2f}")
-    ends = f"means of {window} steps at either end"
-    return f"While {curve.regime} trained, over its own samples, {', '.join(parts)} ({ends})."
+def _seeds(runs: Sequence[Interval]) -> str:
+    if not runs:
+        return ""
+    clear = sum(run.low is not None and run.high is not None and (run.low > 0 or run.high < 0) for run in runs)
+    means = ", ".join(f"{run.mean:+.3f}" for run in runs)
+    return f" (seeds {means}; {clear} of {len(runs)} intervals exclude 0)"
 
 
-def _hand_made_sentence(found: Results) -> list[str]:
-    known = {plan.name: plan.parts.total for plan in found.hand_made}
-    if "true continuation" not in known:
+def _lengths(results: Results, split: str) -> list[str]:
+    choices = {name for row in results.scores if (name := row.regime).startswith("best of")}
+    rows = [row for row in results.scores if row.split == split and row.regime not in choices]
+    if not rows or any("length_error" not in row.metrics or "copied" not in row.metrics for row in rows):
         return []
-    true = known.pop("true continuation")
-    better = [f"{name} ({total:.3f})" for name, total in known.items() if total >= true]
+    errors = ", ".join(f"{row.regime} {row.metrics['length_error'].mean:+.1f}" for row in rows)
+    copied = ", ".join(f"{row.regime} {100 * row.metrics['copied'].mean:.0f}%" for row in rows)
+    return [
+        f"On {SPLITS.get(split, split)}, mean steps more (+) or less than the reference continuation: {errors}; "
+        f"steps copied from the history: {copied}."
+    ]
+
+
+def _choices(results: Results, split: str) -> list[str]:
+    own = [one for one in results.rerankings if one.split == split]
+    if not own:
+        return []
+    first, chosen = own[0], ", ".join(f"{one.verifier} {one.best.mean:.3f}" for one in own)
+    return [
+        f"On {SPLITS.get(split, split)}, best of {first.count} samples of the base, without training: mean sample "
+        f"{first.mean.mean:.3f}, chosen by {chosen}, best sample {first.oracle.mean:.3f}."
+    ]
+
+
+def _training(results: Results) -> list[str]:
+    """How reward, length and validity of a regime's own samples moved, averaged over its seeds."""
+    sentences = []
+    for regime in dict.fromkeys(curve.regime for curve in results.curves):
+        curves = [curve for curve in results.curves if curve.regime == regime]
+        window = max(1, min(WINDOW, len(curves[0].steps) // 4))
+        parts = []
+        for name, words in (("reward", "the reward"), ("length", "steps in a plan"), ("validity", "exact validity")):
+            runs = [[value for value in curve.series.get(name, ()) if value is not None] for curve in curves]
+            if all(runs):
+                first = fmean(fmean(run[:window]) for run in runs)
+                last = fmean(fmean(run[-window:]) for run in runs)
+                parts.append(f"{words} went from {first:.2f} to {last:.2f}")
+        seeds = f" of {len(curves)} seeds" if len(curves) > 1 else ""
+        ends = f"means of {window} steps at either end" if window > 1 else "first and last step"
+        if parts:
+            sentences.append(f"While {regime} trained, over its own samples{seeds}, {', '.join(parts)} ({ends}).")
+    return sentences
+
+
+def _probes(results: Results) -> list[str]:
+    totals = {plan.name: plan.parts.total for plan in results.hand_made}
+    if REFERENCE not in totals:
+        return []
+    reference = totals.pop(REFERENCE)
+    better = ", ".join(f"{name} ({total:.3f})" for name, total in totals.items() if total >= reference)
     if not better:
-        return [f"The verifier pays the true continuation {true:.3f}, more than each of {len(known)} spoiled plans."]
-    return [f"The verifier pays the true continuation {true:.3f}, and no less for: {', '.join(better)}."]
+        return [f"The verifier pays the {REFERENCE} {reference:.3f}, more than each of {len(totals)} perturbed plans."]
+    return [f"The verifier pays the {REFERENCE} {reference:.3f}, and no less for: {better}."]
 
 
-def _cost_sentence(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    shares = [row["reward_seconds"] / row["step_seconds"] for row in rows if "reward_seconds" in row]
-    return [f"The reward took {100 * fmean(shares):.1f}% of the time of a GRPO step."] if shares else []
+def _alarms(results: Results) -> list[str]:
+    counts = dict.fromkeys((curve.regime for curve in results.curves), 0)
+    for alarm in results.alarms:
+        counts[alarm.regime] += 1
+    shown = ", ".join(f"{regime} {count}" for regime, count in counts.items())
+    return [f"Findings of the watchdog: {shown}."] if counts else []
+
+
+def _metric_name(metric: str) -> str:
+    return "exact validity" if metric == "score" else METRICS[metric]
+
+
+def _signed(value: Interval) -> str:
+    bounds = "" if value.low is None else f" [{value.low:+.3f}, {value.high:+.3f}]"
+    return f"{value.mean:+.3f}{bounds}"
+
+
+def caveats(config: AnyExperiment, design: Design) -> tuple[str, ...]:
+    """What a reader must not conclude."""
+    return (*_scale(config, design), *(_on_world(config, design) if config.has_world else _on_files(design)))
+
+
+def _scale(config: AnyExperiment, design: Design) -> list[str]:
+    if isinstance(config, VideoConfig):
+        sentences = [
+            "A planner of three million parameters, and drawn symbols: nothing follows for films or the paper's scale."
+        ]
+    else:
+        sentences = [
+            "A base planner of two million parameters and a small corpus: nothing follows for the paper's scale."
+        ]
+    if len(design.seeds) == 1:
+        sentences.append("One seed: intervals come from a bootstrap over goals and do not cover the choice of seed.")
+    else:
+        sentences.append(
+            f"Intervals are of each prompt's mean over {len(design.seeds)} seeds, from a bootstrap over goals. They do "
+            "not cover the choice of seed, which the differences seed by seed show. All runs start from one base "
+            "and are measured on one set of prompts."
+        )
+    if design.choices:
+        sentences.append(
+            "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."
+        )
+    return sentences
+
+
+def _on_world(config: AnyExperiment, design: Design) -> list[str]:
+    sentences = [
+        "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained model has "
+        "read about everything.",
+        "A line counts as a step if its words match a wording of the world; a right step in other words counts as "
+        "foreign.",
+    ]
+    if isinstance(config, VideoConfig):
+        sentences += [
+            "The seeds are seeds of SFT and GRPO: order of examples, drawings, samples. Base and vision pre-training "
+            "have one seed and are shared.",
+            "Blank frames are unlike all training frames, so that they make every planner worse, also one that ignores "
+            "its frames. The difference to other frames is the one that counts.",
+        ]
+    if any(run.exact for run in design.training):
+        sentences.append(
+            "RL on exact validity is rewarded by the task graphs that evaluation uses; the verifiers know narrations "
+            "only."
+        )
+    if design.reward is not None:
+        sentences.append(
+            "SFT learns from gold continuations of the task graphs that evaluation uses; RL is given the narrations "
+            "only."
+        )
+    return sentences
+
+
+def _on_files(design: Design) -> list[str]:
+    corpus = "The corpus covers cooking; most goals of the benchmarks do not occur in it."
+    if design.compares_references:
+        return [
+            "No exact validity is known here. Step F1 compares a plan with the one continuation that was annotated: a "
+            "right plan that differs from it counts as wrong. It is not the paper's judge.",
+            corpus,
+        ]
+    return [
+        "No exact validity is known here: the reward is the verifier's own opinion, and its rise proves nothing about "
+        "plans.",
+        corpus,
+    ]

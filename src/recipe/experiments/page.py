@@ -12,7 +12,7 @@ from recipe.evaluation.metrics import METRICS, SHARES, metric_cell, ordered_metr
 from recipe.evaluation.validity.measure import Difference, Scores
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
-from recipe.experiments.results import SPLITS, Curve, Results, ShownPrompt, load_results
+from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ShownPrompt, load_results
 from recipe.report.colours import DARK, variable
 from recipe.report.html import template
 from recipe.report.numbers import format_number, format_seconds
@@ -24,9 +24,6 @@ try:
     from markupsafe import Markup
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
-
-MAIN = {"score": "Exact validity", "ordered_f1": "Step F1 in order", "reward": "Reward"}
-"""What may say how good plans are, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +90,15 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
             name = f"{section}{len(shown)}"
             shown.append(Figure(Markup(inline_svg(figure, name, escape(caption))), caption))
 
-    for metric, name in MAIN.items():
-        if any(metric in row.metrics for row in results.scores):
-            draw("means", plots.means_figure(results, metric), f"{name}: mean and 95% interval by regime.")
-            break
+    main = results.main_metric()
+    if any(main in row.metrics for row in results.scores):
+        draw("means", plots.means_figure(results, main), f"{MAIN[main]}: mean and 95% interval by regime.")
     _draw_training(results.curves, draw)
     if results.by_seed:
         baseline = results.by_seed[0].baseline
         caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
-        metric = next(name for name in (*MAIN, results.by_seed[0].metric) if _has(results.by_seed, name))
+        measured = {one.metric: None for one in results.by_seed}
+        metric = next(name for name in (*MAIN, *measured) if name in measured)
         draw("seeds", plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
     if results.differences:
         caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
@@ -111,10 +108,6 @@ def _figures(results: Results) -> dict[str, list[Figure]]:
     if results.lengths:
         draw("lengths", plots.lengths_figure(results.lengths), "Share of plans by number of steps.")
     return drawn
-
-
-def _has(differences: Sequence[Difference], metric: str) -> bool:
-    return any(one.metric == metric for one in differences)
 
 
 def _draw_training(curves: Sequence[Curve], draw: Callable[[str, Any, str], None]) -> None:

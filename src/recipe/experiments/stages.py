@@ -1,84 +1,158 @@
-"""The stages of an experiment; each reads what earlier stages left in the run folder and leaves its own.
-
-data/        narrations.jsonl (world only), train.jsonl, test.jsonl, documents.jsonl
-corpus/      the verification corpus
-base/ sft/ grpo/   training runs, each with `model/`
-predictions/ one file a regime: every sample with its reward
-"""
+"""The stages of an experiment: each reads what earlier stages left in the run folder and leaves its own outputs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import file_sha256, fingerprint, write_jsonl
 from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfig, SamplingConfig, SFTConfig
 from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
 from recipe.data.supervision import cut_procedures, limit_videos
 from recipe.errors import InputError
-from recipe.experiments.settings import FilesSource, WorldSource
-from recipe.planning.predictions import Prediction, write_predictions
-from recipe.progress import Progress
+from recipe.experiments import video
+from recipe.experiments.design import (
+    ALIGNED,
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    NARRATIONS,
+    TEST,
+    TRAIN,
+    WORDS,
+    Design,
+    PlanSet,
+    RunConfig,
+    design_of,
+)
+from recipe.experiments.probes import PROBES, ProbeRewards, reward_probes
+from recipe.experiments.report import ReportSettings, write_report
+from recipe.experiments.schedule import Stage, run_stages
+from recipe.experiments.settings import AnyExperiment, FilesSource, RankerName, VideoConfig, WorldSource
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.progress import SILENT, Progress
 from recipe.text import planner_messages
 from recipe.types import Example
+from recipe.world.examples import Carelessness
 
 if TYPE_CHECKING:
     from recipe.models.local import LocalEngine
 
-Run = TypeVar("Run", BaseModelConfig, SFTConfig, GRPOConfig)
-
-NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
-CORPUS = "corpus"
-BASE = "base"
-ADAPTED: dict[str, object] = {"model": "base/model", "examples": TRAIN, "split": ""}
-"""Paths of a training run that starts from the base."""
-WEIGHED = 2
+NOISE = Carelessness()
+"""Noise of the base's training text unless the settings differ."""
+KL_SAMPLES = 2
 """Samples of a prompt that the KL divergence is estimated from."""
-REGIMES = {BASE: "base", "SFT": "sft", "RL": "grpo"}
-"""Regime to the training run whose model it is."""
+
+
+def run_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = None, progress: Progress = SILENT) -> Path:
+    """Run what is missing of an experiment and write its report; returns the run folder.
+
+    `data` is where the relative paths of a files source start. Raises what the stages raise.
+    """
+    run_stages(run_dir, plan_stages(config, data), config.workers, progress)
+    return run_dir
+
+
+def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
+    """The stages of an experiment, those that take longest first among those that can run at the same time.
+
+    Raises ConfigError or InputError before anything is run.
+    """
+    design = design_of(config)
+    drawn, corpus = _source_stages(config, data)
+    stages = [drawn, Stage("base", train, Training(design.base), (BASE,), needs=("data",))]
+    if isinstance(config, VideoConfig):
+        pretraining = video.VisionPretraining(config.vision, design.base.hidden_size, config.seed)
+        stages += [
+            Stage("attributes", video.learn_symbols, pretraining, (ATTRIBUTES,)),
+            Stage("words", video.learn_word_embeddings, pretraining, (WORDS,), needs=("base", "attributes")),
+            Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
+        ]
+    stages.append(corpus)
+    stages += [
+        Stage(run.stage, train, Training(run.config, run.exact), (run.folder,), run.needs) for run in design.training
+    ]
+    plans = _plan_stages(config, design)
+    report = Stage(
+        "report",
+        write_report,
+        ReportSettings(config),
+        ("report.json", "report.html", *(["clips.png"] if isinstance(config, VideoConfig) else [])),
+        needs=tuple(stage.name for stage in plans),
+    )
+    return [*stages, *plans, report]
+
+
+def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
+    """Plans of every model, and their rewards."""
+    sampling = config.sampling.model_copy(update={"seed": config.seed})
+    has_base = not isinstance(config, VideoConfig)  # a base that reads text is no reference for plans from video
+    stages = []
+    for run in design.sampling:
+        settings = Sampling(
+            model=run.model,
+            plans=run.plans,
+            sampling=sampling,
+            samples=config.samples,
+            reference=BASE if has_base and run.model != BASE else "",
+            reward=design.reward,
+        )
+        needs = (run.after, *(() if design.reward is None else ("corpus",)))
+        stages.append(Stage(run.stage, sample, settings, tuple(plans.file for plans in run.plans), needs))
+    planned = tuple(stage.name for stage in stages)
+    for name, verifier in design.rankers.items():
+        outputs = tuple(plans.rewarded(name) for plans in design.plan_sets)
+        ranking = Ranking(name, verifier, design.plan_sets)
+        stages.append(Stage(f"rewards-{name}", rank, ranking, outputs, needs=("corpus", *planned)))
+    if design.reward is not None:
+        probes = ProbeRewards(design.reward, config.has_world, config.seed)
+        stages.append(Stage("hand-made", reward_probes, probes, (PROBES,), needs=("data", "corpus")))
+    return stages
+
+
+def _source_stages(config: AnyExperiment, data: Path | None) -> tuple[Stage, Stage]:
+    """The stages that bring the data and the corpus. Raises InputError where the data is not there."""
+    outputs = (TRAIN, TEST, DOCUMENTS)
+    if isinstance(config.source, WorldSource):
+        noise = Carelessness(**config.noise) if isinstance(config, VideoConfig) else NOISE
+        drawn = WorldData(config.source, config.seed, noise)
+        return (
+            Stage("data", draw_world, drawn, (*outputs, NARRATIONS)),
+            Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",)),
+        )
+    root = (data or Path()).resolve()
+    narrations = tuple(root / file for file in config.source.narrations)
+    if missing := [file for file in narrations if not file.is_file()]:
+        raise InputError.at(missing[0], "the narration file does not exist", "give its folder with --data")
+    # What the files hold decides, not where they lie: a run goes on after its data has moved.
+    content = fingerprint([file_sha256(file) for file in narrations])
+    sizes = [
+        (str(file.relative_to(folder)), file.stat().st_size)
+        for folder in require_benchmarks(root, config.source.benchmarks).values()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    ]
+    cut = FilesData(config.source, config.seed, fingerprint(sizes), root)
+    return (
+        Stage("data", cut_benchmarks, cut, outputs),
+        Stage("corpus", build, CorpusBuild(config.corpus, content, narrations), (CORPUS,)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WorldData:
-    """Narrations and examples of the embedded world, drawn from one seed."""
+    """Narrations and examples of the embedded world, drawn from one seed; `noise` is that of the base's text."""
 
     source: WorldSource
     seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class FilesData:
-    """Examples of published benchmarks below `root`; `held` stands for what the folders hold."""
-
-    source: FilesSource
-    seed: int
-    held: str
-    root: Path = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class CorpusBuild:
-    """A corpus of narration files, by default the world's; `held` stands for what they hold."""
-
-    config: CorpusConfig
-    held: str = ""
-    narrations: tuple[Path, ...] = field(default=(), repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Plans of one trained model for every test prompt, rewarded by the verifier."""
-
-    regime: str
-    reward: RewardConfig
-    sampling: SamplingConfig
-    samples: int
+    noise: Carelessness = NOISE
 
 
 def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
-    """Narrations, training and test examples, and careless text for the base model."""
+    """Narrations, training and test examples, and noisy pre-training text for the base model."""
     from recipe.world.examples import careless_examples, draw_examples
     from recipe.world.load import load_world
     from recipe.world.narrator import narrate
@@ -92,8 +166,19 @@ def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
         tests = (draw_examples(world, split, source.test, seed) for split in ("test_cuts", "test_goals"))
         write_examples(run_dir / TEST, [example for drawn in tests for example in drawn])
         advance(1)
-        write_examples(run_dir / DOCUMENTS, careless_examples(world, source.documents, seed))
+        texts = careless_examples(world, source.documents, seed, carelessness=settings.noise)
+        write_examples(run_dir / DOCUMENTS, texts)
         advance(1)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesData:
+    """Examples of published benchmarks below `root`; `content` stands for what the folders hold."""
+
+    source: FilesSource
+    seed: int
+    content: str
+    root: Path = field(repr=False)
 
 
 def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> None:
@@ -108,11 +193,26 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     tested = limit_videos([p for p in procedures if p.split == "test"], source.test, seed)
     tests = cut_procedures(tested, test=1, seed=seed).examples
     if not cut or not tests:
-        found = f"{len(cut)} examples to train on and {len(tests)} to test on"
-        raise InputError.at(settings.root, f"the benchmarks give {found}", "give benchmarks with both")
-    write_examples(run_dir / DOCUMENTS, _some(cut, source.documents))
-    write_examples(run_dir / TRAIN, _some(cut, source.train))
+        counts = f"{len(cut)} examples to train on and {len(tests)} to test on"
+        raise InputError.at(settings.root, f"the benchmarks give {counts}", "give benchmarks with both")
+    write_examples(run_dir / DOCUMENTS, _evenly_spaced(cut, source.documents))
+    write_examples(run_dir / TRAIN, _evenly_spaced(cut, source.train))
     write_examples(run_dir / TEST, [replace(example, split=example.source) for example in tests])
+
+
+def _evenly_spaced(examples: Sequence[Example], count: int) -> list[Example]:
+    """At most `count` examples from the whole file, because files are often ordered by goal."""
+    stride = max(1, len(examples) / count)
+    return [examples[int(index * stride)] for index in range(min(count, len(examples)))]
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusBuild:
+    """A corpus of narration files, by default the world's; `content` stands for what they hold."""
+
+    config: CorpusConfig
+    content: str = ""
+    narrations: tuple[Path, ...] = field(default=(), repr=False)
 
 
 def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
@@ -124,87 +224,40 @@ def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
     build_corpus(narrations, run_dir / CORPUS, settings.config, progress)
 
 
-def base(run_dir: Path, settings: BaseModelConfig, progress: Progress) -> None:
-    """The small base planner."""
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training run; `exact` rewards GRPO with the validity of the world in place of a verifier."""
+
+    config: BaseModelConfig | SFTConfig | GRPOConfig
+    exact: bool = False
+
+
+def train(run_dir: Path, settings: Training, progress: Progress) -> None:
+    """The base from scratch, SFT, or GRPO; runs on video are shown every history in a new drawing."""
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
     from recipe.training.base import train_base
-
-    train_base(placed(settings, run_dir), progress)
-
-
-def sft(run_dir: Path, settings: SFTConfig, progress: Progress) -> None:
-    """Supervised fine-tuning of the base."""
-    from recipe.training.sft import train_sft
-
-    train_sft(placed(settings, run_dir), progress)
-
-
-def grpo(run_dir: Path, settings: GRPOConfig, progress: Progress) -> None:
-    """GRPO from the base against the verifier."""
-    from recipe.corpus.store import Corpus
-    from recipe.reward.verifier import Verifier
     from recipe.training.grpo import train_grpo
+    from recipe.training.sft import train_sft
+    from recipe.world.load import load_world
+    from recipe.world.validity import ValidityScorer
 
-    config = placed(settings, run_dir)
-    corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
-    train_grpo(config, Verifier(corpus, config.reward), progress)
-
-
-def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
-    """Sample plans of a model for every test prompt; reward each, and weigh some against the base for the KL."""
-    from recipe.corpus.store import Corpus
-    from recipe.planning.rerank import reward_predictions
-    from recipe.reward.verifier import Verifier
-
-    examples = read_examples(run_dir / TEST)
-    run = REGIMES[settings.regime]
-    predictions = plan_examples(run_dir, run, examples, settings.sampling, settings.samples, progress)
-    verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-    rewarded = reward_predictions(verifier, examples, predictions, progress)
-    write_predictions(predictions_path(run_dir, settings.regime), rewarded)
-
-
-def plan_examples(
-    run_dir: Path, run: str, examples: Sequence[Example], sampling: SamplingConfig, samples: int, progress: Progress
-) -> list[Prediction]:
-    """Plans of the model of a training run, with the KL to the base of some of them."""
-    from recipe.models.local import LocalEngine
-    from recipe.planning.planner import Planner
-
-    engine = LocalEngine(run_dir / run / "model")
-    predictions = Planner(engine, sampling).predict(examples, samples, progress)
-    if run == REGIMES[BASE] or sampling.temperature == 0:  # greedy plans have no density
-        return predictions
-    base = LocalEngine(run_dir / REGIMES[BASE] / "model")
-    return _weigh(predictions, examples, engine, base, sampling, progress)
+    if isinstance(settings.config, BaseModelConfig):
+        train_base(_placed(settings.config, run_dir), progress)
+        return
+    clips = video.drawn_clips(settings.config.seed) if settings.config.input == "video" else None
+    if isinstance(settings.config, SFTConfig):
+        train_sft(_placed(settings.config, run_dir), progress, clips)
+        return
+    config = _placed(settings.config, run_dir)
+    if settings.exact:
+        train_grpo(config, ValidityScorer(load_world()), progress, clips)
+    else:
+        corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
+        train_grpo(config, Verifier(corpus, config.reward), progress, clips)
 
 
-def _weigh(
-    predictions: Sequence[Prediction],
-    examples: Sequence[Example],
-    engine: "LocalEngine",
-    base: "LocalEngine",
-    sampling: SamplingConfig,
-    progress: Progress,
-) -> list[Prediction]:
-    """The predictions, the first samples of each prompt with log pi(plan) - log pi_base(plan) at their temperature."""
-    known = {example.example_id: example for example in examples}
-    weighed = [p for p in predictions if p.sample < WEIGHED and p.text is not None]
-    chats = [planner_messages(known[p.example_id].goal, known[p.example_id].history) for p in weighed]
-    texts = [p.text or "" for p in weighed]
-    own, reference = (
-        model.log_likelihood(chats, texts, temperature=sampling.temperature, progress=progress)
-        for model in (engine, base)
-    )
-    ratio = {(p.example_id, p.sample): a - b for p, a, b in zip(weighed, own, reference, strict=True)}
-    return [replace(p, kl=ratio.get((p.example_id, p.sample))) for p in predictions]
-
-
-def predictions_path(run_dir: Path, regime: str) -> Path:
-    """Where a regime's sampled plans lie."""
-    return run_dir / "predictions" / f"{REGIMES[regime]}.jsonl"
-
-
-def placed(config: Run, run_dir: Path) -> Run:
+def _placed(config: RunConfig, run_dir: Path) -> RunConfig:
     """The config with its paths, which are relative in an experiment, below the run folder."""
     paths = {
         name: run_dir / getattr(config, name) for name in ("examples", "output", "corpus") if hasattr(config, name)
@@ -213,7 +266,88 @@ def placed(config: Run, run_dir: Path) -> Run:
     return config.model_copy(update={**paths, **model})
 
 
-def _some(examples: Sequence[Example], count: int) -> list[Example]:
-    """At most `count` examples, evenly spaced, because files are often ordered by goal."""
-    stride = max(1, len(examples) / count)
-    return [examples[int(index * stride)] for index in range(min(count, len(examples)))]
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """The plan sets of one trained model, for every test prompt."""
+
+    model: str
+    """Folder of its training run."""
+    plans: tuple[PlanSet, ...]
+    sampling: SamplingConfig
+    samples: int
+    reference: str
+    """Folder of the run that the KL divergence is taken against; empty for none."""
+    reward: RewardConfig | None
+    """The verifier that rewards the plans, if any."""
+
+
+def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
+    """Sample plans for every test prompt and view; estimate the KL from some of them, and reward all."""
+    from recipe.corpus.store import Corpus
+    from recipe.models.local import LocalEngine
+    from recipe.planning.planner import Planner
+    from recipe.planning.rerank import reward_predictions
+    from recipe.reward.verifier import Verifier
+
+    examples = read_examples(run_dir / TEST)
+    engine = LocalEngine(run_dir / settings.model / "model")
+    planner = Planner(engine, settings.sampling)
+    for plans in settings.plans:
+        request = video.view_request(plans.view)
+        predictions = planner.predict(examples, settings.samples, progress, request)
+        if settings.reference and settings.sampling.temperature > 0:  # greedy plans have no density
+            reference = LocalEngine(run_dir / settings.reference / "model")
+            predictions = _with_kl(predictions, examples, (engine, reference), settings.sampling.temperature, progress)
+        if settings.reward is not None:
+            verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
+            predictions = reward_predictions(verifier, examples, predictions, progress)
+        write_predictions(run_dir / plans.file, predictions)
+
+
+def _with_kl(
+    predictions: Sequence[Prediction],
+    examples: Sequence[Example],
+    engines: Sequence["LocalEngine"],
+    temperature: float,
+    progress: Progress,
+) -> list[Prediction]:
+    """The predictions, the first samples of each prompt with log pi(plan) - log pi_base(plan) at their temperature."""
+    known = {example.example_id: example for example in examples}
+    estimated = [p for p in predictions if p.sample < KL_SAMPLES and p.text is not None]
+    chats = [planner_messages(known[p.example_id].goal, known[p.example_id].history) for p in estimated]
+    texts = [p.text or "" for p in estimated]
+    own, reference = (
+        engine.log_likelihood(chats, texts, temperature=temperature, progress=progress) for engine in engines
+    )
+    ratio = {(p.example_id, p.sample): a - b for p, a, b in zip(estimated, own, reference, strict=True)}
+    return [replace(p, kl=ratio.get((p.example_id, p.sample))) for p in predictions]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """All plans of all runs, rewarded by one ranker; `verifier` is None for R0."""
+
+    ranker: RankerName
+    verifier: RewardConfig | None
+    plans: tuple[PlanSet, ...]
+
+
+def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
+    """Reward the plans of all runs; a prompt's pool is found once for all of them."""
+    from recipe.corpus.store import Corpus
+    from recipe.planning.rerank import reward_predictions
+    from recipe.reward.relevance import RelevanceScorer
+    from recipe.reward.scorer import Scorer
+    from recipe.reward.verifier import Verifier
+
+    examples = read_examples(run_dir / TEST)
+    planned = [read_predictions(run_dir / plans.file) for plans in settings.plans]
+    verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.verifier or RewardConfig())
+    scorer: Scorer = verifier
+    if settings.verifier is None:
+        training = read_examples(run_dir / TRAIN)
+        known = {text for example in training for text in (*example.history, *example.continuation)}
+        scorer = RelevanceScorer(verifier.embed, verifier.embed(sorted(known)).mean(axis=0))
+    for plans, predictions in zip(settings.plans, planned, strict=True):
+        rewarded = reward_predictions(scorer, examples, predictions, progress)
+        write_predictions(run_dir / plans.rewarded(settings.ranker), rewarded)

@@ -13,14 +13,22 @@ pytest.importorskip("matplotlib")
 from recipe.config import GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError, MissingExtra
-from recipe.experiments import packages, stages
-from recipe.experiments.comparison.pipeline import plan_comparison
-from recipe.experiments.comparison.settings import ComparisonConfig, load_experiment
-from recipe.experiments.pipeline import plan_stages
-from recipe.experiments.settings import ExperimentConfig, FilesSource, demo_config
+from recipe.experiments import settings as module
+from recipe.experiments.design import DOCUMENTS, TEST, TRAIN
+from recipe.experiments.settings import (
+    AnyExperiment,
+    ComparisonConfig,
+    ExperimentConfig,
+    FilesSource,
+    VideoConfig,
+    demo_config,
+    load_experiment,
+)
+from recipe.experiments.stages import FilesData, WorldData, cut_benchmarks, draw_world, plan_stages
 from recipe.progress import SILENT
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
+REWARDS = ("paper", "grounded", "validity")
 FILES = {"type": "files", "narrations": ["narrations/narrations_timed.jsonl"], "benchmarks": ["coin", "crosstask"]}
 
 
@@ -28,7 +36,7 @@ def experiment(**values: Any) -> ExperimentConfig:
     return parse_config({"title": "t", "source": FILES} | values, ExperimentConfig, "test")
 
 
-def marks(config: ExperimentConfig, data: Path | None = None) -> dict[str, str]:
+def marks(config: AnyExperiment, data: Path | None = None) -> dict[str, str]:
     """What decides whether an earlier output of each stage still holds."""
     return {stage.name: repr(stage.settings) for stage in plan_stages(config, data)}
 
@@ -36,24 +44,81 @@ def marks(config: ExperimentConfig, data: Path | None = None) -> dict[str, str]:
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_file_is_valid(path: Path, data: Path) -> None:
     kinds: dict[str, type[Settings]] = {"sft": SFTConfig, "grpo": GRPOConfig}
-    kind = kinds.get(path.stem.partition("-")[0], ExperimentConfig)
-    config = load_experiment(path) if kind is ExperimentConfig else load_config(path, kind)
-    if isinstance(config, ComparisonConfig):
-        assert plan_comparison(config, data)
-    if isinstance(config, ExperimentConfig):
-        assert plan_stages(config, data)
+    if kind := kinds.get(path.stem.partition("-")[0]):
+        load_config(path, kind)
+    else:
+        assert plan_stages(load_experiment(path), data)
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_the_demo_is_an_experiment(quick: bool) -> None:
-    config = demo_config(quick=quick, seed=3, workers=1)
+def test_a_file_says_which_kind_of_experiment_it_is(tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "configs"
+    assert isinstance(load_experiment(folder / "narrations.toml"), ExperimentConfig)
+    assert isinstance(load_experiment(folder / "verifiers-world.toml"), ComparisonConfig)
+    with pytest.raises(ConfigError, match=r"none\.toml"):
+        load_experiment(tmp_path / "none.toml")
+    (tmp_path / "odd.toml").write_text('kind = "comparsion"')
+    with pytest.raises(ConfigError, match=r"kind.*'comparsion'.*'comparison', 'video'"):
+        load_experiment(tmp_path / "odd.toml")
+
+
+def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | None]]:
+    folder = Path(__file__).parents[2] / "configs"
+    return {
+        "demo": (demo_config(quick=quick), None),
+        "narrations": (load_experiment(folder / "narrations.toml", quick=quick), data),
+        "comparison": (load_experiment(folder / "verifiers-world.toml", quick=quick), None),
+        "comparison on narrations": (load_experiment(folder / "verifiers-narrations.toml", quick=quick), data),
+        "video": (demo_config("video", quick=quick), None),
+    }
+
+
+STAGES = {
+    "demo": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "hand-made"},
+    "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "hand-made"},
+    "comparison": {
+        *(f"{stage}-{reward}-{seed}" for stage in ("grpo", "plans") for reward in REWARDS for seed in (0, 1)),
+        *("plans-base", "rewards-paper", "rewards-grounded", "rewards-relevance"),
+    },
+    "comparison on narrations": {
+        *(f"{stage}-{reward}-{seed}" for stage in ("grpo", "plans") for reward in REWARDS[:2] for seed in (0, 1)),
+        *("plans-base", "rewards-paper", "rewards-grounded", "rewards-relevance"),
+    },
+    "video": {
+        *("attributes", "words", "align"),
+        *(f"{stage}-{seed}" for stage in ("sft", "grpo", "plans-sft", "plans-grpo") for seed in (0, 1)),
+    },
+}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_one_pipeline_builds_every_kind(name: str, data: Path) -> None:
+    planned = plan_stages(*kinds(data, quick=True)[name])
+    by_name = {stage.name: stage for stage in planned}
+    assert set(by_name) == {"data", "base", "corpus", "report"} | STAGES[name]
+    assert len(by_name) == len(planned)
+    assert all(need in by_name for stage in planned for need in stage.needs)
+    outputs = [output for stage in planned for output in stage.outputs]
+    assert len(set(outputs)) == len(outputs)
+    # The report waits for every stage that writes plans or rewards.
+    assert {one for one in by_name if one.startswith(("plans-", "rewards-", "hand-"))} == set(by_name["report"].needs)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_quick_keeps_the_kind_and_cuts_the_work(name: str, data: Path) -> None:
+    whole, quick = (kinds(data, quick=quick)[name][0] for quick in (False, True))
+    assert type(quick) is type(whole)
+    assert quick.source.test < whole.source.test
+    assert quick.grpo == {**whole.grpo, "steps": 4}
+    if isinstance(whole, ComparisonConfig | VideoConfig) and isinstance(quick, ComparisonConfig | VideoConfig):
+        assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
+
+
+def test_the_demo_takes_seed_and_workers() -> None:
+    config = demo_config(quick=True, seed=3, workers=1)
     assert (config.seed, config.workers) == (3, 1)
-    names = [stage.name for stage in plan_stages(config)]
-    assert set(names) >= {"data", "base", "corpus", "sft", "grpo", "hand-made", "report"}
-    known: set[str] = set()
-    for stage in plan_stages(config):
-        assert known.issuperset(stage.needs) or stage.name in ("base", "corpus")
-        known.add(stage.name)
+    video = demo_config("video", seed=7)
+    assert isinstance(video, VideoConfig)
+    assert (video.seed, video.seeds, video.noise["repeat"]) == (7, (7, 8, 9), 0.03)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +177,8 @@ def test_the_seed_reaches_every_stage_that_draws() -> None:
 
 def cut(data: Path, run_dir: Path, **values: Any) -> dict[str, list[Any]]:
     source = parse_config(FILES | values, FilesSource, "test")
-    stages.cut_benchmarks(run_dir, stages.FilesData(source, 0, "", data), SILENT)
-    names = {"documents": stages.DOCUMENTS, "train": stages.TRAIN, "test": stages.TEST}
+    cut_benchmarks(run_dir, FilesData(source, 0, "", data), SILENT)
+    names = {"documents": DOCUMENTS, "train": TRAIN, "test": TEST}
     return {name: read_examples(run_dir / path) for name, path in names.items()}
 
 
@@ -151,12 +216,10 @@ def test_drawing_the_world(tmp_path: Path) -> None:
     config = demo_config(quick=True)
     [drawn] = [stage for stage in plan_stages(config) if stage.name == "data"]
     small = config.source.model_copy(update={"narrations": 3, "documents": 5, "train": 4, "test": 2})
-    stages.draw_world(tmp_path, stages.WorldData(small, 0), SILENT)
+    draw_world(tmp_path, WorldData(small, 0), SILENT)
     assert all((tmp_path / output).is_file() for output in drawn.outputs)
-    assert [example.split for example in read_examples(tmp_path / stages.TEST)] == ["test_cuts"] * 2 + [
-        "test_goals"
-    ] * 2
-    assert len(read_examples(tmp_path / stages.TRAIN)) == 4
+    assert [example.split for example in read_examples(tmp_path / TEST)] == ["test_cuts"] * 2 + ["test_goals"] * 2
+    assert len(read_examples(tmp_path / TRAIN)) == 4
 
 
 @pytest.mark.parametrize(
@@ -173,8 +236,8 @@ def test_drawing_the_world(tmp_path: Path) -> None:
 def test_packages_are_asked_for_before_the_run(
     absent: str, change: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda name: None if name == absent else object())
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
     with pytest.raises(MissingExtra, match=rf"recipe-planner\[{extra}\]"):
-        packages.require_packages_of(experiment(**change))
+        module.require_packages_of(experiment(**change))
     if change:
-        packages.require_packages_of(experiment(corpus={"encoder": {"name": "hash:64"}}))
+        module.require_packages_of(experiment(corpus={"encoder": {"name": "hash:64"}}))

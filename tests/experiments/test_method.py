@@ -1,4 +1,4 @@
-"""Hand-made plans and the report, from a run folder whose models are made up and whose verifier is real."""
+"""Probe plans and the report of the method run once, from a run folder with made-up models and a real verifier."""
 
 import json
 from collections.abc import Iterator
@@ -11,15 +11,24 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
-from recipe.artifacts import write_json, write_jsonl
+from recipe.artifacts import from_json, read_json, write_json, write_jsonl
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples, write_examples
-from recipe.experiments import stages
-from recipe.experiments.hand_made import OTHER_GOAL, PLANS, HandMadePlans, mean_parts, read_hand_made, reward_hand_made
+from recipe.experiments.design import CORPUS, TEST, design_of
+from recipe.experiments.probes import (
+    OTHER_GOAL,
+    PERTURBATIONS,
+    PROBES,
+    REFERENCE,
+    ProbeRewards,
+    mean_parts,
+    reward_probes,
+)
 from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import SPLITS, load_results
-from recipe.experiments.settings import ExperimentConfig, WorldSource
+from recipe.experiments.results import SPLITS, ProbePlan, load_results
+from recipe.experiments.settings import ExperimentConfig, FilesSource, WorldSource
+from recipe.experiments.stages import CorpusBuild, WorldData, build, draw_world
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.planning.rerank import reward_predictions
 from recipe.progress import SILENT
@@ -36,16 +45,21 @@ CONFIG = ExperimentConfig(
     samples=4,
     best_of=3,
     shown=1,
+    grpo={"reward": {"pool_size": 5}},
 )
+
+
+def read_probes(run_dir: Path) -> tuple[ProbePlan, ...]:
+    return from_json(read_json(run_dir / PROBES), tuple[ProbePlan, ...], "probes")
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder after its data, corpus and hand-made plans."""
+    """A run folder after its data, corpus and probe plans."""
     run_dir = tmp_path_factory.mktemp("run")
-    stages.draw_world(run_dir, stages.WorldData(CONFIG.source, 0), SILENT)
-    stages.build(run_dir, stages.CorpusBuild(CONFIG.corpus), SILENT)
-    reward_hand_made(run_dir, HandMadePlans(REWARD, world=True, seed=0), SILENT)
+    draw_world(run_dir, WorldData(CONFIG.source, 0), SILENT)
+    build(run_dir, CorpusBuild(CONFIG.corpus), SILENT)
+    reward_probes(run_dir, ProbeRewards(REWARD, world=True, seed=0), SILENT)
     return run_dir
 
 
@@ -62,16 +76,16 @@ def plans_of(example: Example, regime: str) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def run_dir(drawn: Path) -> Path:
     """The same after its models."""
-    examples = read_examples(drawn / stages.TEST)
-    verifier = Verifier(Corpus.open(drawn / stages.CORPUS), REWARD)
-    for regime in stages.REGIMES:
+    examples = read_examples(drawn / TEST)
+    verifier = Verifier(Corpus.open(drawn / CORPUS), REWARD)
+    for plans in design_of(CONFIG).plan_sets:
         predictions = [
             Prediction.of(example.example_id, sample, text)
             for example in examples
-            for sample, text in enumerate(plans_of(example, regime))
+            for sample, text in enumerate(plans_of(example, plans.regime))
         ]
         rewarded = reward_predictions(verifier, examples, predictions)
-        write_predictions(stages.predictions_path(drawn, regime), rewarded)
+        write_predictions(drawn / plans.file, rewarded)
     rows = []
     for step in (1, 2):
         told = [
@@ -87,12 +101,12 @@ def run_dir(drawn: Path) -> Path:
         write_jsonl(drawn / "grpo" / "completions" / f"step-{step:05d}.jsonl", told)
         rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
     write_jsonl(drawn / "grpo" / "metrics.jsonl", rows)
-    write_json(drawn / "stages" / "grpo.json", {"done": True, "seconds": 12.5})
+    write_json(drawn / "stages" / "grpo.json", {"done": True, "seconds": 12.5, "cpu_seconds": 11.6})
     return drawn
 
 
 def test_the_report_tells_of_every_regime(run_dir: Path) -> None:
-    write_report(run_dir, ReportSettings(CONFIG, REWARD), SILENT)
+    write_report(run_dir, ReportSettings(CONFIG), SILENT)
     found = load_results(run_dir / "report.json")
     regimes = ("base", "SFT", "RL", "best of 3")
     assert {(row.split, row.regime) for row in found.scores} == {(s, g) for s in SPLITS for g in regimes}
@@ -105,8 +119,9 @@ def test_the_report_tells_of_every_regime(run_dir: Path) -> None:
     assert curve.series["reward"] == (0.1, 0.2)
     assert {d.regime for d in found.differences} == {"SFT", "RL", "best of 3"}
     assert [(prompt.split, len(prompt.plans)) for prompt in found.prompts] == [(split, 5) for split in SPLITS]
-    assert {stage.name: stage.seconds for stage in found.stages} == {"GRPO": 12.5}
-    assert found.summary[-1] == "The reward took 25.0% of the time of a GRPO step."
+    assert {stage.name: (stage.seconds, stage.detail) for stage in found.stages} == {"GRPO": (12.5, "12 CPU s")}
+    assert [(cost.regime, cost.share) for cost in found.costs] == [("RL", 0.25)]
+    assert "RL 25.0%" in found.summary[-1]
     assert found.provenance.data["verification corpus"].startswith("30 narrations")
     page = (run_dir / "report.html").read_text()
     assert all(regime in page for regime in regimes)
@@ -115,11 +130,9 @@ def test_the_report_tells_of_every_regime(run_dir: Path) -> None:
 
 
 def test_the_report_without_exact_validity(run_dir: Path) -> None:
-    from recipe.experiments.settings import FilesSource
-
     source = FilesSource(type="files", narrations=("n",), benchmarks=("coin",))
     config = CONFIG.model_copy(update={"source": source})
-    write_report(run_dir, ReportSettings(config, REWARD), SILENT)
+    write_report(run_dir, ReportSettings(config), SILENT)
     found = load_results(run_dir / "report.json")
     assert all("score" not in row.metrics and "reward" in row.metrics for row in found.scores)
     assert found.rerankings == ()
@@ -127,25 +140,25 @@ def test_the_report_without_exact_validity(run_dir: Path) -> None:
     assert any("No exact validity" in caveat for caveat in found.caveats)
 
 
-def test_hand_made_plans(drawn: Path) -> None:
-    found = {plan.name: plan for plan in read_hand_made(drawn)}
-    assert list(found) == [*PLANS, "small talk"]
-    assert found["true continuation"].validity == 1.0
+def test_probe_plans(drawn: Path) -> None:
+    found = {plan.name: plan for plan in read_probes(drawn)}
+    assert list(found) == [*PERTURBATIONS, "small talk"]
+    assert found[REFERENCE].validity == 1.0
     assert found["small talk"].validity == 0.0
     for name in ("history copied", "reversed", OTHER_GOAL, "every step said twice"):
         assert found[name].validity is not None
         assert found[name].validity < 1.0
-    assert found["true continuation"].parts.total > found["history copied"].parts.total
+    assert found[REFERENCE].parts.total > found["history copied"].parts.total
     assert {plan.parts.plans for plan in found.values()} == {8}
 
 
 def test_one_goal_alone_has_no_plan_of_another(drawn: Path, tmp_path: Path) -> None:
     [example] = draw_examples(load_world(), "test_cuts", 1)
-    write_examples(tmp_path / stages.TEST, [example])
-    (tmp_path / stages.CORPUS).symlink_to(drawn / stages.CORPUS)
-    reward_hand_made(tmp_path, HandMadePlans(REWARD, world=False, seed=0), SILENT)
-    found = {plan.name: plan.validity for plan in read_hand_made(tmp_path)}
-    assert set(found) == set(PLANS) - {OTHER_GOAL}
+    write_examples(tmp_path / TEST, [example])
+    (tmp_path / CORPUS).symlink_to(drawn / CORPUS)
+    reward_probes(tmp_path, ProbeRewards(REWARD, world=False, seed=0), SILENT)
+    found = {plan.name: plan.validity for plan in read_probes(tmp_path)}
+    assert set(found) == set(PERTURBATIONS) - {OTHER_GOAL}
     assert set(found.values()) == {None}
 
 

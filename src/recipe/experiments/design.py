@@ -1,0 +1,267 @@
+"""What an experiment trains, samples and compares: every kind of settings as one `Design`.
+
+Paths are below the run folder:
+
+    data/                            narrations.jsonl (world only), train.jsonl, test.jsonl, documents.jsonl
+    corpus/                          the verification corpus
+    base/ sft/ grpo/                 the method once: training runs, each with `model/`
+    predictions/RUN.jsonl            its plans, with their rewards
+    rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
+    plans/REWARD-SEED.jsonl          plans of a run, without rewards
+    rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
+    eye/attributes/ words/ aligned/  video: the visual tower, then the video model, after each stage of pre-training
+    sft/SEED/ grpo/SEED/             video: training runs
+    plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Literal, TypeVar, get_args
+
+from recipe.config import BaseModelConfig, GRPOConfig, RewardConfig, SFTConfig, parse_config
+from recipe.errors import ConfigError
+from recipe.experiments.settings import AnyExperiment, ComparisonConfig, ExperimentConfig, RankerName, VideoConfig
+
+RunConfig = TypeVar("RunConfig", BaseModelConfig, SFTConfig, GRPOConfig)
+
+NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
+CORPUS, BASE = "corpus", "base"
+ATTRIBUTES, WORDS, ALIGNED = (f"eye/{name}" for name in ("attributes", "words", "aligned"))
+
+View = Literal["video", "other", "blank", "goal", "text"]
+"""What a planner is given of a history: its clip, a clip of other steps, grey frames, nothing, or its steps as text."""
+VIEWS: tuple[View, ...] = get_args(View)
+VIEW_REGIMES: Mapping[View, str] = {
+    "video": "video",
+    "other": "other frames",
+    "blank": "blank frames",
+    "goal": "goal only",
+    "text": "history as text",
+}
+"""Regimes of the SFT models of a video experiment."""
+GRPO_REGIMES: Mapping[View, str] = {"video": "video after GRPO", "other": "other frames after GRPO"}
+GAIN = "GRPO minus SFT, video"
+REWARD_REGIMES = {"paper": "RL, paper", "grounded": "RL, grounded", "validity": "RL, exact validity"}
+"""Regime of the runs that a reward trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A training run that starts from an earlier model; `regime` names the curve of a GRPO run."""
+
+    stage: str
+    config: SFTConfig | GRPOConfig
+    needs: tuple[str, ...]
+    regime: str = ""
+    exact: bool = False
+    """Whether the reward is the exact validity of the world, and not that of `config.reward`."""
+
+    @property
+    def folder(self) -> str:
+        """Where the run lies below the run folder of the experiment."""
+        return str(self.config.output)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSet:
+    """The plans of one run for every test prompt, for one view of the history."""
+
+    regime: str
+    file: str
+    seed: int | None = None
+    """None where the regime has one run only."""
+    view: View = "text"
+
+    def rewarded(self, ranker: RankerName) -> str:
+        """Where the plans lie with a ranker's rewards."""
+        return f"rewarded/{ranker}/{PurePath(self.file).name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRun:
+    """A stage that samples the plan sets of one model."""
+
+    stage: str
+    model: str
+    """Folder of the training run."""
+    plans: tuple[PlanSet, ...]
+    after: str
+    """Stage that trains the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A regime that takes, of the first `best_of` samples of the base, the one with the highest `metric`."""
+
+    regime: str
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A paired difference of the report: the plans of `regime` minus those of `baseline`."""
+
+    regime: str
+    baseline: str
+    name: str = ""
+    """What the report calls the difference, where that is not `regime`."""
+    baseline_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What the stages, the measures and the report of an experiment follow."""
+
+    base: BaseModelConfig
+    training: tuple[TrainingRun, ...]
+    sampling: tuple[SamplingRun, ...]
+    contrasts: tuple[Contrast, ...]
+    """Over the mean of a regime's seeds."""
+    seeds: tuple[int, ...]
+    seed_contrasts: tuple[Contrast, ...] = ()
+    """Of every seed alone."""
+    choices: tuple[Choice, ...] = ()
+    rankers: Mapping[RankerName, RewardConfig | None] = field(default_factory=dict)
+    """What rewards all plans after they are sampled; None for R0, which has no verifier."""
+    reward: RewardConfig | None = None
+    """The verifier that rewards plans as they are sampled, the probe plans and the plans that the report shows."""
+    compares_references: bool = False
+    """Whether plans are compared with the reference continuation, beside their validity."""
+    shown: tuple[str, ...] = ()
+    """Regimes whose plans the report shows; empty for all."""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Settings of this kind of experiment for the report, by name."""
+
+    @property
+    def plan_sets(self) -> tuple[PlanSet, ...]:
+        """The plan sets of all models."""
+        return tuple(plans for run in self.sampling for plans in run.plans)
+
+    @property
+    def grpo_runs(self) -> tuple[TrainingRun, ...]:
+        """The GRPO runs, those of one regime together."""
+        runs = [run for run in self.training if isinstance(run.config, GRPOConfig)]
+        regimes = list(dict.fromkeys(run.regime for run in runs))
+        return tuple(sorted(runs, key=lambda run: regimes.index(run.regime)))
+
+
+def design_of(config: AnyExperiment) -> Design:
+    """The design of an experiment. Raises ConfigError for settings of a stage that cannot be used."""
+    if isinstance(config, ComparisonConfig):
+        return _comparison(config)
+    return _video(config) if isinstance(config, VideoConfig) else _method(config)
+
+
+def _method(config: ExperimentConfig) -> Design:
+    """Base, SFT and RL, all plans rewarded by the verifier of RL, which also chooses among the base's plans."""
+    base = _base(config)
+    sft = _run_config(SFTConfig, config.sft, _from_base("sft"), config.seed)
+    grpo = _run_config(GRPOConfig, config.grpo, _from_base("grpo"), config.seed)
+    runs = {"base": BASE, "SFT": "sft", "RL": "grpo"}
+    best = f"best of {config.best_of}"
+    return Design(
+        base=base,
+        training=(
+            TrainingRun("grpo", grpo, (BASE, CORPUS), "RL"),
+            TrainingRun("sft", sft, (BASE,)),
+        ),
+        sampling=tuple(
+            SamplingRun(f"plans-{run}", run, (PlanSet(regime, f"predictions/{run}.jsonl"),), run)
+            for regime, run in runs.items()
+        ),
+        contrasts=tuple(Contrast(regime, BASE) for regime in ("SFT", "RL", best)),
+        seeds=(config.seed,),
+        choices=(Choice(best, "reward"),),
+        reward=grpo.reward,
+        settings={"SFT": config.sft},
+    )
+
+
+def _comparison(config: ComparisonConfig) -> Design:
+    """RL on every reward with every seed; every ranker rewards all plans and chooses among the base's."""
+    training = []
+    for key, replacement in (("reward", "[verifiers]"), ("seed", "seeds")):
+        if key in config.grpo:
+            raise ConfigError(f"[grpo]: a comparison sets {key!r} by {replacement}; remove the key.")
+    base = _base(config)
+    for seed in config.seeds:
+        for reward in config.rewards:
+            run = _run_config(GRPOConfig, config.grpo, _from_base("grpo", f"rl/{reward}-{seed}"), seed)
+            verifier = RewardConfig() if reward == "validity" else config.verifier(reward)
+            run = run.model_copy(update={"reward": verifier})
+            stage, regime = f"grpo-{reward}-{seed}", REWARD_REGIMES[reward]
+            training.append(TrainingRun(stage, run, (BASE, CORPUS), regime, exact=reward == "validity"))
+    sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), BASE)]
+    for one in training:
+        name = PurePath(one.folder).name
+        plans = PlanSet(one.regime, f"plans/{name}.jsonl", one.config.seed)
+        sampling.append(SamplingRun(f"plans-{name}", one.folder, (plans,), one.stage))
+    choices = tuple(Choice(f"best of {config.best_of}, {ranker}", ranker) for ranker in config.rankers)
+    trained = tuple(Contrast(REWARD_REGIMES[reward], BASE) for reward in config.rewards)
+    return Design(
+        base=base,
+        training=tuple(training),
+        sampling=tuple(sampling),
+        contrasts=(*trained, *(Contrast(choice.regime, BASE) for choice in choices)),
+        seeds=config.seeds,
+        seed_contrasts=trained,
+        choices=choices,
+        rankers={name: None if name == "relevance" else config.verifier(name) for name in config.rankers},
+        compares_references=True,
+        settings={f"verifier {name}": given for name, given in config.verifiers.items()},
+    )
+
+
+def _video(config: VideoConfig) -> Design:
+    """SFT on video and GRPO from it with every seed; the SFT models plan from five views, the GRPO models from two."""
+    sft_runs, grpo_runs, sampling = [], [], []
+    for seed in config.seeds:
+        shared: dict[str, Any] = {"examples": TRAIN, "split": "", "input": "video", "seed": seed}
+        sft = shared | {"model": f"{ALIGNED}/model", "output": f"sft/{seed}"}
+        grpo = shared | {"model": f"sft/{seed}/model", "output": f"grpo/{seed}", "corpus": CORPUS}
+        sft_runs.append(TrainingRun(f"sft-{seed}", _run_config(SFTConfig, config.sft, sft, seed), ("align",)))
+        needs = (f"sft-{seed}", CORPUS)
+        grpo_config = _run_config(GRPOConfig, config.grpo, grpo, seed)
+        grpo_runs.append(TrainingRun(f"grpo-{seed}", grpo_config, needs, "GRPO"))
+        for kind, regimes in (("sft", VIEW_REGIMES), ("grpo", GRPO_REGIMES)):
+            plans = tuple(
+                PlanSet(regime, f"plans/{kind}-{seed}-{view}.jsonl", seed, view) for view, regime in regimes.items()
+            )
+            sampling.append(SamplingRun(f"plans-{kind}-{seed}", f"{kind}/{seed}", plans, f"{kind}-{seed}"))
+    video, other, after = VIEW_REGIMES["video"], VIEW_REGIMES["other"], GRPO_REGIMES["video"]
+    text, goal, blank = (VIEW_REGIMES[view] for view in ("text", "goal", "blank"))
+    return Design(
+        base=_base(config),
+        training=(*sft_runs, *grpo_runs),
+        sampling=tuple(sampling),
+        contrasts=(
+            *(Contrast(regime, other) for regime in (video, text, goal, blank, after)),
+            Contrast(after, video, name=GAIN),
+        ),
+        seeds=config.seeds,
+        seed_contrasts=(
+            Contrast(video, other),
+            Contrast(after, GRPO_REGIMES["other"], baseline_name=other),
+        ),
+        shown=(video, other, text, after),
+        settings={"vision pre-training": config.vision.model_dump(), "SFT": config.sft},
+    )
+
+
+def _base(config: AnyExperiment) -> BaseModelConfig:
+    return _run_config(BaseModelConfig, config.base, {"examples": DOCUMENTS, "output": BASE}, config.seed)
+
+
+def _from_base(kind: Literal["sft", "grpo"], output: str = "") -> dict[str, Any]:
+    """The paths of a run that starts from the base."""
+    paths = {"model": f"{BASE}/model", "examples": TRAIN, "split": "", "output": output or kind}
+    return paths if kind == "sft" else {**paths, "corpus": CORPUS}
+
+
+def _run_config(kind: type[RunConfig], given: dict[str, Any], paths: dict[str, Any], seed: int) -> RunConfig:
+    """The settings of a training run from the keys `given` and those that the experiment sets. Raises ConfigError."""
+    name = {BaseModelConfig: "[base]", SFTConfig: "[sft]", GRPOConfig: "[grpo]"}[kind]
+    if owned := sorted(paths.keys() & given.keys()):
+        raise ConfigError(f"{name}: an experiment sets {owned[0]!r} itself; remove the key.")
+    return parse_config({"seed": seed, **given, **paths}, kind, name)

@@ -1,0 +1,160 @@
+"""What is known of every plan of an experiment.
+
+On a world that is its exact validity. Elsewhere a comparison takes each line for the annotated step nearest to it, and
+compares the plan with the reference continuation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+
+from recipe.artifacts import JsonObject, read_jsonl
+from recipe.corpus.store import Corpus
+from recipe.data.examples import read_examples
+from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
+from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
+from recipe.experiments.design import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Design, PlanSet, TrainingRun
+from recipe.experiments.results import Curve
+from recipe.planning.predictions import read_predictions
+from recipe.reward.watchdog import copied_share
+from recipe.text import plan_steps
+from recipe.types import Example
+from recipe.world.graph import World
+from recipe.world.load import load_world
+from recipe.world.validity import score_plan
+
+SERIES = {
+    "reward": "reward",
+    "length": "steps",
+    "copied": "copied",
+    "repeated": "repeated",
+    "kl": "kl",
+    "gated": "gated",
+    "clipped": "clipped_ratio",
+}
+"""Series of a curve and the metric of training that it shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The test prompts of an experiment and the scored plans of every regime."""
+
+    design: Design
+    world: World | None
+    nearest: NearestStep | None
+    """Names the annotated step nearest to a text; None on a world, and where plans are not compared."""
+    examples: Mapping[str, Example]
+    """Training and test examples by id."""
+    prompts: Mapping[str, Sequence[Example]]
+    """Test examples by split."""
+    plans: dict[str, dict[int | None, Sequence[ScoredPlan]]]
+    """Regime to seed to plans of all splits; the seed is None where a regime has one run only."""
+
+    def of(self, split: str, regime: str) -> dict[int | None, list[ScoredPlan]]:
+        """The plans of a split by seed."""
+        asked = {example.example_id for example in self.prompts[split]}
+        return {
+            seed: [plan for plan in plans if plan.example_id in asked] for seed, plans in self.plans[regime].items()
+        }
+
+    def against_reference(self, example: Example, steps: Sequence[str]) -> dict[str, float]:
+        """Metrics of a plan beside its reference continuation."""
+        apart = float(len(steps) - len(example.continuation))
+        metrics = {"length_error": apart, "length_apart": abs(apart)}
+        if self.nearest is None:
+            return metrics
+        plan, reference = self.nearest(steps), self.nearest(example.continuation)
+        metrics |= {"f1": step_f1(plan, reference), "ordered_f1": ordered_f1(plan, reference)}
+        return metrics | {"copied": copied_share(example.history, steps)}
+
+
+def measure(run_dir: Path, design: Design, *, world: bool, best_of_count: int) -> Measurement:
+    """Score every plan of every run, and let every reward choose among the base's first `best_of_count` samples."""
+    training, tested = read_examples(run_dir / TRAIN), read_examples(run_dir / TEST)
+    nearest = None
+    if design.compares_references and not world:
+        annotated = (*training, *tested, *read_examples(run_dir / DOCUMENTS))
+        steps = {step for example in annotated for step in (*example.history, *example.continuation)}
+        nearest = NearestStep(Corpus.open(run_dir / CORPUS).encoder.encode, sorted(steps))
+    measured = Measurement(
+        design=design,
+        world=load_world() if world else None,
+        nearest=nearest,
+        examples={example.example_id: example for example in (*training, *tested)},
+        prompts={split: [e for e in tested if e.split == split] for split in dict.fromkeys(e.split for e in tested)},
+        plans={},
+    )
+    for plans in design.plan_sets:
+        measured.plans.setdefault(plans.regime, {})[plans.seed] = _scored_plans(run_dir, measured, plans)
+    for choice in design.choices:
+        [base] = measured.plans[BASE].values()
+        paid = rewarded_by(base, choice.metric)
+        # Where several rewards choose, a plan's own reward is none of them.
+        chosen = [
+            replace(plan, reward=plan.reward if choice.metric == "reward" else None)
+            for plan in best_of(paid, best_of_count)
+        ]
+        measured.plans[choice.regime] = {None: chosen}
+    return measured
+
+
+def _scored_plans(run_dir: Path, measured: Measurement, plans: PlanSet) -> list[ScoredPlan]:
+    """The plans of one set with all that is known of them, each ranker's reward under the ranker's name."""
+    predictions = read_predictions(run_dir / plans.file)
+    rewards = {
+        ranker: [prediction.reward for prediction in read_predictions(run_dir / plans.rewarded(ranker))]
+        for ranker in measured.design.rankers
+    }
+    scored = score_predictions(measured.world, list(measured.examples.values()), predictions)
+    if not measured.design.compares_references:
+        return scored
+    if measured.nearest is not None:
+        measured.nearest.learn([step for prediction in predictions for step in prediction.steps])
+    complete = []
+    for place, plan in enumerate(scored):
+        more = measured.against_reference(measured.examples[plan.example_id], plan.texts)
+        if plan.validity is not None:
+            more["copied"] = plan.validity.copied
+        known = {ranker: paid[place] for ranker, paid in rewards.items()}
+        more |= {ranker: reward for ranker, reward in known.items() if reward is not None}
+        complete.append(replace(plan, more=more))
+    return complete
+
+
+def rewarded_by(plans: Sequence[ScoredPlan], metric: str) -> list[ScoredPlan]:
+    """The plans with one of their metrics as their reward, so that it can choose among them."""
+    return [replace(plan, reward=plan.metrics().get(metric)) for plan in plans]
+
+
+def training_rows(run_dir: Path, run: TrainingRun) -> list[JsonObject]:
+    """Metrics of a training run, one row a step."""
+    return [row for _, row in read_jsonl(run_dir / run.folder / "metrics.jsonl")]
+
+
+def training_curve(run_dir: Path, measured: Measurement, run: TrainingRun) -> Curve:
+    """A GRPO run step by step; with `validity`, or `f1`, of its own completions where that is known."""
+    rows = training_rows(run_dir, run)
+    series = {name: tuple(row.get(metric) for row in rows) for name, metric in SERIES.items()}
+    name = "validity" if measured.world is not None else "f1" if measured.nearest is not None else None
+    if name is not None:
+        files = [run_dir / run.folder / "completions" / f"step-{row['step']:05d}.jsonl" for row in rows]
+        series[name] = tuple(_mean_quality(measured, [row for _, row in read_jsonl(file)]) for file in files)
+    return Curve(run.regime, tuple(row["step"] for row in rows), series, run.config.seed)
+
+
+def _mean_quality(measured: Measurement, completions: Sequence[JsonObject]) -> float:
+    """Mean validity of recorded completions on a world, else their mean step F1."""
+    plans = [plan_steps(row["completion"]) for row in completions]
+    if measured.world is not None:
+        world = measured.world
+        return fmean(
+            score_plan(world, row["goal"], row["history"], plan).score
+            for row, plan in zip(completions, plans, strict=True)
+        )
+    if measured.nearest is not None:
+        measured.nearest.learn([step for plan in plans for step in plan])
+    return fmean(
+        measured.against_reference(measured.examples[row["example_id"]], plan)["f1"]
+        for row, plan in zip(completions, plans, strict=True)
+    )
