@@ -1,4 +1,8 @@
-"""The index of a corpus on one or several GPUs."""
+"""The index of a corpus on one or several GPUs: the same certified search, the scan and the ranking done there.
+
+A device holds the 8-bit codes, or the float16 originals at twice the size, whose only errors are the rounding of the
+steps and of float32 sums.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -20,7 +24,6 @@ try:
     import triton
 
     from recipe.corpus.gpu.scan import (
-        Estimates,
         NarrationBounds,
         QueryBounds,
         Segments,
@@ -36,12 +39,6 @@ except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
         raise
     raise MissingExtra("search on a GPU", "cpu" if error.name in ("numba", "llvmlite") else "gpu") from None
-
-# What lies on a GPU of a corpus, and the approximate scores that the certificate is made from (`certificate.Scores`).
-#
-# Two kinds of copies: the 8-bit codes, or the float16 originals themselves at twice the size, whose only errors are the
-# rounding of the steps and of float32 sums.
-
 
 Precision = Literal["int8", "float16"]
 KINDS: dict[Precision, torch.dtype] = {"int8": torch.int8, "float16": torch.float16}
@@ -96,7 +93,7 @@ def place(
             advance(len(piece))
     offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
     here = segments(vectors, np.concatenate([*offsets, starts[-1:]]))
-    return Part(here, _known(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
+    return Part(here, _narration_bounds(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
 
 
 def _pieces(arrays: Iterable[DiskArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
@@ -108,7 +105,7 @@ def _pieces(arrays: Iterable[DiskArray]) -> Iterator[NDArray[np.int8 | np.float1
             yield np.array(array.rows(first, min(rows, first + step)))
 
 
-def _known(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> NarrationBounds:
+def _narration_bounds(bounds: NDArray[np.float32], precision: Precision, device: torch.device) -> NarrationBounds:
     """||x|| is no more than the norm of x's code and its residual together."""
     scale, residual, norm = bounds.astype(np.float64).T[..., None]
     if precision == "float16":
@@ -118,21 +115,21 @@ def _known(bounds: NDArray[np.float32], precision: Precision, device: torch.devi
     )
 
 
-class Steps(NamedTuple):
-    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`gpu.scan.QueryBounds`)."""
+class GpuQueries(NamedTuple):
+    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`QueryBounds`)."""
 
     vectors: torch.Tensor
     queries: NDArray[np.int32]
-    asked: QueryBounds
+    bounds: QueryBounds
 
 
-def int8_queries(queries: Queries) -> Steps:
+def int8_queries(queries: Queries) -> GpuQueries:
     """The codes of the steps."""
-    asked = (queries.scale / queries.lengths, queries.residuals, queries.norms)
-    return Steps(torch.from_numpy(queries.codes), queries.steps, _asked(*asked))
+    bounds = _query_bounds(queries.scale / queries.lengths, queries.residuals, queries.norms)
+    return GpuQueries(torch.from_numpy(queries.codes), queries.steps, bounds)
 
 
-def float16_queries(queries: Queries) -> Steps:
+def float16_queries(queries: Queries) -> GpuQueries:
     """The steps in float16, scaled so that none overflows; the error of their sums counts as one of theirs.
 
     Products of float16 are exact in float32. Each of the D + M additions of a sum loses at most 2^-23 of the absolute
@@ -146,34 +143,44 @@ def float16_queries(queries: Queries) -> Steps:
     rounding = (padded(d) + queries.steps.shape[1] + 1) * _UNIT
     lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
     mean = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
-    return Steps(torch.from_numpy(halves), queries.steps, _asked(scale / queries.lengths, mean, queries.norms))
+    return GpuQueries(
+        torch.from_numpy(halves), queries.steps, _query_bounds(scale / queries.lengths, mean, queries.norms)
+    )
 
 
-def _asked(*values: NDArray[np.float64]) -> QueryBounds:
+def _query_bounds(*values: NDArray[np.float64]) -> QueryBounds:
     return QueryBounds(*(torch.from_numpy(array[None]) for array in values))
 
 
 class GpuScores:
-    """Scores of Q queries with the narrations of all parts: `certificate.Scores`, the sums staying where they are."""
+    """Scores of Q queries with the narrations of all parts: `certificate.Scores`; the sums stay on their devices."""
 
-    def __init__(self, parts: Sequence[Part], steps: Steps) -> None:
-        self.method = "int8" if steps.vectors.dtype == torch.int8 else "float16"
+    def __init__(self, parts: Sequence[Part], queries: GpuQueries) -> None:
+        self.method = "int8" if queries.vectors.dtype == torch.int8 else "float16"
         self._firsts = [part.first for part in parts]
-        sums = [scan(p.segments, steps.vectors.to(p.segments.vectors.device), steps.queries) for p in parts]
-        self._estimates = [_estimate(part, of, steps.asked) for part, of in zip(parts, sums, strict=True)]
+        # All scans are started before the first result is awaited.
+        sums = [scan(p.segments, queries.vectors.to(p.segments.vectors.device), queries.queries) for p in parts]
+        self._estimates = [
+            estimate(of, part.known, QueryBounds(*(values.to(of.device) for values in queries.bounds)))
+            for part, of in zip(parts, sums, strict=True)
+        ]
 
     @property
     def bounds(self) -> NDArray[np.float64]:
         """[Q]: no error is larger."""
-        largest: NDArray[np.float64] = np.max([_largest_bounds(these) for these in self._estimates], axis=0)
+        bounds = [
+            (part.known.residual.max() * part.asked.norm + part.known.norm.max() * part.asked.residual)[0].cpu().numpy()
+            for part in self._estimates
+        ]
+        largest: NDArray[np.float64] = np.max(bounds, axis=0)
         return largest
 
     def best(self, k: int) -> NDArray[np.int64]:
         """[Q, k]: the narrations of the k highest scores, k <= N."""
-        found = [best(these, k) for these in self._estimates]
-        estimates = np.concatenate([part.estimates.cpu().numpy() for part in found])
+        tops = [best(part, k) for part in self._estimates]
+        estimates = np.concatenate([top.estimates.cpu().numpy() for top in tops])
         narrations = np.concatenate(
-            [part.narrations.cpu().numpy() + first for part, first in zip(found, self._firsts, strict=True)]
+            [top.narrations.cpu().numpy() + first for top, first in zip(tops, self._firsts, strict=True)]
         )
         order = np.argsort(-estimates, axis=0, kind="stable")[:k]
         chosen: NDArray[np.int64] = np.take_along_axis(narrations, order, 0)
@@ -182,23 +189,11 @@ class GpuScores:
     def reaching(self, thresholds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
         narrations, queries = [], []
-        for these, first in zip(self._estimates, self._firsts, strict=True):
-            pairs = reaching(these, torch.from_numpy(thresholds).to(these.sums.device))
+        for part, first in zip(self._estimates, self._firsts, strict=True):
+            pairs = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
             narrations.append(pairs.narrations.cpu().numpy() + first)
             queries.append(pairs.queries.cpu().numpy())
         return np.concatenate(narrations), np.concatenate(queries)
-
-
-def _estimate(part: Part, sums: torch.Tensor, asked: QueryBounds) -> Estimates:
-    return estimate(sums, part.known, QueryBounds(*(values.to(sums.device) for values in asked)))
-
-
-def _largest_bounds(these: Estimates) -> NDArray[np.float64]:
-    known, asked = these.known, these.asked
-    bounds: NDArray[np.float64] = (
-        (known.residual.max() * asked.norm + known.norm.max() * asked.residual)[0].cpu().numpy()
-    )
-    return bounds
 
 
 class GpuIndex(Index):
@@ -216,10 +211,10 @@ class GpuIndex(Index):
     ) -> None:
         super().__init__(folder, manifest, shards, threads=threads)
         self.precision = precision
-        there = [_device(name) for name in devices]
+        placed = [_device(name) for name in devices]
         self._parts = [
             place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision, progress)
-            for run, device in zip(divide(shards, len(there)), there, strict=False)
+            for run, device in zip(divide(shards, len(placed)), placed, strict=False)
         ]
 
     @classmethod

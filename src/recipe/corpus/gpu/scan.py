@@ -1,4 +1,8 @@
-"""The scan of vectors on a GPU: the kernel's launch, blocks of queries, and the few numbers that leave the device."""
+"""The scan of vectors on a GPU: queries as blocks of columns, the kernel's launch, and the choice among the sums.
+
+The sums stay on the device. They are read once, for the highest estimate of every block of narrations; the choice then
+reads only the few blocks that can matter.
+"""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -11,11 +15,24 @@ from triton.runtime import driver
 from recipe.corpus.gpu.kernels import coverage
 from recipe.errors import InputError
 
-# How the queries of a batch become blocks of columns for the GPU's kernel: shared beginnings once, padding small.
-
-
 NARROWEST = 16
 """Columns of the narrowest tile that the matrix units take."""
+BLOCK = 256
+"""Narrations of a block."""
+_CHUNK = 1 << 18
+"""Narrations widened to float64 at a time, a multiple of a block."""
+_PAIRS = 1 << 14
+"""Blocks that are read at a time."""
+WINDOW = 1 << 15
+"""Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""
+LONGEST = 128
+"""Steps of a query: more would not fit the registers with even one query a block."""
+HOPPER = 227 << 10
+"""Bytes of shared memory that a program may have on an H100 or H200."""
+_EXCHANGED = 8 << 10
+"""Bytes of it through which threads hand each other what is not multiplied, beside the heads' maxima."""
+_LARGEST = 127 * 127
+"""Of the product of two codes."""
 
 
 class Shape(NamedTuple):
@@ -132,20 +149,6 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-# From the sums of a scan to the few numbers that leave the device: the best narrations, and those that may be.
-#
-# The sums are read once, for the highest estimate of every block of narrations; what follows looks into the few blocks
-# that can matter.
-
-
-BLOCK = 256
-"""Narrations of a block."""
-_CHUNK = 1 << 18
-"""Narrations widened to float64 at a time, a multiple of a block."""
-_PAIRS = 1 << 14
-"""Blocks that are looked into at a time."""
-
-
 class NarrationBounds(NamedTuple):
     """What bounds the error of a narration's vectors: float64 [N, 1] each, on their device.
 
@@ -199,46 +202,46 @@ def estimate(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> 
     return Estimates(sums, torch.cat(maxima), known, asked)
 
 
-def best(these: Estimates, k: int) -> TopEstimates:
+def best(scores: Estimates, k: int) -> TopEstimates:
     """The k highest estimates of each query, or all where there are fewer.
 
     k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
     """
-    blocks = these.maxima.topk(min(k, len(these.maxima)), dim=0).indices
+    blocks = scores.maxima.topk(min(k, len(scores.maxima)), dim=0).indices
     queries = torch.arange(blocks.shape[1], device=blocks.device).expand_as(blocks)
     estimates, rows = (
-        values.movedim(2, 1).flatten(0, 1) for values in _look_into(these, blocks, queries, bounds=False)
+        values.movedim(2, 1).flatten(0, 1) for values in _block_rows(scores, blocks, queries, bounds=False)
     )
-    top = estimates.topk(min(k, len(these.sums)), dim=0)
+    top = estimates.topk(min(k, len(scores.sums)), dim=0)
     return TopEstimates(top.values, rows.gather(0, top.indices))
 
 
-def reaching(these: Estimates, thresholds: torch.Tensor) -> Pairs:
+def reaching(scores: Estimates, thresholds: torch.Tensor) -> Pairs:
     """The pairs whose A_mono may be as high as the query's threshold, float64 [Q].
 
     The estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
     """
-    upper = these.maxima + _blockwise(these.known.residual) * these.asked.norm
-    upper += _blockwise(these.known.norm) * these.asked.residual
+    upper = scores.maxima + _blockwise(scores.known.residual) * scores.asked.norm
+    upper += _blockwise(scores.known.norm) * scores.asked.residual
     blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
     found = []
     for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
-        bounds, rows = _look_into(these, part, of, bounds=True)
+        bounds, rows = _block_rows(scores, part, of, bounds=True)
         pairs, places = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
         found.append(Pairs(rows[pairs, places], of[pairs]))
     return Pairs(*(torch.cat(parts) for parts in zip(*found, strict=True))) if found else Pairs(blocks, queries)
 
 
-def _look_into(
-    these: Estimates, blocks: torch.Tensor, queries: torch.Tensor, bounds: bool
+def _block_rows(
+    scores: Estimates, blocks: torch.Tensor, queries: torch.Tensor, bounds: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Estimates of the narrations of blocks with their queries, or upper bounds, and the narrations: [..., BLOCK]."""
     rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
-    there = rows < len(these.sums)
-    rows = rows.clamp_max(len(these.sums) - 1)
-    asked = QueryBounds(*(values[0, queries][..., None] for values in these.asked))
-    known = NarrationBounds(*(values[rows, 0] for values in these.known))
-    values = these.sums[rows, queries[..., None]] * (known.scale * asked.weight)
+    there = rows < len(scores.sums)
+    rows = rows.clamp_max(len(scores.sums) - 1)
+    asked = QueryBounds(*(values[0, queries][..., None] for values in scores.asked))
+    known = NarrationBounds(*(values[rows, 0] for values in scores.known))
+    values = scores.sums[rows, queries[..., None]] * (known.scale * asked.weight)
     if bounds:
         values += known.residual * asked.norm + known.norm * asked.residual
     return values.where(there, -torch.inf), rows
@@ -249,21 +252,6 @@ def _blockwise(values: torch.Tensor) -> torch.Tensor:
     missing = -len(values) % BLOCK
     padded = torch.nn.functional.pad(values, (0, 0, 0, missing), value=-torch.inf)
     return padded.unflatten(0, (-1, BLOCK)).amax(dim=1)
-
-
-# The scan of vectors that lie on a GPU: narrations in groups of equal length, and the kernel's launch over them.
-
-
-WINDOW = 1 << 15
-"""Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""
-LONGEST = 128
-"""Steps of a query: more would not fit the registers with even one query a block."""
-HOPPER = 227 << 10
-"""Bytes of shared memory that a program may have on an H100 or H200."""
-_EXCHANGED = 8 << 10
-"""Bytes of it through which threads hand each other what is not multiplied, beside the heads' maxima."""
-_LARGEST = 127 * 127
-"""Of the product of two codes."""
 
 
 class Launch(NamedTuple):
