@@ -150,7 +150,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
         for number, line in enumerate(stream, start=1):
             if (text := _text(path, number, line)).strip():
                 rows += 1
-                yield number, _object(path, number, text)
+                yield number, json_line(path, number, text)
     if rows == 0:
         raise InputError.at(path, "the file is empty", "give a file with one JSON object a line")
 
@@ -163,7 +163,8 @@ def _text(path: Path, number: int, line: bytes) -> str:
         raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8", line=number) from None
 
 
-def _object(path: Path, number: int, line: str) -> JsonObject:
+def json_line(path: Path | str, number: int, line: str) -> JsonObject:
+    """The object of a line of text. Raises InputError, naming the file and the line."""
     try:
         value = json.loads(line)
     except json.JSONDecodeError as error:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.data.narrations import ReadingOptions, ReadingReport, howtocaption, json_files, read_narrations
-from recipe.data.narrations.files import opened_files
+from recipe.data.narrations.files import source_files
 from recipe.data.narrations.json_files import members
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
@@ -292,7 +292,7 @@ def test_the_members_of_an_object_are_those_of_the_standard_library(value: dict[
 def test_a_surrogate_pair_cut_by_a_block_stays_one_character(tmp_path: Path) -> None:
     path = tmp_path / "caption.json"
     path.write_text('{"' + " " * (262_144 - 8) + '\\ud83d\\ude00": NaN, "b": -Infinity}')
-    ((first, second),) = [list(members(file, "utf-8")) for file in opened_files(path)]
+    ((first, second),) = [list(members(file, "utf-8")) for file in source_files(path)]
     assert first[0].strip() == "😀"
     assert math.isnan(first[1])
     assert second == ("b", -math.inf)

@@ -1,6 +1,7 @@
 """Each published form on a small file in its exact layout, and telling the forms apart."""
 
 import gzip
+import importlib
 import json
 import pickle
 import tarfile
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipe.data.narrations import FormatName, ReadingOptions, ReadingReport, read_narrations
-from recipe.data.narrations.reading import FORMATS, SUFFIXES, reader
+from recipe.data.narrations.reading import FORMATS
 from recipe.errors import ConfigError, InputError
 from recipe.types import Narration, Segment
 
@@ -243,11 +244,11 @@ HEADS: list[tuple[str, bytes, str | None]] = [
 def test_the_format_is_told_from_name_and_first_bytes(
     tmp_path: Path, name: str, head: bytes, expected: str | None
 ) -> None:
-    from recipe.data.narrations.files import opened_files
+    from recipe.data.narrations.files import source_files
     from recipe.data.narrations.reading import detect
 
     (tmp_path / name).write_bytes(head)
-    (found,) = [detect(file, "utf-8") for file in opened_files(tmp_path / name)]
+    (found,) = [detect(file, "utf-8") for file in source_files(tmp_path / name)]
     assert found == expected
 
 
@@ -282,8 +283,11 @@ def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None
 
 
 def test_every_format_has_a_reader_and_suffixes() -> None:
-    assert tuple(FORMATS) == tuple(SUFFIXES) == get_args(FormatName)
-    assert all(callable(reader(name)) for name in FORMATS)
+    assert tuple(FORMATS) == get_args(FormatName)
+    for name, entry in FORMATS.items():
+        module, function = entry.reader.split(".")
+        assert callable(getattr(importlib.import_module(f"recipe.data.narrations.{module}"), function)), name
+        assert entry.suffixes
 
 
 def test_an_encoding_must_be_one() -> None:
@@ -382,5 +386,5 @@ def test_the_documentation_names_every_format_and_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "readers.md").read_text(encoding="utf-8")
     for name in (*FORMATS, *ReadingOptions.model_fields):
         assert f"| `{name}` |" in page
-    for suffixes in SUFFIXES.values():
+    for suffixes in (entry.suffixes for entry in FORMATS.values()):
         assert all(f"`{suffix}`" in page for suffix in suffixes)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recipe.data.narrations import read_narrations
-from recipe.data.narrations.reading import SeenVideos
+from recipe.data.narrations.reading import VideoLog
 
 CAPTIONS = [f"and now caption {number} of the video is being said" for number in range(60)]
 
@@ -79,7 +79,7 @@ def test_four_times_the_videos_take_the_same_memory(tmp_path: Path, name: str) -
 
 def test_the_ids_of_a_million_videos_lie_on_disk() -> None:
     """SQLite's own memory is not Python's, so its account is asked: the cache may hold 16 MiB."""
-    with SeenVideos() as seen:
+    with VideoLog() as seen:
         assert all(seen.add(f"{number:011}", "caption.json") for number in range(50_000))
         assert not seen.add("00000000007", "other.json")
         assert seen.place("00000000007") == "caption.json"

@@ -1,7 +1,7 @@
 """Narration corpora in every form they are published in, read as a stream of narrations (docs/readers.md).
 
-paths -> `files` (folders, archives) -> `formats` (which layout) -> one module a layout -> `drafts` (a narration as its
-file has it) -> `cleaning` (what is usable) -> narrations, each video once (`reading`).
+paths -> `files` (folders, archives) -> `reading` (which format) -> a reader of that format -> `drafts` (a narration as
+its file has it, and which of its captions are usable) -> narrations, each video once.
 """
 
 from recipe.data.narrations.drafts import DEFAULTS, Duplicates, FormatName, ReadingOptions, ReadingReport

@@ -1,4 +1,9 @@
-"""Drafts of narrations as their files have them, and which of their captions are usable."""
+"""Narrations as their files have them, and which of their captions are usable.
+
+A reader knows a file's layout and hands on drafts: unchecked narrations, with the place of every part. `clean` knows
+what a usable caption is, and nothing about files. A part that does not have the layout's shape travels as a `Fault`, so
+that one policy decides on all of them.
+"""
 
 import codecs
 import math
@@ -13,9 +18,6 @@ from pydantic import field_validator
 from recipe.config import Settings
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
-
-# How narrations are read: the settings that decide which segments a corpus consists of.
-
 
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
@@ -57,7 +59,7 @@ class ReadingOptions(Settings):
 
     @field_validator("encoding")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _encoding_exists(cls, name: str) -> str:
         try:
             "".encode(name)
         except LookupError:
@@ -66,9 +68,6 @@ class ReadingOptions(Settings):
 
 
 DEFAULTS = ReadingOptions()
-
-
-# What was read and what was left out, in numbers.
 
 
 @dataclass(slots=True)
@@ -99,37 +98,22 @@ class ReadingReport:
     """The first hundred of them."""
 
     def lines(self) -> list[str]:
-        """What was left out, one sentence each; empty where everything was read."""
-        parts = [
-            *(_line(n, f"caption{_s(n)} skipped: {reason}") for reason, n in self.skipped_captions.most_common()),
-            *(_line(n, f"narration{_s(n)} skipped: {reason}") for reason, n in self.skipped_narrations.most_common()),
-            _line(self.duplicates, f"narration{_s(self.duplicates)} of a video that was read before"),
-            _line(self.below_score, f"caption{_s(self.below_score)} below the smallest score"),
-            _line(self.not_alignable, f"sentence{_s(self.not_alignable)} not alignable"),
-            _line(self.no_goal, f"procedure{_s(self.no_goal)} without a goal, read without a title"),
-            _line(self.collapsed, f"rolling cue{_s(self.collapsed)} collapsed"),
-            _line(self.passed_over, f"file{_s(self.passed_over)} without narrations passed over"),
+        """What was left out, one line each; empty where everything was read."""
+        counts = [
+            *((n, "caption", f"skipped: {reason}") for reason, n in self.skipped_captions.most_common()),
+            *((n, "narration", f"skipped: {reason}") for reason, n in self.skipped_narrations.most_common()),
+            (self.duplicates, "narration", "of a video that was read before"),
+            (self.below_score, "caption", "below the smallest score"),
+            (self.not_alignable, "sentence", "not alignable"),
+            (self.no_goal, "procedure", "without a goal, read without a title"),
+            (self.collapsed, "rolling cue", "collapsed"),
+            (self.passed_over, "file", "without narrations passed over"),
         ]
-        return [part for part in parts if part]
-
-
-def _s(count: int) -> str:
-    return "" if count == 1 else "s"
-
-
-def _line(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count else ""
-
-
-# What a reader hands on: a narration as its file has it, unchecked, with the place of every part.
-#
-# A reader knows a file's layout and nothing about what makes a good caption; `cleaning` knows what a good caption is
-# and nothing about files. A part that has not the layout's shape travels as a `Fault`, so that one policy decides on
-# all.
+        return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
 
 
 class Place(NamedTuple):
-    """Where something stands; `file` is what messages call the file, a member of an archive included."""
+    """A position in a file; `file` is what messages call the file, a member of an archive included."""
 
     file: str
     line: int | None = None
@@ -137,6 +121,10 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return self.file if self.line is None else f"{self.file}, line {self.line}"
+
+    def item(self, name: str, index: int, part: str) -> "Place":
+        """The place of an item of a list, or of a part of it: `segments[3].end`."""
+        return self._replace(field=f"{name}[{index}].{part}" if part else f"{name}[{index}]")
 
 
 class Fault(NamedTuple):
@@ -149,7 +137,7 @@ class Fault(NamedTuple):
     """Name of the part that is at fault, such as `end`; empty for the whole."""
 
     def at(self, place: Place) -> InputError:
-        """The error that tells it."""
+        """The error for a fault at this place."""
         remedy = f"{self.remedy}, or have it left out (--bad skip)"
         return InputError.at(place.file, self.problem, remedy, line=place.line, field=place.field)
 
@@ -162,6 +150,13 @@ class Caption(NamedTuple):
     end: object = None
 
 
+def caption(item: object) -> Caption | Fault:
+    """The caption of an object {"text", "start", "end"}."""
+    if not isinstance(item, dict):
+        return Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
+    return Caption(item.get("text"), item.get("start"), item.get("end"))
+
+
 class Draft(NamedTuple):
     """A narration as its file has it."""
 
@@ -170,20 +165,18 @@ class Draft(NamedTuple):
     captions: Sequence[Caption | Fault] | Fault
     """The captions in file order, or why the narration as a whole cannot be used."""
     caption_place: Callable[[int, str], Place]
-    """Where a part of the caption with this index stands."""
+    """The place of a part of the caption with this index."""
     title: object = None
     source: str | None = None
     ordered: bool = False
     """True where the layout promises captions sorted by start; others are sorted."""
 
 
-# From drafts to narrations: what a usable caption is, and what becomes of the others.
-
-
 LATEST = 24 * 3600
 """No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_NUMBERS = (float, int)
 
 _BLANK = Fault(
     "blank text",
@@ -258,16 +251,29 @@ def _segments(
     """The captions that can be used, in time order, equal times in file order."""
     kept: list[tuple[int, Segment]] = []
     for index, caption in enumerate(captions):
-        found = _segment(caption)
-        if isinstance(found, Fault):
-            drop(index, found)
+        segment = _segment(caption)
+        if isinstance(segment, Fault):
+            drop(index, segment)
         else:
-            kept.append((index, found))
-    kept = _all_timed_or_none(kept, drop)
+            kept.append((index, segment))
+    untimed = [index for index, segment in kept if segment.start is None]
+    if 0 < len(untimed) < len(kept):
+        for index in untimed:
+            drop(index, _SOME)
+        kept = [(index, segment) for index, segment in kept if segment.start is not None]
     if not ordered:
-        kept.sort(key=_span)
-        return tuple(segment for _, segment in kept)
-    return _in_order(kept, drop)
+        return tuple(sorted((segment for _, segment in kept), key=lambda one: (one.start or 0.0, one.end or 0.0)))
+    in_order: list[Segment] = []
+    previous = 0.0
+    for index, segment in kept:
+        start = segment.start or 0.0
+        if start < previous:
+            problem = f"the segment starts at {start:g} s, before the previous one at {previous:g} s"
+            drop(index, Fault("out of order", problem, "sort the segments by start", "start"))
+        else:
+            in_order.append(segment)
+            previous = start
+    return tuple(in_order)
 
 
 def _segment(caption: Caption | Fault) -> Segment | Fault:
@@ -286,19 +292,14 @@ def _segment(caption: Caption | Fault) -> Segment | Fault:
     return _time_fault(start, end)
 
 
-_NUMBERS = (float, int)
-
-
 def _time_fault(start: object, end: object) -> Segment | Fault:
     for part, value in (("start", start), ("end", end)):
         if value is None:
             return _HALF
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not isinstance(value, int | float) or not number or value < 0:
             problem = f"the time {value!r} is not a number of seconds from 0 on"
-            return Fault("time that is no number", problem, "give seconds from the start of the video", part)
-        if not math.isfinite(value) or value < 0:
-            problem = f"the time {value!r} is not a number of seconds from 0 on"
-            reason = "negative time" if value < 0 and math.isfinite(value) else "time that is no number"
+            reason = "negative time" if number else "time that is no number"
             return Fault(reason, problem, "give seconds from the start of the video", part)
         if value > LATEST:
             problem = f"the time {value:g} s is later than {LATEST // 3600} hours"
@@ -306,35 +307,3 @@ def _time_fault(start: object, end: object) -> Segment | Fault:
             return Fault(f"time beyond {LATEST // 3600} hours", problem, remedy, part)
     problem = f"the segment ends at {end:g} s, before its start at {start:g} s"
     return Fault("end before start", problem, "correct the times", "end")
-
-
-def _all_timed_or_none(
-    kept: list[tuple[int, Segment]], drop: Callable[[int, Fault], None]
-) -> list[tuple[int, Segment]]:
-    """Without the untimed segments of a narration that has timed ones."""
-    untimed = [index for index, segment in kept if segment.start is None]
-    if not untimed or len(untimed) == len(kept):
-        return kept
-    for index in untimed:
-        drop(index, _SOME)
-    return [(index, segment) for index, segment in kept if segment.start is not None]
-
-
-def _span(item: tuple[int, Segment]) -> tuple[float, float]:
-    segment = item[1]
-    return (segment.start or 0.0, segment.end or 0.0)
-
-
-def _in_order(kept: list[tuple[int, Segment]], drop: Callable[[int, Fault], None]) -> tuple[Segment, ...]:
-    """Without the segments that start before one that stands ahead of them."""
-    ordered: list[Segment] = []
-    previous = 0.0
-    for index, segment in kept:
-        start = segment.start or 0.0
-        if start < previous:
-            problem = f"the segment starts at {start:g} s, before the previous one at {previous:g} s"
-            drop(index, Fault("out of order", problem, "sort the segments by start", "start"))
-        else:
-            ordered.append(segment)
-            previous = start
-    return tuple(ordered)

@@ -1,4 +1,8 @@
-"""From paths to texts: files, folders, archives and compressed files, one after another, a block at a time."""
+"""From paths to texts: files, folders, archives and compressed files, one after another, a block at a time.
+
+A folder is read as all files in it, in the order of their names, and an archive as its members. Nothing is unpacked to
+disk.
+"""
 
 import codecs
 import gzip
@@ -16,14 +20,14 @@ from typing import BinaryIO, NamedTuple, cast
 from recipe.artifacts import not_a_file
 from recipe.errors import InputError
 
-# From paths to byte streams: files, folders, archives and compressed files, one after another.
-#
-# A folder stands for all files in it, in the order of their names; an archive for its
-# members. Nothing is unpacked to disk.
-
-
 HEAD = 1 << 16
-"""Bytes that a file's format is told from."""
+"""Bytes from which a file's format is detected."""
+LONGEST = 1 << 28
+"""Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
+
+_BLOCK = 1 << 18
+_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+_BRACKETS = re.compile(r"\[([A-Za-z0-9_-]{11})\]$")
 
 _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
 _DAMAGE = (
@@ -41,8 +45,8 @@ _DAMAGE = (
 """What the libraries raise for archives that are damaged or, RuntimeError, locked."""
 
 
-class Opened(NamedTuple):
-    """A file under way: `label` is what messages call it, `name` its file name without `.gz`."""
+class SourceFile(NamedTuple):
+    """A file that is being read: `label` is its name in messages, `name` its file name without `.gz`."""
 
     label: str
     name: str
@@ -53,33 +57,32 @@ class Opened(NamedTuple):
     """True for a file that was found in a folder or an archive and not named itself."""
 
 
-def opened_files(path: Path) -> Generator[Opened]:
+def source_files(path: Path) -> Generator[SourceFile]:
     """Every file that `path` stands for, open for reading until the next one is asked for; hidden ones are left out.
 
     Raises InputError for a path that is not there and for an archive that cannot be read.
     """
     if path.is_dir():
         for file in _walk(path):
-            yield from _opened(file, inside=True)
+            yield from _open(file, inside=True)
     elif path.is_file():
-        yield from _opened(path, inside=False)
+        yield from _open(path, inside=False)
     else:
         raise not_a_file(path)
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder, onerror=_refuse):
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for root, folders, files in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(root, name)
 
 
-def _refuse(error: OSError) -> None:
-    raise error
-
-
-def _opened(path: Path, inside: bool) -> Iterator[Opened]:
+def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
     if not _ARCHIVES.search(path.name):
         with path.open("rb", buffering=HEAD) as stream:
             yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
@@ -89,15 +92,15 @@ def _opened(path: Path, inside: bool) -> Iterator[Opened]:
         yield from _tarred(path)
 
 
-def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, inside: bool) -> Opened:
+def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, inside: bool) -> SourceFile:
     """A file, decompressed on the way where it begins as a gzip file does."""
     if stream.peek(2)[:2] != b"\x1f\x8b":
-        return Opened(label, name, stream, path, inside)
-    unzipped = _guarded(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), label)
-    return Opened(label, re.sub(r"\.gz$", "", name, flags=re.IGNORECASE), unzipped, None, inside)
+        return SourceFile(label, name, stream, path, inside)
+    unzipped = _checked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), label)
+    return SourceFile(label, re.sub(r"\.gz$", "", name, flags=re.IGNORECASE), unzipped, None, inside)
 
 
-def _zipped(path: Path) -> Iterator[Opened]:
+def _zipped(path: Path) -> Iterator[SourceFile]:
     with _readable(str(path)), zipfile.ZipFile(path) as archive:
         names = sorted(entry.filename for entry in archive.infolist() if not entry.is_dir())
         for name in names:
@@ -105,10 +108,10 @@ def _zipped(path: Path) -> Iterator[Opened]:
                 continue
             label = _label(path, name)
             with _readable(label), archive.open(name) as member:
-                yield _plain(label, Path(name).name, _guarded(cast(BinaryIO, member), label), None, inside=True)
+                yield _plain(label, Path(name).name, _checked(cast(BinaryIO, member), label), None, inside=True)
 
 
-def _tarred(path: Path) -> Iterator[Opened]:
+def _tarred(path: Path) -> Iterator[SourceFile]:
     with _readable(str(path)), tarfile.open(path, "r|*") as archive:
         for entry in archive:
             # A stream is read once from front to end, so what was passed need not be kept.
@@ -118,7 +121,7 @@ def _tarred(path: Path) -> Iterator[Opened]:
             member = archive.extractfile(entry)
             if member is not None:
                 label = _label(path, entry.name)
-                stream = _guarded(cast(BinaryIO, member), label)
+                stream = _checked(cast(BinaryIO, member), label)
                 yield _plain(label, Path(entry.name).name, stream, None, inside=True)
 
 
@@ -133,7 +136,7 @@ def _hidden(name: str) -> bool:
 
 @contextmanager
 def _readable(label: str) -> Iterator[None]:
-    """Turn what goes wrong with an archive into one sentence."""
+    """Turn a library's errors about an archive into one InputError."""
     try:
         yield
     except _DAMAGE as error:
@@ -145,12 +148,12 @@ def _damaged(label: str, error: Exception) -> InputError:
     return InputError.at(label, f"the compressed data cannot be read ({reason})", "fetch or pack the file again")
 
 
-def _guarded(stream: BinaryIO, label: str) -> io.BufferedReader:
-    return cast(io.BufferedReader, io.BufferedReader(_Guarded(stream, label), HEAD))
+def _checked(stream: BinaryIO, label: str) -> io.BufferedReader:
+    return cast(io.BufferedReader, io.BufferedReader(_CheckedStream(stream, label), HEAD))
 
 
-class _Guarded(io.RawIOBase):
-    """A decompressing stream whose damage is told in one sentence, wherever it is met."""
+class _CheckedStream(io.RawIOBase):
+    """A decompressing stream that reports damage as InputError."""
 
     def __init__(self, stream: BinaryIO, label: str) -> None:
         self._stream, self._label = stream, label
@@ -167,16 +170,7 @@ class _Guarded(io.RawIOBase):
         return len(block)
 
 
-# From bytes to text, a block at a time; a byte that does not belong is named with its place.
-
-
-LONGEST = 1 << 28
-"""Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
-
-_BLOCK = 1 << 18
-
-
-def blocks(file: Opened, encoding: str) -> Generator[str]:
+def blocks(file: SourceFile, encoding: str) -> Generator[str]:
     """The text of a file in blocks, without a byte order mark. Raises InputError with line and position."""
     name = "utf-8-sig" if encoding == "utf-8" else encoding
     decoder = codecs.getincrementaldecoder(name)()
@@ -197,14 +191,14 @@ def blocks(file: Opened, encoding: str) -> Generator[str]:
         line += text.count("\n")
 
 
-def _not_text(file: Opened, encoding: str, position: int, line: int, error: UnicodeDecodeError) -> InputError:
+def _not_text(file: SourceFile, encoding: str, position: int, line: int, error: UnicodeDecodeError) -> InputError:
     found = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
     remedy = f"convert the file to UTF-8 or give its encoding, such as latin-1 (byte {found} at position {position:,})"
     return InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line)
 
 
-def whole(file: Opened, encoding: str) -> str:
-    """The text of a file of one video. Raises InputError where it is longer than any is."""
+def whole(file: SourceFile, encoding: str) -> str:
+    """The text of a file of one video. Raises InputError where it is longer than `LONGEST`."""
     parts, length = list[str](), 0
     with closing(blocks(file, encoding)) as found:
         for part in found:
@@ -215,8 +209,8 @@ def whole(file: Opened, encoding: str) -> str:
     return "".join(parts)
 
 
-def lines(file: Opened, encoding: str) -> Iterator[str]:
-    """The lines of a file, each with its line feed. Raises InputError for a line that is longer than any is."""
+def lines(file: SourceFile, encoding: str) -> Iterator[str]:
+    """The lines of a file, each with its line feed. Raises InputError for a line longer than `LONGEST`."""
     begun, length = list[str](), 0
     with closing(blocks(file, encoding)) as parts:
         for part in parts:
@@ -233,15 +227,8 @@ def lines(file: Opened, encoding: str) -> Iterator[str]:
 
 
 def too_long(label: str, what: str) -> InputError:
-    """The error for text that no video has so much of."""
+    """The error for more text than any video has."""
     return InputError.at(label, f"{what} is longer than {LONGEST:,} characters", "check the file and its format")
-
-
-# The video id in the name of a file that holds one video.
-
-
-_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z0-9]+)*$")
-_BRACKETS = re.compile(r"\[([A-Za-z0-9_-]{11})\]$")
 
 
 def video_id(name: str) -> str:

@@ -1,4 +1,9 @@
-"""HowToCaption's pickles, read without looking up a class or calling a function (Shvetsova et al., ECCV 2024)."""
+"""HowToCaption's pickles, filtered and unfiltered, plain and zipped (Shvetsova et al., ECCV 2024).
+
+One dict: {video id: {"start": [...], "end": [...], "text": [...]}}, whole seconds, not in time order. An item of `text`
+is a list of captions, or of (caption, score), or one caption; a zipped value is the same as JSON under zlib. The pickle
+is read without looking up a class or calling a function.
+"""
 
 import copyreg
 import gc
@@ -12,16 +17,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from recipe.data.narrations.drafts import Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import HEAD, Opened
+from recipe.data.narrations.files import HEAD, SourceFile
 from recipe.data.narrations.parallel import drafts, from_mapping
 from recipe.errors import InputError
 from recipe.memory import at_most, available, require_memory
 
-# Pickles of plain containers, and of nothing else: no class is looked up, nothing is called.
+MEMORY, MEMORY_ZIPPED = 6.0, 1.5
+"""Bytes of memory that a byte of the file takes at its peak, measured as docs/readers.md says."""
 
-
+LARGEST = 1 << 26
+"""Bytes of one unzipped video at most: 100,000 captions take about 10 million."""
 _MOST = 20
-"""No pickle of captions takes more bytes of memory than this for one of its own; one that asks for more is hostile."""
+"""Bytes of memory that a byte of a pickle of captions takes at most; a pickle that needs more is hostile."""
 
 _BROKEN = (
     pickle.UnpicklingError,
@@ -47,8 +54,8 @@ def load_plain(path: Path, stream: io.BufferedReader, encoding: str) -> Any:
     wanted = _MOST * path.stat().st_size + (1 << 28)
     try:
         with at_most(min(wanted, free)) if free is not None else nullcontext(), _without_collector():
-            value = _Plain(stream, encoding=encoding).load()
-    except _Refused as error:
+            value = _PlainUnpickler(stream, encoding=encoding).load()
+    except _NotPlain as error:
         problem = f"the pickle is not plain data: it {error}"
         raise InputError.at(path, problem, "fetch it anew from its publisher; nothing of it was executed") from None
     except UnicodeDecodeError:
@@ -65,16 +72,16 @@ def load_plain(path: Path, stream: io.BufferedReader, encoding: str) -> Any:
     return value
 
 
-class _Refused(Exception):
-    """Says what the pickle does that no plain data does."""
+class _NotPlain(Exception):
+    """The pickle does something that plain data does not."""
 
 
-class _Plain(pickle.Unpickler):
+class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str, /) -> NoReturn:
-        raise _Refused(f"asks for {f'{module}.{name}'!r:.100}")
+        raise _NotPlain(f"asks for {f'{module}.{name}'!r:.100}")
 
     def persistent_load(self, pid: object, /) -> NoReturn:
-        raise _Refused("refers to an object outside of the file")
+        raise _NotPlain("refers to an object outside of the file")
 
 
 @contextmanager
@@ -89,20 +96,7 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-# HowToCaption's pickles, filtered and unfiltered, plain and zipped (Shvetsova et al., ECCV 2024).
-#
-# One dict: {video id: {"start": [...], "end": [...], "text": [...]}}, whole seconds, not in time order. An item of
-# `text` is a list of captions, or of (caption, score), or one caption; a zipped value is the same as JSON under zlib.
-
-
-MEMORY, MEMORY_ZIPPED = 6.0, 1.5
-"""Bytes of memory that a byte of the file takes at its peak; docs/readers.md tells how they were measured."""
-
-LARGEST = 1 << 26
-"""Bytes of one unzipped video at most: 100,000 captions take about 10 million."""
-
-
-def read_howtocaption(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def read_howtocaption(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a video, in file order; memory is given back as they are read.
 
     Raises InputError for a pickle that is damaged, holds anything but plain data, or needs more memory than is free.
@@ -120,7 +114,7 @@ def read_howtocaption(file: Opened, options: ReadingOptions, report: ReadingRepo
     source = options.source or "howtocaption"
     for video_id in list(videos):
         value = _unzipped(videos.pop(video_id))
-        lists = value if isinstance(value, Fault) else from_mapping(video_id, value, source)
+        lists = value if isinstance(value, Fault) else from_mapping(value, source)
         yield from drafts(Place(file.label, field=str(video_id)), video_id, lists, options, report)
 
 

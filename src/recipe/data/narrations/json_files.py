@@ -1,4 +1,9 @@
-"""Narrations in large JSON files: HowTo100M, HTM-Align and WhisperX."""
+"""Narrations in JSON files of any size: HowTo100M, HTM-Align and WhisperX.
+
+Objects are decoded a member at a time: the standard library's decoder moves along the text, with one member in memory.
+ijson would be shorter, but one NaN, which Python writes into JSON, costs it the whole file, and 100 kB of opening
+brackets take it 25 GB.
+"""
 
 import json
 import re
@@ -7,16 +12,10 @@ from contextlib import closing
 from functools import partial
 from typing import Any
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import LONGEST, Opened, blocks, too_long, video_id, whole
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
+from recipe.data.narrations.files import LONGEST, SourceFile, blocks, too_long, video_id, whole
 from recipe.data.narrations.parallel import drafts, from_mapping
 from recipe.errors import InputError
-
-# A JSON object of any size, a member at a time.
-#
-# The standard library's decoder is moved along the text, and one member is in memory at a time. ijson would be shorter,
-# but one NaN, which Python writes into JSON, costs it the whole file, and 100 kB of opening brackets take it 25 GB.
-
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CLOSING = re.compile(r"[\]}]")
@@ -24,7 +23,7 @@ _SLACK = 16
 """An error or the end of a number this close to the end of the text may be different once the text goes on."""
 
 
-def members(file: Opened, encoding: str) -> Iterator[tuple[str, Any]]:
+def members(file: SourceFile, encoding: str) -> Iterator[tuple[str, Any]]:
     """Key and value of each member of the object that the file holds; NaN and infinities are floats.
 
     Raises InputError, with the position, where the file is cut off or is not one JSON object.
@@ -133,96 +132,69 @@ class _Window:
         return added > 0
 
 
-# HowTo100M `caption.json` and `raw_caption.json`, and the sentences of HTM in the same layout.
-#
-# One JSON object: {video id: {"text": [...], "start": [...], "end": [...]}}, seconds. Streamed video by video.
+def read_howto100m(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """HowTo100M's `caption.json` and `raw_caption.json`, and HTM's sentences: {video id: {"text", "start", "end"}}.
 
-
-def read_howto100m(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
-    """One draft a member. Raises InputError for a file that is not one JSON object."""
+    One draft a member, lists in seconds. Raises InputError for a file that is not one JSON object.
+    """
     source = options.source or ("sentencified-htm" if file.name.startswith("sentencified") else "howto100m")
     for video, value in members(file, options.encoding):
         place = Place(file.label, field=video)
-        yield from drafts(place, video, from_mapping(video, value, source), options, report)
-
-
-# HTM-Align: {video id: [[alignable, start, end, text], ...]}, 80 videos aligned by hand (Han et al., CVPR 2022).
-#
-# A sentence is marked 1 where the video shows what it says; the others keep the times of the speech recogniser.
+        yield from drafts(place, video, from_mapping(value, source), options, report)
 
 
 _NO_LIST = Fault("not a narration", "the video's entry is not a list", "give [[alignable, start, end, text], ...]")
 _NO_ROW = Fault("not a caption", "not [alignable, start, end, text]", "correct the row")
 
 
-def read_htm_align(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
-    """One draft a member. Raises InputError for a file that is not one JSON object."""
+def read_htm_align(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """HTM-Align: {video id: [[alignable, start, end, text], ...]}, 80 videos aligned by hand (Han et al., CVPR 2022).
+
+    A sentence is marked 1 where the video shows what it says; the others have the times of the speech recogniser. One
+    draft a member. Raises InputError for a file that is not one JSON object.
+    """
     for video, rows in members(file, options.encoding):
         place = Place(file.label, field=video)
-        where = partial(_row, place)
-        source = options.source or "htm-align"
-        if not isinstance(rows, list):
-            yield Draft(place, video, _NO_LIST, where)
-            continue
-        captions = [_caption(row) for row in rows]
-        if options.alignable:
-            # The others become None, so that places keep counting the file's rows.
-            left_out = [isinstance(row, list) and bool(row) and not row[0] for row in rows]
-            report.not_alignable += sum(left_out)
-            kept = [index for index, out in enumerate(left_out) if not out]
-            if not kept and rows:
-                report.skipped_narrations["no sentence is alignable"] += 1
-                continue
-            captions, where = [captions[index] for index in kept], partial(_kept_row, place, kept)
-        yield Draft(place, video, captions, where, source=source)
+        kept: list[int] = []
+        captions: list[Caption | Fault] | Fault = _NO_LIST
+        if isinstance(rows, list):
+            kept = list(range(len(rows)))
+            if options.alignable:
+                kept = [n for n, row in enumerate(rows) if not (isinstance(row, list) and row and not row[0])]
+                report.not_alignable += len(rows) - len(kept)
+                if rows and not kept:
+                    report.skipped_narrations["no sentence is alignable"] += 1
+                    continue
+            captions = [_aligned_caption(rows[n]) for n in kept]
+        yield Draft(place, video, captions, partial(_row, place, kept), source=options.source or "htm-align")
 
 
-def _caption(row: object) -> Caption | Fault:
+def _aligned_caption(row: object) -> Caption | Fault:
     if not isinstance(row, list) or len(row) != 4 or row[0] not in (0, 1):
         return _NO_ROW
     _, start, end, text = row
     return Caption(text, start, end)
 
 
-def _row(place: Place, index: int, _part: str) -> Place:
-    return place._replace(field=f"{place.field}[{index}]")
-
-
-def _kept_row(place: Place, kept: list[int], index: int, part: str) -> Place:
-    return _row(place, kept[index], part)
-
-
-# WhisperX transcripts of HowTo100M: one JSON file a video, {"segments": [{"start", "end", "text", ...}], ...}.
-#
-# The video id is the file's name. Words and their times, and the original of translated speech, are not read.
+def _row(place: Place, kept: list[int], index: int, _part: str) -> Place:
+    return place._replace(field=f"{place.field}[{kept[index]}]")
 
 
 _LAYOUT = Fault("not a narration", "'segments' is missing or not a list", "give a transcript of WhisperX", "segments")
-_NO_SEGMENT = Fault("not a caption", "not an object", 'give {"text", "start", "end"}')
 
 
-def read_whisperx(file: Opened, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
-    """The draft of the file's video. Raises InputError for a file that is not JSON."""
-    place = Place(file.label)
-    value = _transcript(file, options.encoding)
-    items = value.get("segments") if isinstance(value, dict) else None
-    captions = [_whisperx_caption(item) for item in items] if isinstance(items, list) else _LAYOUT
-    where = partial(_segment_place, place)
-    yield Draft(place, video_id(file.name), captions, where, source=options.source or "whisperx")
+def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
+    """A WhisperX transcript of HowTo100M: {"segments": [{"start", "end", "text", ...}], ...}; the name is the video id.
 
-
-def _transcript(file: Opened, encoding: str) -> Any:
+    Words and their times, and the original of translated speech, are not read. Raises InputError for a file that is
+    not JSON.
+    """
     try:
-        return json.loads(whole(file, encoding))
+        value = json.loads(whole(file, options.encoding))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-
-
-def _whisperx_caption(item: object) -> Caption | Fault:
-    if not isinstance(item, dict):
-        return _NO_SEGMENT
-    return Caption(item.get("text"), item.get("start"), item.get("end"))
-
-
-def _segment_place(place: Place, index: int, part: str) -> Place:
-    return place._replace(field=f"segments[{index}].{part}" if part else f"segments[{index}]")
+    items = value.get("segments") if isinstance(value, dict) else None
+    captions = [caption(item) for item in items] if isinstance(items, list) else _LAYOUT
+    place = Place(file.label)
+    where = partial(place.item, "segments")
+    yield Draft(place, video_id(file.name), captions, where, source=options.source or "whisperx")

@@ -7,12 +7,18 @@ from typing import Any, NamedTuple
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
 
 _LAYOUT = "give 'start', 'end' and 'text' as lists of equal lengths"
+_NO_SCORE = Fault(
+    "no score",
+    "the caption has no score, but a smallest score is asked for",
+    "leave out the smallest score or give a file with scores",
+    "text",
+)
+_NO_CAPTION = Fault("not a caption", "not a text or a pair of text and score", "correct the entry", "text")
 
 
 class Lists(NamedTuple):
-    """What a file holds of one video, unchecked."""
+    """The lists of one video, unchecked."""
 
-    video_id: object
     start: object
     end: object
     text: object
@@ -20,28 +26,24 @@ class Lists(NamedTuple):
     source: str | None = None
 
 
-def from_mapping(video_id: object, value: object, source: str) -> Lists | Fault:
+def from_mapping(value: object, source: str) -> Lists | Fault:
     """The lists of a video that is given as an object."""
     if not isinstance(value, dict):
         return Fault("not a narration", "the video's entry is not an object", _LAYOUT)
-    return Lists(video_id, value.get("start"), value.get("end"), value.get("text"), source=source)
+    return Lists(value.get("start"), value.get("end"), value.get("text"), source=source)
 
 
 def drafts(
     place: Place, video_id: object, lists: Lists | Fault, options: ReadingOptions, report: ReadingReport
 ) -> Iterator[Draft]:
     """The draft of one video; none where no caption reaches the smallest score that is asked for."""
-    if isinstance(lists, Fault):
-        yield Draft(place, video_id, lists, partial(_caption_place, place, []))
-        return
-    found = _captions(place, lists, options, report)
-    if isinstance(found, Fault):
-        yield Draft(place, video_id, found, partial(_caption_place, place, []))
-    elif found.captions or not found.below_score:
-        where = partial(_caption_place, place, found.rows)
-        yield Draft(place, video_id, found.captions, where, lists.title, lists.source)
-    else:
+    before = report.below_score
+    captions, rows = (lists, ()) if isinstance(lists, Fault) else _captions(lists, options, report)
+    if not captions and report.below_score > before:
         report.skipped_narrations["no caption reaches the smallest score"] += 1
+        return
+    title, source = (None, None) if isinstance(lists, Fault) else (lists.title, lists.source)
+    yield Draft(place, video_id, captions, partial(_caption_place, place, rows), title, source)
 
 
 def _caption_place(place: Place, rows: Sequence[int], index: int, part: str) -> Place:
@@ -49,32 +51,26 @@ def _caption_place(place: Place, rows: Sequence[int], index: int, part: str) -> 
     return place._replace(field=f"{place.field}.{row}" if place.field else row)
 
 
-class _Found(NamedTuple):
-    captions: list[Caption | Fault]
-    rows: Sequence[int]
-    """The index in the lists that each caption comes from."""
-    below_score: int
-
-
-def _captions(place: Place, lists: Lists, options: ReadingOptions, report: ReadingReport) -> _Found | Fault:
+def _captions(
+    lists: Lists, options: ReadingOptions, report: ReadingReport
+) -> tuple[Sequence[Caption | Fault] | Fault, Sequence[int]]:
+    """The captions, or why there are none, and the index in the lists that each comes from."""
     starts, ends, texts = lists.start, lists.end, lists.text
     if not (isinstance(starts, list | tuple) and isinstance(ends, list | tuple) and isinstance(texts, list | tuple)):
-        return Fault("not a narration", "'start', 'end' or 'text' is missing or not a list", _LAYOUT)
+        return Fault("not a narration", "'start', 'end' or 'text' is missing or not a list", _LAYOUT), ()
     if not len(starts) == len(ends) == len(texts):
         problem = f"the lists differ in length: {len(starts)} 'start', {len(ends)} 'end', {len(texts)} 'text'"
-        return Fault("lists of unequal length", problem, _LAYOUT)
+        return Fault("lists of unequal length", problem, _LAYOUT), ()
     if all(type(text) is str for text in texts) and options.min_score is None:
-        return _Found(list(map(Caption, texts, starts, ends)), range(len(texts)), 0)
+        return list(map(Caption, texts, starts, ends)), range(len(texts))
     captions: list[Caption | Fault] = []
     rows: list[int] = []
-    below = 0
     for row, (start, end, entry) in enumerate(zip(starts, ends, texts, strict=True)):
-        chosen, left_out = _chosen(entry, options)
-        below += left_out
+        chosen, below = _chosen(entry, options)
+        report.below_score += below
         captions += [text if isinstance(text, Fault) else Caption(text, start, end) for text in chosen]
         rows += [row] * len(chosen)
-    report.below_score += below
-    return _Found(captions, rows, below)
+    return captions, rows
 
 
 def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
@@ -82,9 +78,8 @@ def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
     entries = entry if isinstance(entry, list | tuple) else [entry]
     if not entries:
         return [Fault("no text for a time span", "the list of captions is empty", "give a caption", "text")], 0
-    read = [_text(item, options.min_score) for item in entries]
-    texts: list[object] = [text for text in read if text is not None]
-    below = len(read) - len(texts)
+    texts: list[object] = [text for item in entries if (text := _text(item, options.min_score)) is not None]
+    below = len(entries) - len(texts)
     if options.captions == "first":
         texts = texts[:1]
     elif options.captions == "joined":
@@ -104,12 +99,3 @@ def _text(item: Any, least: float | None) -> object:
     if isinstance(score, bool) or not isinstance(score, int | float) or score != score:
         return _NO_CAPTION
     return text if least is None or score >= least else None
-
-
-_NO_SCORE = Fault(
-    "no score",
-    "the caption has no score, but a smallest score is asked for",
-    "leave out the smallest score or give a file with scores",
-    "text",
-)
-_NO_CAPTION = Fault("not a caption", "not a text or a pair of text and score", "correct the entry", "text")

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import Opened
+from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
+from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.parallel import Lists, drafts
-from recipe.data.narrations.reading import SeenVideos
+from recipe.data.narrations.reading import VideoLog
 from recipe.errors import InputError
 
 VIDEOS_AT_ONCE = 64
@@ -29,7 +29,7 @@ _NO_SEGMENT = Fault("not a caption", "the segment is missing", "give the segment
 _Row = dict[str, Any]
 
 
-def read_parquet(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a video. Raises InputError for a file that is damaged, has other columns or scatters a video's rows."""
     if file.path is None:
         raise InputError.at(file.label, "a Parquet file cannot be read from an archive", "unpack it and give the file")
@@ -71,13 +71,13 @@ def _videos(
         place = Place(label, field=f"row {number}")
         video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
         if "segments" in row:
-            where = partial(_item_place, place)
+            where = partial(place.item, f"{place.field}.segments")
             yield Draft(place, video_id, _captions(row["segments"]), where, title, source)
             continue
         text = row["text"]
         none = [None] * len(text or ())
         start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        yield from drafts(place, video_id, Lists(video_id, start, end, text, title, source), options, report)
+        yield from drafts(place, video_id, Lists(start, end, text, title, source), options, report)
 
 
 def _source(row: _Row, options: ReadingOptions) -> str | None:
@@ -85,28 +85,22 @@ def _source(row: _Row, options: ReadingOptions) -> str | None:
     return source if isinstance(source, str) else options.source
 
 
-def _item_place(place: Place, index: int, part: str) -> Place:
-    return place._replace(field=f"{place.field}.segments[{index}]{'.' if part else ''}{part}")
-
-
 def _captions(items: Sequence[_Row | None] | None) -> Sequence[Caption | Fault] | Fault:
     if items is None:
         return _NO_LIST
-    return [
-        _NO_SEGMENT if item is None else Caption(item.get("text"), item.get("start"), item.get("end")) for item in items
-    ]
+    return [_NO_SEGMENT if item is None else caption(item) for item in items]
 
 
 def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOptions) -> Iterator[Draft]:
-    with SeenVideos() as begun:
+    with VideoLog() as videos:
         for video_id, group in groupby(rows, key=lambda numbered: numbered[1]["video_id"]):
-            found = list(group)
-            numbers, first = [number for number, _ in found], found[0][1]
+            members = list(group)
+            numbers, first = [number for number, _ in members], members[0][1]
             place = Place(label, field=f"row {numbers[0]}")
-            if isinstance(video_id, str) and not begun.add(video_id, f"row {numbers[0]}"):
-                problem = f"the rows of video {video_id!r} are not together: they began at {begun.place(video_id)}"
+            if isinstance(video_id, str) and not videos.add(video_id, f"row {numbers[0]}"):
+                problem = f"the rows of video {video_id!r} are not together: they began at {videos.place(video_id)}"
                 raise InputError.at(label, problem, "sort the file by video_id", field=place.field)
-            captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in found]
+            captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
             where = partial(_row_place, label, numbers)
             yield Draft(place, video_id, captions, where, first.get("title"), _source(first, options))
 

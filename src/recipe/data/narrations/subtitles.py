@@ -16,13 +16,13 @@ import webvtt
 from webvtt.errors import MalformedFileError
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import Opened, video_id, whole
+from recipe.data.narrations.files import SourceFile, video_id, whole
 
 _TIMING = re.compile(r"^[ \t]*\d[\d:.,]*[ \t]*-->", re.MULTILINE)
 _MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 _WORD_TIME = re.compile(r"<\d+:\d\d[\d:.]*>")
 _TOUCH = 0.5
-"""Cues of rolling captions follow each other at once; after this many seconds a line is said again, not repeated."""
+"""Seconds between cues up to which an equal line counts as a repeat of rolling captions, not as said again."""
 
 _UNREADABLE = Fault("cue that cannot be read", "a cue has no text or no valid times", "repair or remove the cue")
 
@@ -33,7 +33,7 @@ class _Cue(NamedTuple):
     lines: tuple[str, ...]
 
 
-def read_subtitles(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video."""
     place = Place(file.label)
     captions = _captions(whole(file, options.encoding).lstrip(), options, report)
@@ -50,17 +50,17 @@ def _cue_place(place: Place, captions: Sequence[Caption | Fault] | Fault, index:
 def _captions(text: str, options: ReadingOptions, report: ReadingReport) -> Sequence[Caption | Fault] | Fault:
     kind = "vtt" if text.startswith("WEBVTT") else "srt"
     try:
-        found = webvtt.from_buffer(io.StringIO(text), format=kind).captions if text else []
+        parsed = webvtt.from_buffer(io.StringIO(text), format=kind).captions if text else []
     except MalformedFileError:
         problem, remedy = "the file is neither WebVTT nor SubRip", "give a file that begins with WEBVTT or a first cue"
         return Fault("not subtitles", problem, remedy)
-    cues = [_Cue(_seconds(cue.start), _seconds(cue.end), _lines(cue.lines)) for cue in found]
+    cues = [_Cue(_seconds(cue.start), _seconds(cue.end), _lines(cue.lines)) for cue in parsed]
     if options.rolling == "collapse" and (_WORD_TIME.search(text) or _rolls(cues)):
         shown = [cue for cue in cues if cue.lines]
         cues = list(_collapsed(shown))
         report.collapsed += len(shown) - len(cues)
     captions: list[Caption | Fault] = [Caption(" ".join(cue.lines), cue.start, cue.end) for cue in cues]
-    return captions + [_UNREADABLE] * (len(_TIMING.findall(text)) - len(found))
+    return captions + [_UNREADABLE] * (len(_TIMING.findall(text)) - len(parsed))
 
 
 def _seconds(time: str) -> float:

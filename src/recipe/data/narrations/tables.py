@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import Opened, lines, opened_files, video_id
+from recipe.data.narrations.files import SourceFile, lines, source_files, video_id
 from recipe.errors import InputError
 from recipe.types import Narration
-
-# Rows of a CSV file with a header, each with the line that it ends on.
-
 
 LONGEST = 1 << 24
 """Characters of one field at most."""
@@ -30,7 +27,7 @@ class Row(NamedTuple):
     fields: Sequence[str] | Fault
 
 
-def rows(file: Opened, encoding: str, columns: Sequence[str]) -> Iterator[Row]:
+def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[Row]:
     """The rows below the header. Raises InputError where a column is missing or the file is no CSV."""
     csv.field_size_limit(LONGEST)
     table = csv.reader(lines(file, encoding), strict=True)
@@ -60,13 +57,11 @@ def seconds(field: str) -> object:
         return field
 
 
-# HowTo100M captions as the MIL-NCE release has them: one CSV a video, `start,end,text`, in a folder or an archive.
-#
-# The video id is the file's name.
+def read_howto100m_csv(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
+    """HowTo100M captions as the MIL-NCE release has them: one CSV a video, `start,end,text`; the name is the video id.
 
-
-def read_howto100m_csv(file: Opened, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
-    """The draft of the file's video. Raises InputError for a file that is no such table."""
+    Raises InputError for a file that is no such table.
+    """
     table = list(rows(file, options.encoding, ("start", "end", "text")))
     where = partial(_row_place, file.label, [row.line for row in table])
     source = options.source or "howto100m"
@@ -84,20 +79,19 @@ def _row_place(label: str, lines: list[int], index: int, part: str) -> Place:
     return Place(label, lines[index], part or None)
 
 
-# HTM-AA: one CSV of all videos, `vid,timestamp,text`, a moment in seconds for each sentence (Han et al., CVPR 2022).
-#
-# A sentence has a moment and no length, so its segment begins and ends there. The rows of a video may lie apart: they
-# are brought together on disk, in the order in which the videos first appear.
-
-
 _TABLES = """
 CREATE TABLE videos (number INTEGER PRIMARY KEY, video TEXT UNIQUE);
 CREATE TABLE captions (video INTEGER, line INTEGER, time TEXT, text TEXT, PRIMARY KEY (video, line)) WITHOUT ROWID;
 """
 
 
-def read_htm_aa(file: Opened, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
-    """One draft a video. Raises InputError for a file that is no such table or, unless bad rows are skipped, a row."""
+def read_htm_aa(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+    """HTM-AA: one CSV of all videos, `vid,timestamp,text`, a moment for each sentence (Han et al., CVPR 2022).
+
+    A sentence has a moment and no length, so its segment begins and ends there. The rows of a video may lie apart: they
+    are brought together on disk, in the order in which the videos first appear. Raises InputError for a file that is
+    no such table or, unless bad rows are skipped, for a row.
+    """
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
         database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -65536; {_TABLES} BEGIN;")
         for line, fields in rows(file, options.encoding, ("vid", "timestamp", "text")):
@@ -114,41 +108,38 @@ def read_htm_aa(file: Opened, options: ReadingOptions, report: ReadingReport) ->
             "SELECT videos.video, line, time, text FROM captions JOIN videos ON captions.video = number ORDER BY number"
         )
         for video, group in groupby(database.execute(f"{query}, line"), key=itemgetter(0)):
-            yield _draft(file.label, video, list(group), options.source or "htm-aa")
-
-
-def _draft(label: str, video: str, found: list[tuple[str, int, str, str]], source: str) -> Draft:
-    captions = [Caption(text, time := seconds(moment), time) for _, _, moment, text in found]
-    where = partial(_sentence_place, label, [line for _, line, _, _ in found])
-    return Draft(Place(label, found[0][1], "vid"), video, captions, where, source=source)
+            numbers: list[int] = []
+            captions: list[Caption | Fault] = []
+            for _, line, time, text in group:
+                numbers.append(line)
+                captions.append(Caption(text, moment := seconds(time), moment))
+            place, where = Place(file.label, numbers[0], "vid"), partial(_sentence_place, file.label, numbers)
+            yield Draft(place, video, captions, where, source=options.source or "htm-aa")
 
 
 def _sentence_place(label: str, lines: list[int], index: int, part: str) -> Place:
     return Place(label, lines[index], "timestamp" if part in ("start", "end") else part or None)
 
 
-# Titles for HowTo100M: the wikiHow task that each video was found with, from `HowTo100M_v1.csv` and `task_ids.csv`.
-
-
 def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterator[Narration]:
-    """The narrations, those without a title with their video's task for one; what is known of videos lies on disk.
+    """The narrations; those without a title get the wikiHow task of their video (HowTo100M). Tasks are kept on disk.
 
-    `videos` has the columns video_id and task_id, `tasks` lines of a task's number, a tab and its name. Raises
-    InputError for files of another layout.
+    `videos` (`HowTo100M_v1.csv`) has the columns video_id and task_id, `tasks` (`task_ids.csv`) lines of a task's
+    number, a tab and its name. Raises InputError for files of another layout.
     """
     names = _names(tasks)
     with _tasks(videos) as database:
         for narration in narrations:
             query = "SELECT task FROM videos WHERE video = ?"
-            found = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
-            name = names.get(found[0]) if found else None
+            task = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
+            name = names.get(task[0]) if task else None
             yield replace(narration, title=name) if name else narration
 
 
 def _names(tasks: Path) -> dict[str, str]:
     """Name of each task; lines that begin with no number, such as a header, are passed over."""
     names = {}
-    for file in opened_files(tasks):
+    for file in source_files(tasks):
         for line in lines(file, "utf-8"):
             number, _, name = line.strip().partition("\t" if "\t" in line else ",")
             if number.isdigit() and name.strip():
@@ -164,7 +155,7 @@ def _tasks(videos: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
         database.executescript("PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384; BEGIN;")
         database.execute("CREATE TABLE videos (video TEXT PRIMARY KEY, task TEXT) WITHOUT ROWID")
-        for file in opened_files(videos):
+        for file in source_files(videos):
             for line, fields in rows(file, "utf-8", ("video_id", "task_id")):
                 if isinstance(fields, Fault):
                     raise fields.at(Place(file.label, line))
