@@ -15,7 +15,7 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
-from recipe.evaluation.diversity.plans import PLANS, Sampled, collapsed
+from recipe.evaluation.diversity.plans import PLANS, PromptSamples, collapsed
 from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity
 from recipe.types import Example
 from recipe.world.examples import draw_examples
@@ -64,11 +64,11 @@ def of_no_use(judge: ProxyDiversityJudge, examples: Sequence[Example]) -> dict[s
     return {"whole": 1 - fmean(wholes), "half": 1 - fmean(halves)}
 
 
-def sampled(world: World, example: Example, examples: Sequence[Example], write: Write) -> Sampled:
+def sampled(world: World, example: Example, examples: Sequence[Example], write: Write) -> PromptSamples:
     """Ten plans of a control for a prompt."""
     rng = random.Random(example.example_id)
     plans = [collapsed(write(world, example, examples, rng)) for _ in range(PLANS)]
-    return Sampled(example, tuple(range(PLANS)), tuple(plans))
+    return PromptSamples(example, tuple(range(PLANS)), tuple(plans))
 
 
 def same_plan(world: World, example: Example, examples: Sequence[Example], rng: random.Random) -> Steps:

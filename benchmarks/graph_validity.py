@@ -25,7 +25,7 @@ from recipe.data.task_graphs import GoalGraph
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
-from recipe.evaluation.validity.readings import Reading, same_words, threshold_of
+from recipe.evaluation.validity.readings import GraphPlan, same_words, threshold_of
 from recipe.stats import mean_interval, spearman
 from recipe.types import Example, Procedure, Verdict
 
@@ -226,7 +226,7 @@ def _another(own: GoalGraph, order: Steps, at: int, rng: random.Random, tries: i
     return next((plan for plan in drawn if [texts[step] for step in plan] != wanted), None)
 
 
-def _overlapping_only(procedure: Procedure, reading: Reading) -> bool:
+def _overlapping_only(procedure: Procedure, reading: GraphPlan) -> bool:
     """Whether each dependency that a recording breaks is of steps that went on at the same time."""
     first = {step: index for index, step in reversed(list(enumerate(reading.plan)))}
     broken = [

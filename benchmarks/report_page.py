@@ -25,7 +25,7 @@ from pathlib import Path
 from recipe.artifacts import write_json, write_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import write_examples
-from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judged, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, judge_scores, write_verdicts
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import Counts, JudgeIdentity, ValidityScores, rows_path, write_scores
@@ -105,13 +105,13 @@ def _judge(folder: Path, world: World, system: str, planned: Planned, rng: rando
             outcome = Verdict(*[0] * len(CRITERIA))
         text = "" if isinstance(outcome, Unscored) else str({name: getattr(outcome, name) for name in CRITERIA})
         judged.append(
-            Judged(example.example_id, outcome, judge=JUDGE.name, how="json", steps=steps, flags=flags, text=text)
+            Judgement(example.example_id, outcome, judge=JUDGE.name, how="json", steps=steps, flags=flags, text=text)
         )
     for example in planned[0][:100]:
         for control, steps in zip(CONTROLS, (example.continuation, example.history), strict=True):
             validity = score_plan(world, example.goal, example.history, steps)
             outcome = verdict(validity, random.Random(example.example_id + control))
-            judged.append(Judged(example.example_id, outcome, control=control, judge=JUDGE.name, steps=steps))
+            judged.append(Judgement(example.example_id, outcome, control=control, judge=JUDGE.name, steps=steps))
     scores = judge_scores(system, JUDGE, planned[0], judged, ledger={"answers": float(len(judged)), "cached": 0.0})
     path = folder / f"judge-{system}.json"
     write_scores(path, scores)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import Compared, Question
-from recipe.evaluation.diversity.plans import LEVELS, Sampled, chosen_prompts, collapsed, plan_key, sampled_plans
+from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, collapsed, plan_key, sampled_plans
 from recipe.evaluation.diversity.scores import (
-    ComparedPair,
+    PlanPair,
     compare_plans,
     prompt_diversity,
     read_pairs,
@@ -51,8 +51,8 @@ def example(number: int = 0, goal: str = "tea") -> Example:
     return Example(f"e{number}", "s", f"v{number}", f"{goal}", ("boil",), ("pour",), 1)
 
 
-def sampled(plans: Sequence[Sequence[str]], number: int = 0) -> Sampled:
-    return Sampled(example(number), tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
+def sampled(plans: Sequence[Sequence[str]], number: int = 0) -> PromptSamples:
+    return PromptSamples(example(number), tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
 
 
 def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
@@ -60,7 +60,7 @@ def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
     return LEVELS[abs(len(first) - len(second)) % 5]
 
 
-def diversity(pairs: Sequence[ComparedPair], examples: Sequence[Example] = (example(),)) -> DiversityScores:
+def diversity(pairs: Sequence[PlanPair], examples: Sequence[Example] = (example(),)) -> DiversityScores:
     return summarise_diversity("me", IDENTITY, examples, pairs, 10)
 
 

@@ -11,7 +11,7 @@ from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.config import EndpointConfig, JudgeConfig, SamplingConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
-from recipe.evaluation.diversity.plans import LEVELS, Sampled
+from recipe.evaluation.diversity.plans import LEVELS, PromptSamples
 from recipe.evaluation.diversity.scores import compare_plans
 from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.models.wrappers import ReplayEngine
@@ -146,7 +146,7 @@ def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> N
     from recipe.models.endpoint import EndpointEngine
 
     plans = tuple((f"do {number}",) for number in range(4))
-    prompts = [Sampled(EXAMPLE, (0, 1, 2, 3), plans)]
+    prompts = [PromptSamples(EXAMPLE, (0, 1, 2, 3), plans)]
 
     def answer(body: dict[str, object], before: int) -> Reply:
         return completion('{"score": 0.75}' if before != 2 else "no")

@@ -13,9 +13,9 @@ pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import CAP, ProxyDiversityJudge, Question, difference, nearest_level
-from recipe.evaluation.diversity.plans import Sampled, collapsed
+from recipe.evaluation.diversity.plans import PromptSamples, collapsed
 from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
-from recipe.evaluation.matching import Calibration, Likeness
+from recipe.evaluation.matching import Likeness, Scale
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -29,7 +29,7 @@ def letters(texts: Sequence[str]) -> np.ndarray:
 
 
 def apart(first: Sequence[str], second: Sequence[str]) -> float:
-    return difference(first, second, Likeness(letters, Calibration(0.1, 0.9), LETTERS))
+    return difference(first, second, Likeness(letters, Scale(0.1, 0.9), LETTERS))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def examples() -> list[Example]:
     return draw_examples(load_world(), "train", 12, seed=5)
 
 
-def measured(judge: ProxyDiversityJudge, prompts: Sequence[Sampled]) -> dict[str, float]:
+def measured(judge: ProxyDiversityJudge, prompts: Sequence[PromptSamples]) -> dict[str, float]:
     return prompt_diversity(compare_plans(judge, prompts, order_check=0))
 
 
-def sampled(example: Example, plans: Sequence[Sequence[str]]) -> Sampled:
-    return Sampled(example, tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
+def sampled(example: Example, plans: Sequence[Sequence[str]]) -> PromptSamples:
+    return PromptSamples(example, tuple(range(len(plans))), tuple(collapsed(plan) for plan in plans))
 
 
 def test_the_same_plan_again_and_again_is_no_diversity(judge: ProxyDiversityJudge, examples: list[Example]) -> None:

@@ -15,7 +15,7 @@ from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.inspect_log import SCORER, VALUES, file_name, inspect_log, write_log
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, write_verdicts
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
 
@@ -26,9 +26,9 @@ EXAMPLES = {
 }
 
 
-def row(name: str, *grades: int, sample: int = 0, repeat: int = 0, control: str = "") -> Judged:
+def row(name: str, *grades: int, sample: int = 0, repeat: int = 0, control: str = "") -> Judgement:
     outcome = Verdict(*grades) if grades else Unscored("the answer holds no scores")
-    return Judged(name, outcome, sample, repeat, control, "J", "json", ("pour \ud800 it",), text=f"says {grades}")
+    return Judgement(name, outcome, sample, repeat, control, "J", "json", ("pour \ud800 it",), text=f"says {grades}")
 
 
 ROWS = [
@@ -116,7 +116,7 @@ def test_controls_are_logs_of_their_own() -> None:
 def saved(folder: Path) -> Path:
     write_examples(folder / "examples.jsonl", EXAMPLES.values())
     rows = [row(one.example_id, *(5,) * 6) for one in EXAMPLES.values()]
-    plain = [Judged(one.example_id, one.outcome, judge="J", how="json", steps=("pour it",)) for one in rows]
+    plain = [Judgement(one.example_id, one.outcome, judge="J", how="json", steps=("pour it",)) for one in rows]
     found = judge_scores("ours", JudgeIdentity("J", "llm"), list(EXAMPLES.values()), plain)
     write_scores(folder / "judge.json", found)
     write_verdicts(rows_path(folder / "judge.json"), plain)

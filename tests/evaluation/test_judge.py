@@ -13,7 +13,7 @@ from recipe.errors import ComputeError
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.rubric import SCHEMA
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores
 from recipe.models.protocol import Answer, Chat, Refusal
 from recipe.models.wrappers import Ledger, Prices
 from recipe.progress import SILENT, Progress
@@ -67,7 +67,7 @@ def six(score: int) -> str:
     return json.dumps(dict.fromkeys(CRITERIA, score))
 
 
-def judged(answer: Asked, cases: Sequence[Case], **config: Any) -> tuple[list[Judged], Scripted, LlmJudge]:
+def judged(answer: Asked, cases: Sequence[Case], **config: Any) -> tuple[list[Judgement], Scripted, LlmJudge]:
     engine = Scripted(answer)
     judge = LlmJudge(engine, "owner/A-Judge", JudgeConfig(**config))
     return judge.judge(cases), engine, judge
@@ -82,10 +82,10 @@ def test_verdicts_come_in_the_order_of_the_cases_with_all_that_is_known() -> Non
     ]
     rows, engine, judge = judged(lambda name, _, __: six(int(name)), cases)
     assert rows == [
-        Judged("a", Verdict(*[4] * 6), 2, judge="A-Judge", how="json", steps=("4",), text=six(4)),
-        Judged("b", Verdict(*[0] * 6), judge="A-Judge", how="rule", flags=("missing",)),
-        Judged("c", Verdict(*[0] * 6), judge="A-Judge", how="rule", steps=("...",), flags=("empty",)),
-        Judged("d", Verdict(*[2] * 6), judge="A-Judge", how="json", steps=("2",), text=six(2)),
+        Judgement("a", Verdict(*[4] * 6), 2, judge="A-Judge", how="json", steps=("4",), text=six(4)),
+        Judgement("b", Verdict(*[0] * 6), judge="A-Judge", how="rule", flags=("missing",)),
+        Judgement("c", Verdict(*[0] * 6), judge="A-Judge", how="rule", steps=("...",), flags=("empty",)),
+        Judgement("d", Verdict(*[2] * 6), judge="A-Judge", how="json", steps=("2",), text=six(2)),
     ]
     assert [name for name, *_ in engine.asked] == ["4", "2"]
     assert engine.schemas == [SCHEMA]

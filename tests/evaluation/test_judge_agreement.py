@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import Judged, write_verdicts
+from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.scores import (
     Counts,
     JudgeIdentity,
@@ -84,9 +84,9 @@ def verdict(total: int) -> Verdict:
     return Verdict(*(min(5, max(0, total - 5 * n)) for n in range(6)))
 
 
-def judged(plans: list[ScoredPlan]) -> list[Judged]:
+def judged(plans: list[ScoredPlan]) -> list[Judgement]:
     return [
-        Judged(plan.example_id, verdict(round(30 * plan.metrics()["score"])), how="json", steps=plan.texts)
+        Judgement(plan.example_id, verdict(round(30 * plan.metrics()["score"])), how="json", steps=plan.texts)
         for plan in plans
     ]
 
@@ -94,13 +94,13 @@ def judged(plans: list[ScoredPlan]) -> list[Judged]:
 def test_agreement_is_over_plans_that_were_shown() -> None:
     plans = scored()
     rows = judged(plans)
-    rows += [Judged("e00", verdict(0), control="null"), Judged("e01", Unscored("refused"), repeat=1)]
+    rows += [Judgement("e00", verdict(0), control="null"), Judgement("e01", Unscored("refused"), repeat=1)]
     found = agreement_with(JUDGE, rows, plans)
     assert found.plans == 6
     assert found.spearman is not None
     assert found.spearman.mean == pytest.approx(1, abs=0.1)
     assert found.spearman.clusters == 3
-    by_rule = [Judged(row.example_id, row.outcome, how="rule") for row in rows]
+    by_rule = [Judgement(row.example_id, row.outcome, how="rule") for row in rows]
     with pytest.raises(InputError, match="some judge gave no verdict on any of these plans"):
         agreement_with(JUDGE, by_rule, plans)
 
@@ -108,14 +108,14 @@ def test_agreement_is_over_plans_that_were_shown() -> None:
 def test_repeats_are_averaged() -> None:
     plans = [plan for plan in scored() if plan.steps]
     once = agreement_with(JUDGE, judged(plans), plans)
-    rows = judged(plans) + [Judged(row.example_id, row.outcome, repeat=1) for row in judged(plans)]
+    rows = judged(plans) + [Judgement(row.example_id, row.outcome, repeat=1) for row in judged(plans)]
     assert agreement_with(JUDGE, rows, plans) == once
 
 
 def test_verdicts_on_another_plan_are_refused() -> None:
     plans = scored()
     rows = judged(plans)
-    rows[0] = Judged("e00", verdict(30), how="json", steps=("something else",))
+    rows[0] = Judgement("e00", verdict(30), how="json", steps=("something else",))
     with pytest.raises(InputError, match="judged another plan as sample 0 of 'e00'"):
         agreement_with(JUDGE, rows, plans)
 
@@ -126,8 +126,8 @@ def test_verdicts_are_read_with_their_judge(tmp_path: Path) -> None:
     write_scores(path, JudgeScores("mine", JUDGE, (), ()))
     write_verdicts(rows_path(path), rows)
     assert read_judged(path) == [(JUDGE, rows)]
-    mixed = [Judged("a", verdict(3), judge="Ann", how="human"), Judged("a", verdict(4), judge="Bob", how="proxy")]
-    write_verdicts(tmp_path / "people.jsonl", [*mixed, Judged("b", verdict(3))])
+    mixed = [Judgement("a", verdict(3), judge="Ann", how="human"), Judgement("a", verdict(4), judge="Bob", how="proxy")]
+    write_verdicts(tmp_path / "people.jsonl", [*mixed, Judgement("b", verdict(3))])
     kinds = [(identity.name, identity.kind) for identity, _ in read_judged(tmp_path / "people.jsonl")]
     assert kinds == [("Ann", "human"), ("Bob", "proxy"), ("people", "llm")]
     write_scores(path, ValidityScores("mine", "world", {}, Counts(0)))

@@ -14,7 +14,7 @@ from tests.models.endpoint_server import Reply, completion, serving
 from recipe.config import EndpointConfig, JudgeConfig
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.models.endpoint import EndpointEngine, host
 from recipe.types import Example, Unscored, Verdict
 
@@ -89,7 +89,7 @@ def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: py
         replies, _ = DAYS[plan.rsplit(" ", 1)[0]]
         return replies[min(turn, len(replies) - 1)]
 
-    def run() -> tuple[list[Judged], dict[str, Any]]:
+    def run() -> tuple[list[Judgement], dict[str, Any]]:
         config = EndpointConfig(url=server.url, model="m", timeout=2.5, concurrency=16)
         with EndpointEngine(config, tmp_path / "cache") as engine:
             judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 pytest.importorskip("scipy")
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, role_of
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, role_of
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores
 from recipe.types import Example, Unscored, Verdict
 
@@ -21,16 +21,16 @@ def verdict(score: int) -> Verdict:
     return Verdict(*(score for _ in CRITERIA))
 
 
-def row(name: str, score: int | None, **more: object) -> Judged:
-    return replace(Judged(name, LOST if score is None else verdict(score), how="json"), **more)  # type: ignore[arg-type]
+def row(name: str, score: int | None, **more: object) -> Judgement:
+    return replace(Judgement(name, LOST if score is None else verdict(score), how="json"), **more)  # type: ignore[arg-type]
 
 
-def scores(examples: list[Example], rows: list[Judged], **more: int) -> JudgeScores:
+def scores(examples: list[Example], rows: list[Judgement], **more: int) -> JudgeScores:
     return judge_scores("ours", JUDGE, examples, rows, **more)
 
 
 def test_accuracy_is_the_total_over_30_in_percent() -> None:
-    rows = [row("a", 0), Judged("b", Verdict(5, 5, 5, 5, 1, 0))]
+    rows = [row("a", 0), Judgement("b", Verdict(5, 5, 5, 5, 1, 0))]
     found = scores([example("a"), example("b")], rows)
     [coin] = found.datasets
     assert coin.accuracy is not None
@@ -125,7 +125,7 @@ def test_what_was_special_is_counted() -> None:
     assert found.ledger == {"answers": 1.0}
 
 
-def controls(**given: int) -> list[Judged]:
+def controls(**given: int) -> list[Judgement]:
     return [
         row(f"e{n}", score, control=name.replace("_", "-"))
         for name, score in given.items()

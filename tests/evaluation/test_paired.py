@@ -14,7 +14,7 @@ pytest.importorskip("scipy")
 from recipe.artifacts import write_jsonl
 from recipe.cli import main
 from recipe.data.examples import write_examples
-from recipe.evaluation.judge.verdicts import Judged, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import Judgement, judge_scores, write_verdicts
 from recipe.evaluation.paired import DEFAULT, compare_systems
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
@@ -41,8 +41,10 @@ def verdict(total: int) -> Verdict:
     return Verdict(*(total // 6 + (n < total % 6) for n in range(6)))
 
 
-def judge_file(path: Path, totals: dict[str, int], judge: JudgeIdentity = JUDGE, more: Sequence[Judged] = ()) -> Path:
-    rows = [Judged(name, verdict(total), judge=judge.name, steps=("pour it",)) for name, total in totals.items()]
+def judge_file(
+    path: Path, totals: dict[str, int], judge: JudgeIdentity = JUDGE, more: Sequence[Judgement] = ()
+) -> Path:
+    rows = [Judgement(name, verdict(total), judge=judge.name, steps=("pour it",)) for name, total in totals.items()]
     rows += more
     write_scores(path, judge_scores(path.stem, judge, EXAMPLES, rows))
     write_verdicts(rows_path(path), rows)
@@ -55,9 +57,9 @@ def folder(tmp_path: Path) -> Path:
     write_examples(tmp_path / "examples.jsonl", EXAMPLES)
     base = {one.example_id: 12 + n % 5 for n, one in enumerate(EXAMPLES)}
     better = {name: total + 3 * name.startswith("coin") for name, total in base.items() if name != "coin7"}
-    control = Judged("coin0", verdict(30), control="reference", judge="J", steps=("pour it",))
-    judge_file(tmp_path / "rl.json", better, more=[Judged("coin7", Unscored("refused"), judge="J"), control])
-    judge_file(tmp_path / "base.json", base, more=[Judged("coin0", verdict(0), sample=1, judge="J"), control])
+    control = Judgement("coin0", verdict(30), control="reference", judge="J", steps=("pour it",))
+    judge_file(tmp_path / "rl.json", better, more=[Judgement("coin7", Unscored("refused"), judge="J"), control])
+    judge_file(tmp_path / "base.json", base, more=[Judgement("coin0", verdict(0), sample=1, judge="J"), control])
     return tmp_path
 
 
@@ -86,7 +88,7 @@ def test_without_examples_each_stands_for_itself(folder: Path) -> None:
 
 def test_samples_of_an_example_are_averaged_first(tmp_path: Path) -> None:
     for name, totals in (("a", (30, 0, 15)), ("b", (15, 15, 0))):
-        rows = [Judged("coin0", verdict(total), sample=n, judge="J") for n, total in enumerate(totals[:2])]
+        rows = [Judgement("coin0", verdict(total), sample=n, judge="J") for n, total in enumerate(totals[:2])]
         judge_file(tmp_path / f"{name}.json", {"coin1": totals[2]}, more=rows)
     found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows[0].result
     assert (found.first, found.second, found.difference.observations) == (50, 25, 2)
@@ -201,8 +203,8 @@ def test_what_the_command_refuses(
 ) -> None:
     judge_file(folder / "other.json", {"coin0": 3}, JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "1"}))
     judge_file(folder / "third.json", {"coin0": 3}, JudgeIdentity("K", "llm", "owner/J", "hash", {"temperature": "0"}))
-    judge_file(folder / "alone.json", {"niv0": 3}, more=[Judged("kitchen1", Unscored("refused"), judge="J")])
-    write_verdicts(rows_path(folder / "alone.json"), [Judged("kitchen1", Unscored("refused"), judge="J")])
+    judge_file(folder / "alone.json", {"niv0": 3}, more=[Judgement("kitchen1", Unscored("refused"), judge="J")])
+    write_verdicts(rows_path(folder / "alone.json"), [Judgement("kitchen1", Unscored("refused"), judge="J")])
     judge_file(folder / "bare.json", {"coin0": 3})
     rows_path(folder / "bare.json").unlink()
     good = {"example_id": "coin0", "goal": "g", "metrics": {"score": 1.0}}

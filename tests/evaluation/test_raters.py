@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, read_verdicts, write_verdicts
 from recipe.evaluation.people.agreement import (
     MEASURES,
     TOTAL,
@@ -25,7 +25,7 @@ from recipe.evaluation.people.agreement import (
     repeat_raters,
     require_same_plans,
 )
-from recipe.evaluation.people.ratings import PlanKey, Rating, human_verdicts, item_code
+from recipe.evaluation.people.ratings import PlanId, Rating, human_verdicts, item_code
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
 from recipe.types import Example, Unscored, Verdict
 
@@ -39,21 +39,21 @@ def verdict(level: int) -> Verdict:
     return Verdict(level, level, level, level, level, min(5, level + 1))
 
 
-def row(n: int, level: int, **more: Any) -> Judged:
-    return Judged(f"e{n}", verdict(level), steps=(f"pour it {n} times",), **more)
+def row(n: int, level: int, **more: Any) -> Judgement:
+    return Judgement(f"e{n}", verdict(level), steps=(f"pour it {n} times",), **more)
 
 
 def test_a_judge_counts_with_the_mean_of_its_repeats() -> None:
     rows = [
         row(0, 2),
         row(0, 3, repeat=1),
-        Judged("e1", Unscored("refused")),
+        Judgement("e1", Unscored("refused")),
         row(2, 0, how="rule"),
         row(3, 5, control="x"),
     ]
     found = judge_rater("J", rows)
-    assert found.plans == {PlanKey("e0", 0, ""): dict.fromkeys(CRITERIA[:5], 2.5) | {CRITERIA[5]: 3.5, TOTAL: 16.0}}
-    assert PlanKey("e3", 0, "x") in judge_rater("J", rows, controls=True).plans
+    assert found.plans == {PlanId("e0", 0, ""): dict.fromkeys(CRITERIA[:5], 2.5) | {CRITERIA[5]: 3.5, TOTAL: 16.0}}
+    assert PlanId("e3", 0, "x") in judge_rater("J", rows, controls=True).plans
     first, second = repeat_raters("J", rows)
     assert (first.name, second.name, len(second.plans)) == ("J, repeat 1", "J, repeat 2", 1)
 
@@ -90,8 +90,8 @@ def test_people_by_item_by_example_and_on_some_criteria() -> None:
     ]
     ann, bob = human_raters(ratings, judged)
     assert (ann.name, bob.name) == ("human: Ann", "human: Bob")
-    assert ann.plans[PlanKey("e0", 0, "")] == {"clarity": 4.0}
-    assert ann.plans[PlanKey("e1", 0, "")][TOTAL] == 12.0
+    assert ann.plans[PlanId("e0", 0, "")] == {"clarity": 4.0}
+    assert ann.plans[PlanId("e1", 0, "")][TOTAL] == 12.0
     found = agreement([judge_rater("J", judged), ann, bob], {})
     assert (found.plans, found.pairs["human: Ann | human: Bob"]["clarity"].units) == (2, 1)
     assert TOTAL not in found.pairs["human: Ann | human: Bob"]
@@ -101,7 +101,7 @@ def test_people_by_item_by_example_and_on_some_criteria() -> None:
 
 def test_other_plans_and_no_common_plan_are_refused() -> None:
     with pytest.raises(InputError, match="another plan"):
-        require_same_plans([row(0, 3)], [Judged("e0", verdict(3), steps=("stir",))], "b.json")
+        require_same_plans([row(0, 3)], [Judgement("e0", verdict(3), steps=("stir",))], "b.json")
     with pytest.raises(InputError, match="no plan was rated by two"):
         agreement([judge_rater("A", [row(0, 3)]), judge_rater("B", [row(1, 3)])], {})
 
@@ -126,7 +126,7 @@ class Folder:
                 for n, level in enumerate(levels)
                 for repeat in range(1 + slack)
             ]
-            rows.append(Judged("e0", verdict(5), control="reference", judge=name, steps=("pour it", "drink it")))
+            rows.append(Judgement("e0", verdict(5), control="reference", judge=name, steps=("pour it", "drink it")))
             identity = JudgeIdentity(name, "llm")
             write_scores(path / f"{name}.json", judge_scores("ours", identity, EXAMPLES, rows))
             write_verdicts(rows_path(path / f"{name}.json"), rows)
@@ -234,7 +234,7 @@ def test_a_sheet_of_two_systems_compares_them_blindly(recipe: Folder) -> None:
         return 5 if "pour it" in plan else 2
 
     rows = [
-        Judged(f"e{n}", verdict(3), judge="llama", steps=(f"pour it {n} times" if n == 5 else f"stir it {n} times",))
+        Judgement(f"e{n}", verdict(3), judge="llama", steps=(f"pour it {n} times" if n == 5 else f"stir it {n} times",))
         for n in range(12)
     ]
     identity = JudgeIdentity("llama", "llm")

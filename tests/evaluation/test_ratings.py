@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.evaluation.people.ratings import COLUMNS, Rating, cell, item_code, read_ratings, write_sheet
 from recipe.types import Example, Unscored, Verdict
 
@@ -121,8 +121,8 @@ EXAMPLES = {
 }
 
 
-def judged(name: str, *steps: str, sample: int = 0, control: str = "") -> Judged:
-    return Judged(name, FIVE, sample=sample, control=control, judge="J", steps=steps, text="five stars")
+def judged(name: str, *steps: str, sample: int = 0, control: str = "") -> Judgement:
+    return Judgement(name, FIVE, sample=sample, control=control, judge="J", steps=steps, text="five stars")
 
 
 def test_a_sheet_hides_who_wrote_what_and_is_read_back(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_sheet_hides_who_wrote_what_and_is_read_back(tmp_path: Path) -> None:
         judged("b", "-1", "x" * 40_000),
         judged("c", "包"),
         judged("c", "stir", control="shuffled"),
-        Judged("a", Unscored("none"), sample=2),
+        Judgement("a", Unscored("none"), sample=2),
     ]
     sheet = tmp_path / "sheet.csv"
     assert write_sheet(sheet, rows, EXAMPLES, seed=1) == 4  # equal plans once, and none without a plan

@@ -12,7 +12,7 @@ from recipe.stats import Interval
 JUDGE = s.JudgeIdentity("a judge", "llm", "owner/a-judge", "0" * 64, {"repeats": "2"})
 HALF = Interval(0.5, 0.4, 0.6, 10, 5)
 COUNTS = s.Counts(10, 5, unscored=1)
-MEASURED: list[s.Measured] = [
+MEASURED: list[s.SystemScores] = [
     s.JudgeScores(
         "ours",
         JUDGE,
@@ -31,7 +31,7 @@ MEASURED: list[s.Measured] = [
 
 
 @pytest.mark.parametrize("measured", MEASURED, ids=lambda one: one.kind)
-def test_scores_come_back(tmp_path: Path, measured: s.Measured) -> None:
+def test_scores_come_back(tmp_path: Path, measured: s.SystemScores) -> None:
     file = tmp_path / "new" / "s.json"
     s.write_scores(file, measured)
     assert s.read_scores(file) == measured

@@ -21,9 +21,9 @@ from recipe.evaluation.validity.readings import (
     MOST_LINES,
     Candidates,
     Chooser,
+    GraphPlan,
     GraphReader,
-    Meant,
-    Reading,
+    StepCandidate,
     same_words,
     shown,
     threshold_of,
@@ -280,13 +280,13 @@ def test_the_search_is_bounded_and_still_total() -> None:
     """Far more open readings than are followed: a result all the same, with every line in a step of its own."""
     names = [f"s{n}" for n in range(24)]
     graph = TaskGraph("goal", "", {name: (names[n - 12],) if n >= 12 else () for n, name in enumerate(names)})
-    line = Candidates(tuple(Meant(name, 0.9) for name in names))
+    line = Candidates(tuple(StepCandidate(name, 0.9) for name in names))
     key = Chooser(graph).choose([line] * 24, 0)
     assert len(set(key)) == 24
     assert score_key(graph, (), key).perfect
 
 
-def best(reading: Reading) -> float:
+def best(reading: GraphPlan) -> float:
     return reading.score().score
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recipe.cli import main
-from recipe.evaluation.judge.verdicts import Judged, write_verdicts
+from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.scores import ValidityScores, read_scores, rows_path
 from recipe.types import Verdict
 
@@ -179,8 +179,8 @@ def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) 
     files.planned(t1=FULL, t2=["Pour a cup"], b1=["Toast the slice", "Spread butter"])
     high, low = Verdict(5, 5, 5, 5, 5, 5), Verdict(1, 1, 1, 1, 1, 1)
     path = files.folder / "ann.jsonl"
-    write_verdicts(path, [Judged("t1", high, judge="Ann", how="human"), Judged("t2", low, judge="Ann", how="human"),
-                          Judged("b1", high, judge="Ann", how="human")])  # fmt: skip
+    verdicts = {"t1": high, "t2": low, "b1": high}
+    write_verdicts(path, [Judgement(name, one, judge="Ann", how="human") for name, one in verdicts.items()])
     code, out, _ = recipe(*files.arguments("--verdicts", path, "--json"))
     [found] = json.loads(out)["agreement"]
     assert (code, found["judge"]["name"], found["judge"]["kind"], found["plans"]) == (0, "Ann", "human", 3)
@@ -188,7 +188,7 @@ def test_agreement_with_judges_of_the_same_plans(recipe: Command, files: Files) 
     assert found["kendall"] == pytest.approx(1)
     code, out, _ = recipe(*files.arguments("--verdicts", path))
     assert "Ann: Spearman 1.00" in out
-    write_verdicts(path, [Judged("elsewhere", high)])
+    write_verdicts(path, [Judgement("elsewhere", high)])
     code, _, err = recipe(*files.arguments("--verdicts", path))
     assert (code, "gave no verdict on any of these plans" in err) == (1, True)
 

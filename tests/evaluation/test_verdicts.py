@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
 from recipe.types import Unscored, Verdict
 
 SCORES = "{" + ", ".join(f'"{name}": 3' for name in CRITERIA) + "}"
@@ -23,7 +23,7 @@ def test_verdicts_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
     @given(
         st.lists(
             st.builds(
-                Judged,
+                Judgement,
                 example_id=st.sampled_from(["a", "b/ü"]),
                 outcome=outcomes,
                 sample=st.integers(0, 3),
@@ -39,7 +39,7 @@ def test_verdicts_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
             unique_by=lambda one: (one.example_id, one.sample, one.repeat, one.control, one.judge),
         )
     )
-    def there_and_back(judged: list[Judged]) -> None:
+    def there_and_back(judged: list[Judgement]) -> None:
         assert write_verdicts(file, judged) == len(judged)
         assert read_verdicts(file) == judged
 
@@ -49,7 +49,7 @@ def test_verdicts_come_back(tmp_path_factory: pytest.TempPathFactory) -> None:
 def test_a_rating_of_a_person_needs_no_more_than_id_and_scores(tmp_path: Path) -> None:
     file = tmp_path / "v.jsonl"
     file.write_text(f'{{"example_id": "a", "scores": {SCORES}}}\n')
-    assert read_verdicts(file) == [Judged("a", Verdict(3, 3, 3, 3, 3, 3))]
+    assert read_verdicts(file) == [Judgement("a", Verdict(3, 3, 3, 3, 3, 3))]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import typer
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.evaluation.scoreboard.cases import Cases, Grounds
+    from recipe.evaluation.scoreboard.views import ExampleViews, PlanExplanations
 
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
@@ -122,7 +122,7 @@ def _scores(asked: Asked, json: bool) -> None:
             require_writable(target)
     board = gather(asked.paths, asked.examples)
     made = make_report(board, asked.title)
-    grounds = _grounds(made.cases, asked)
+    grounds = _grounds(made.views, asked)
     write_text(asked.output, render_page(made, grounds))
     if asked.markdown is not None:
         write_text(asked.markdown, made.markdown())
@@ -131,9 +131,9 @@ def _scores(asked: Asked, json: bool) -> None:
         markdown=None if asked.markdown is None else str(asked.markdown),
         megabytes=round(asked.output.stat().st_size / 1e6, 2),
         systems=list(board.systems),
-        examples=len(made.cases.cases),
+        examples=len(made.views.examples),
         without_rows=[str(source.path) for source in board.sources if not source.has_rows],
-        examples_without_rows=len(board.examples.keys() - made.cases.names),
+        examples_without_rows=len(board.examples.keys() - made.views.names),
         explained=grounds.examples,
         explaining_seconds=round(grounds.seconds, 2),
     )
@@ -144,17 +144,17 @@ def _scores(asked: Asked, json: bool) -> None:
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _grounds(cases: "Cases", asked: Asked) -> "Grounds":
-    from recipe.evaluation.scoreboard.cases import NO_GROUNDS, ground
+def _grounds(cases: "ExampleViews", asked: Asked) -> "PlanExplanations":
+    from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, explain_plans
     from recipe.explain.records import Links
 
     links = Links(asked.link)
     if asked.corpus is None or asked.explain == 0:
-        return NO_GROUNDS
+        return NO_EXPLANATIONS
     from recipe.cli.reward_options import open_verifier
 
     verifier = open_verifier(asked.corpus, None, asked.verifier)
-    return ground(verifier, cases, asked.explain, links, console.progress())
+    return explain_plans(verifier, cases, asked.explain, links, console.progress())
 
 
 def _lines(told: Told) -> Iterator[str]:

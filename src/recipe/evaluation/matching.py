@@ -91,14 +91,14 @@ _IN_PLACE = 1e-4
 """What the assignment pays for steps that are out of place, where nothing else tells two pairings apart."""
 
 
-class Calibration(NamedTuple):
+class Scale(NamedTuple):
     """The two ends of the scale, as cosines."""
 
     chance: float
     same: float
 
 
-class Pair(NamedTuple):
+class StepPair(NamedTuple):
     """Two steps that are taken for each other, by their places, and how alike they are."""
 
     first: int
@@ -106,7 +106,7 @@ class Pair(NamedTuple):
     likeness: float
 
 
-def calibrate(embed: Embed) -> Calibration:
+def calibrate(embed: Embed) -> Scale:
     """The ends of the scale of an encoder. Raises ComputeError for one that tells no steps apart."""
     world = load_world()
     goals = [graph for graph in world.goals.values() if not graph.held_out]
@@ -116,7 +116,7 @@ def calibrate(embed: Embed) -> Calibration:
     return found
 
 
-def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Calibration:
+def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Scale:
     """The ends that the steps of these goals give; steps that any goal shares are steps of one goal."""
     sets = [set(goal) for goal in goals]
     steps = sorted(set().union(*sets))
@@ -125,13 +125,13 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Calibration:
     above = np.triu_indices(len(steps), k=1)
     cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
     ends = (float(np.percentile(cosines[chosen], PERCENTILE)) for chosen in (~together, together))
-    return Calibration(*(round(end, _DECIMALS) for end in ends))
+    return Scale(*(round(end, _DECIMALS) for end in ends))
 
 
 class Likeness:
     """Compares texts under one encoder's scale; holds the vectors of the texts it was told of."""
 
-    def __init__(self, embed: Embed, calibration: Calibration, texts: Sequence[str]) -> None:
+    def __init__(self, embed: Embed, calibration: Scale, texts: Sequence[str]) -> None:
         """Embed all that will be compared, each text once and in sorted order."""
         self.calibration = calibration
         distinct = sorted(set(texts))
@@ -153,7 +153,7 @@ class Likeness:
         chance, same = self.calibration
         return np.asarray(np.clip((cosines - chance) / (same - chance), 0.0, 1.0), dtype=np.float64)
 
-    def pairs(self, first: Sequence[str], second: Sequence[str]) -> list[Pair]:
+    def pairs(self, first: Sequence[str], second: Sequence[str]) -> list[StepPair]:
         """The assignment of steps to each other that is most alike in all, in the order of `first`.
 
         Each step is in one pair at most; pairs that are alike by chance only are left out.
@@ -166,7 +166,9 @@ class Likeness:
         likeness = self.scaled(cosines)
         rows, columns = linear_sum_assignment(gains - _IN_PLACE * places**2, maximize=True)
         return [
-            Pair(int(i), int(j), float(likeness[i, j])) for i, j in zip(rows, columns, strict=True) if likeness[i, j]
+            StepPair(int(i), int(j), float(likeness[i, j]))
+            for i, j in zip(rows, columns, strict=True)
+            if likeness[i, j]
         ]
 
 

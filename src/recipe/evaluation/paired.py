@@ -1,20 +1,19 @@
-"""Two systems' rows of one kind, paired plan by plan: what `recipe evaluate compare` compares.
+"""Two systems' rows of one kind, compared plan by plan.
 
 A plan is paired with that of the same example and sample. What either side lacks, or has no score of, is in neither
 mean and counted. Pairs are averaged over the samples of an example first, as the scores themselves are.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from recipe.artifacts import JsonObject, to_json
-from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
-from recipe.evaluation.diversity.scores import ComparedPair, prompt_diversity, read_pairs
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, plan_means, role_of
+from recipe.evaluation.diversity.scores import prompt_diversity, read_pairs
+from recipe.evaluation.judge.verdicts import CRITERIA, PlanId, in_order, plan_means, role_of
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
 from recipe.stats import Comparison, adjusted, compare, video_of
@@ -39,27 +38,20 @@ _MUST_AGREE = {
 _MUST_AGREE_SETTINGS = ("encoder", "threshold", "margin", "lines", "graphs", "rule", "step order")
 
 
-class Unit(NamedTuple):
-    """A plan, by the names that both systems' rows have."""
-
-    example_id: str
-    sample: int
-
-
 @dataclass(slots=True)
-class Measures:
-    """What one system's rows say of its plans."""
+class PlanValues:
+    """The values that one system's rows hold for its plans."""
 
-    values: dict[str, dict[Unit, float]] = field(default_factory=dict)
+    values: dict[str, dict[PlanId, float]] = field(default_factory=dict)
     """By metric."""
-    units: set[Unit] = field(default_factory=set)
+    plans: set[PlanId] = field(default_factory=set)
     """All plans, those without a score included."""
     clusters: dict[str, str] = field(default_factory=dict)
-    """What each example is alike with, where the rows say so."""
+    """The cluster of each example, where the rows name it."""
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedRow:
+class ComparisonRow:
     """One metric on one dataset, or on several with equal weight."""
 
     metric: str
@@ -72,22 +64,22 @@ class ComparedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedSystems:
+class SystemComparison:
     """A whole comparison."""
 
     kind: str
     first: str
     second: str
-    rows: tuple[ComparedRow, ...]
+    rows: tuple[ComparisonRow, ...]
     examples: int
     """Examples with a pair that both sides score."""
     left_out: dict[str, int]
     """Plans that are in no mean: `only first`, `only second`, `unscored`."""
     clusters: str
-    """What the interval and the test draw: `video`, `goal` or `example`."""
+    """Clusters of the interval and the test: `video`, `goal` or `example`."""
 
 
-def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) -> ComparedSystems:
+def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) -> SystemComparison:
     """Compare the two systems of a board with two files; without its examples, judged examples stand for themselves.
 
     Raises InputError for files of different kinds, judges, protocols or graphs, without rows, for an unknown metric,
@@ -96,31 +88,41 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
     first, second = board.sources
     _require_alike(first, second)
     kind = first.scores.kind
-    ours, theirs = (_measures(source, metrics or DEFAULT[kind]) for source in (first, second))
-    shared = ours.units & theirs.units
-    alike = _alike(kind, board.examples) or ours.clusters
+    ours, theirs = (_values(source, metrics or DEFAULT[kind]) for source in (first, second))
+    shared = ours.plans & theirs.plans
+    clusters = _clusters(kind, board.examples) or ours.clusters
     chosen = metrics or [name for name in DEFAULT[kind] if name in ours.values and name in theirs.values]
-    rows: list[ComparedRow] = []
-    scored: set[Unit] = set()
+    rows: list[ComparisonRow] = []
+    scored: set[PlanId] = set()
     for metric in chosen:
-        known = [measures.values.get(metric, {}) for measures in (ours, theirs)]
-        both = sorted(unit for unit in shared if all(unit in values for values in known))
+        sides = [side.values.get(metric, {}) for side in (ours, theirs)]
+        both = sorted(plan for plan in shared if all(plan in values for values in sides))
         if not both:
-            raise InputError(f"no plan of both has a value of {metric!r}; known are {_known(ours, theirs)}.")
+            known = ", ".join(sorted(ours.values.keys() & theirs.values.keys())) or "none"
+            raise InputError(f"no plan of both has a value of {metric!r}; known are {known}.")
         scored.update(both)
-        rows += _rows(metric, _pairs(both, *known), board.examples, alike, seed)
+        by_example: dict[str, list[PlanId]] = {}
+        for plan in both:
+            by_example.setdefault(plan.example_id, []).append(plan)
+        means = [[fmean(values[plan] for plan in plans) for plans in by_example.values()] for values in sides]
+        for over, places in _groups([_dataset(board, name) for name in by_example]).items():
+            names = [list(by_example)[place] for place in places]
+            first_values, second_values = ([side[place] for place in places] for side in means)
+            datasets = [_dataset(board, name) for name in names]
+            result = compare(first_values, second_values, [clusters.get(name, name) for name in names], datasets, seed)
+            rows.append(ComparisonRow(metric, over, tuple(sorted(set(datasets))), result))
     levels = adjusted([row.result.p_value for row in rows])
     if len(rows) > 1:
         rows = [replace(row, adjusted=level) for row, level in zip(rows, levels, strict=True)]
-    return ComparedSystems(
+    return SystemComparison(
         kind=kind,
         first=first.scores.system,
         second=second.scores.system,
         rows=tuple(rows),
-        examples=len({unit.example_id for unit in scored}),
+        examples=len({plan.example_id for plan in scored}),
         left_out={
-            "only first": len(ours.units - theirs.units),
-            "only second": len(theirs.units - ours.units),
+            "only first": len(ours.plans - theirs.plans),
+            "only second": len(theirs.plans - ours.plans),
             "unscored": len(shared - scored),
         },
         clusters=_cluster_word(kind, bool(board.examples)),
@@ -154,116 +156,72 @@ def _other_judge(first: Path, second: Path, ours: Mapping[str, Any], theirs: Map
     return InputError.at(second, problem, "judge both with the same judge, prompt and settings")
 
 
-def _measures(source: Source, metrics: Iterable[str]) -> Measures:
-    if source.judged is not None:
-        return _judged(source.judged)
+def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
+    if (judgements := source.judgements) is not None:
+        means = plan_means(judgements)
+        return PlanValues(
+            values={name: {plan: one[name] for plan, one in means.items()} for name in ("accuracy", *CRITERIA)},
+            plans={one.plan_id for one in judgements if not one.control},
+        )
     if source.rows is None:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
     if source.scores.kind == "diversity":
-        return _diversity(read_pairs(rows_path(source.path)))
-    found = Measures()
+        pairs = read_pairs(rows_path(source.path))
+        values = {PlanId(name, 0): value for name, value in prompt_diversity(pairs).items()}
+        return PlanValues({"diversity": values}, {PlanId(pair.example_id, 0) for pair in pairs})
+    found = PlanValues()
     horizons = sorted({int(name.split(".")[0]) for name in metrics if name[:1].isdigit()})
-    read = {"validity": _validity, "vpa": _vpa(horizons)}[source.scores.kind]
     for line, row in enumerate(source.rows, start=1):
         try:
-            unit, cluster, values = read(row)
+            if source.scores.kind == "validity":
+                plan, cluster = PlanId(row["example_id"], int(row.get("sample", 0))), f"goal {row['goal']}"
+                measures = dict(row["metrics"])
+            else:
+                plan, cluster = PlanId(row["sample_id"], 0), f"video {row['video_id']}"
+                measures = _vpa_measures(row, horizons)
         except (KeyError, TypeError, ValueError):
             problem, remedy = "the row lacks what is compared", "evaluate the system again with this version"
             raise InputError.at(rows_path(source.path), problem, remedy, line=line) from None
-        found.units.add(unit)
-        found.clusters[unit.example_id] = cluster
-        for name, value in values.items():
-            found.values.setdefault(name, {})[unit] = float(value)
+        found.plans.add(plan)
+        found.clusters[plan.example_id] = cluster
+        for name, value in measures.items():
+            found.values.setdefault(name, {})[plan] = float(value)
     return found
 
 
-def _judged(judged: Sequence[Judged]) -> Measures:
-    """Means over the repeats of each plan; controls are no plans of the system."""
-    plans = plan_means(judged)
-    return Measures(
-        values={name: {Unit(*plan): means[name] for plan, means in plans.items()} for name in ("accuracy", *CRITERIA)},
-        units={Unit(one.example_id, one.sample) for one in judged if not one.control},
-    )
-
-
-Read = tuple[Unit, str, Mapping[str, float]]
-
-
-def _validity(row: JsonObject) -> Read:
-    return Unit(row["example_id"], int(row.get("sample", 0))), f"goal {row['goal']}", dict(row["metrics"])
-
-
-def _diversity(pairs: Sequence[ComparedPair]) -> Measures:
-    """Diversity of each prompt, as its scores take it."""
-    values = {Unit(name, 0): value for name, value in prompt_diversity(pairs).items()}
-    return Measures({"diversity": values}, {Unit(pair.example_id, 0) for pair in pairs})
-
-
-def _vpa(horizons: Sequence[int]) -> Callable[[JsonObject], Read]:
+def _vpa_measures(row: JsonObject, horizons: Sequence[int]) -> dict[str, float]:
     """A sample's measures in percent at each horizon that it counts at."""
-
-    def read(row: JsonObject) -> Read:
-        correct, gold, predicted = list(row["correct"]), list(row["gold"]), list(row["predicted"])
-        values: dict[str, float] = {}
-        for horizon in horizons:
-            if horizon in row["horizons"]:
-                own, right = set(predicted[:horizon]), set(gold[:horizon])
-                values[f"{horizon}.success_rate"] = 100.0 * all(correct[:horizon])
-                values[f"{horizon}.accuracy"] = 100.0 * sum(correct[:horizon]) / horizon
-                values[f"{horizon}.iou"] = 100.0 * len(own & right) / max(1, len(own | right))
-        return Unit(row["sample_id"], 0), f"video {row['video_id']}", values
-
-    return read
+    correct, gold, predicted = list(row["correct"]), list(row["gold"]), list(row["predicted"])
+    values: dict[str, float] = {}
+    for horizon in horizons:
+        if horizon in row["horizons"]:
+            own, right = set(predicted[:horizon]), set(gold[:horizon])
+            values[f"{horizon}.success_rate"] = 100.0 * all(correct[:horizon])
+            values[f"{horizon}.accuracy"] = 100.0 * sum(correct[:horizon]) / horizon
+            values[f"{horizon}.iou"] = 100.0 * len(own & right) / max(1, len(own | right))
+    return values
 
 
-class _Pair(NamedTuple):
-    """An example's means over the plans that both sides score."""
-
-    example_id: str
-    first: float
-    second: float
-
-
-def _pairs(both: Iterable[Unit], ours: Mapping[Unit, float], theirs: Mapping[Unit, float]) -> list[_Pair]:
-    grouped: dict[str, list[Unit]] = {}
-    for unit in both:
-        grouped.setdefault(unit.example_id, []).append(unit)
-    return [
-        _Pair(name, fmean(ours[unit] for unit in units), fmean(theirs[unit] for unit in units))
-        for name, units in grouped.items()
-    ]
-
-
-def _rows(
-    metric: str, pairs: Sequence[_Pair], examples: Mapping[str, Example], alike: Mapping[str, str], seed: int
-) -> Iterator[ComparedRow]:
-    """A row for each dataset and for each group of them; one row where datasets are not known, or there is one."""
-
-    def row(over: str, kept: Sequence[_Pair], labels: Sequence[str]) -> ComparedRow:
-        clusters = [alike.get(pair.example_id, pair.example_id) for pair in kept]
-        first, second = [pair.first for pair in kept], [pair.second for pair in kept]
-        return ComparedRow(metric, over, tuple(sorted(set(labels))), compare(first, second, clusters, labels, seed))
-
-    known = [examples[pair.example_id].source if pair.example_id in examples else "" for pair in pairs]
-    places = {name: place for place, name in enumerate(BENCHMARKS)}
-    datasets = sorted(set(known), key=lambda name: (places.get(name, len(places)), name))
-    if len(datasets) == 1:
-        yield row(datasets[0], pairs, known)
-        return
+def _groups(sources: Sequence[str]) -> dict[str, list[int]]:
+    """Places in `sources` [examples] of each dataset and of each group of datasets; one group where there is one."""
+    datasets = in_order(set(sources))
     groups = {name: {name} for name in datasets}
-    roles = {name: role_of(name) for name in datasets}
-    for role, words in ROLES.items():
-        named = {name for name in datasets if roles[name] == role}
-        groups |= {words: named} if len(named) > 1 else {}
-    if not all(roles.values()):
-        groups[ALL] = set(datasets)
-    for over, names in groups.items():
-        kept = [pair for pair, name in zip(pairs, known, strict=True) if name in names]
-        yield row(over, kept, [name for name in known if name in names])
+    if len(datasets) > 1:
+        roles = {name: role_of(name) for name in datasets}
+        for role, words in ROLES.items():
+            named = {name for name in datasets if roles[name] == role}
+            groups |= {words: named} if len(named) > 1 else {}
+        if not all(roles.values()):
+            groups[ALL] = set(datasets)
+    return {over: [place for place, name in enumerate(sources) if name in names] for over, names in groups.items()}
 
 
-def _alike(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
-    """What each example is drawn with, where examples tell it; the rows of the other kinds tell it themselves."""
+def _dataset(board: Board, example: str) -> str:
+    return board.examples[example].source if example in board.examples else ""
+
+
+def _clusters(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
+    """The cluster of each example, from the examples; the rows of the other kinds name it themselves."""
     if kind == "diversity":
         return {name: f"goal {one.source} {one.goal}" for name, one in examples.items()}
     return {name: video_of(one) for name, one in examples.items()} if kind == "judge" else {}
@@ -272,7 +230,3 @@ def _alike(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
 def _cluster_word(kind: str, known: bool) -> str:
     words = {"validity": "goal", "vpa": "video", "judge": "video", "diversity": "goal"}
     return words[kind] if known or kind in ("validity", "vpa") else "example"
-
-
-def _known(*measures: Measures) -> str:
-    return ", ".join(sorted(set.intersection(*(set(one.values) for one in measures)))) or "none"

@@ -191,8 +191,8 @@ class ValidityScores:
     kind: Literal["validity"] = "validity"
 
 
-Measured = JudgeScores | DiversityScores | VpaScores | ValidityScores
-KINDS: dict[str, type[Measured]] = {
+SystemScores = JudgeScores | DiversityScores | VpaScores | ValidityScores
+KINDS: dict[str, type[SystemScores]] = {
     "judge": JudgeScores,
     "diversity": DiversityScores,
     "vpa": VpaScores,
@@ -209,12 +209,12 @@ def rows_path(scores: Path) -> Path:
     return scores.with_name(f"{scores.stem}.rows.jsonl")
 
 
-def write_scores(path: Path, scores: Measured) -> None:
+def write_scores(path: Path, scores: SystemScores) -> None:
     """Write one system's scores, all or nothing; keys stay in order."""
     write_text(path, json.dumps(to_json(scores), indent=2, ensure_ascii=False) + "\n")
 
 
-def read_scores(path: Path) -> Measured:
+def read_scores(path: Path) -> SystemScores:
     """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
     raw = read_json(path)
     kind = KINDS.get(raw.get("kind", "")) if isinstance(raw, dict) and isinstance(raw.get("kind", ""), str) else None

@@ -13,7 +13,7 @@ import pytest
 
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged, judge_scores, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, write_verdicts
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
@@ -22,7 +22,7 @@ from recipe.evaluation.scores import (
     HorizonScores,
     JudgeAgreement,
     JudgeIdentity,
-    Measured,
+    SystemScores,
     ValidityScores,
     VpaScores,
     rows_path,
@@ -57,7 +57,7 @@ def write_judged(
 ) -> Path:
     """Scores and rows of one system: a flat verdict for each example, None for none."""
     rows = [
-        Judged(
+        Judgement(
             one.example_id,
             Unscored("no JSON") if value is None else flat(value),
             judge=judge.name,
@@ -67,14 +67,14 @@ def write_judged(
         )
         for one, value in zip(examples, values, strict=True)
     ]
-    rows += [Judged(one.example_id, flat(5), control="reference", judge=judge.name) for one in examples[:4]]
+    rows += [Judgement(one.example_id, flat(5), control="reference", judge=judge.name) for one in examples[:4]]
     path = folder / f"judge-{system}-{judge.kind}.json"
     write_scores(path, judge_scores(system, judge, examples, rows, ledger={"answers": float(len(rows)), "cost": None}))
     write_verdicts(rows_path(path), rows)
     return path
 
 
-def write_with_rows(path: Path, scores: Measured, rows: Sequence[dict[str, object]] = ()) -> Path:
+def write_with_rows(path: Path, scores: SystemScores, rows: Sequence[dict[str, object]] = ()) -> Path:
     write_scores(path, scores)
     if rows:
         write_jsonl(rows_path(path), rows)

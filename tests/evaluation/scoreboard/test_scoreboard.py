@@ -9,13 +9,13 @@ import pytest
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import Judged, example_means, read_verdicts, write_verdicts
+from recipe.evaluation.judge.verdicts import Judgement, example_means, read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
-from recipe.evaluation.scoreboard.accuracy import benches, comparability, is_papers, overall
-from recipe.evaluation.scoreboard.cases import gather_cases
+from recipe.evaluation.scoreboard.accuracy import comparability, is_papers, judge_results, overall
 from recipe.evaluation.scoreboard.differences import system_differences
 from recipe.evaluation.scoreboard.page import Report, make_report
 from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scoreboard.views import gather_views
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, VpaScores, read_scores, rows_path, write_scores
 from recipe.report.elements import Row, Section, Table
 from recipe.types import Unscored
@@ -103,7 +103,7 @@ def test_judges_that_differ_in_prompt_alone_are_kept_apart(tmp_path: Path, examp
     (tmp_path / "a").mkdir()
     paths = [write_judged(tmp_path, "base", [1] * 12), write_judged(tmp_path / "a", "base", [4] * 12, other)]
     board = gather(paths, [examples_file])
-    assert [bench.name for bench in benches(board)] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
+    assert [bench.name for bench in judge_results(board)] == ["proxy (hash) (setting 1)", "proxy (hash) (setting 2)"]
     assert system_differences(board) == []
     report = make_report(board, "t")
     assert {"accuracy-1", "accuracy-2"} <= {one.name for one in report.sections}
@@ -129,11 +129,11 @@ def test_differences_need_no_examples(judged_files: list[Path]) -> None:
 
 def test_accuracy_averages_repeats_then_samples() -> None:
     rows = [
-        Judged("a", flat(5)),
-        Judged("a", flat(3), repeat=1),
-        Judged("a", flat(1), sample=1),
-        Judged("a", flat(0), control="empty"),
-        Judged("b", Unscored("timeout")),
+        Judgement("a", flat(5)),
+        Judgement("a", flat(3), repeat=1),
+        Judgement("a", flat(1), sample=1),
+        Judgement("a", flat(0), control="empty"),
+        Judgement("b", Unscored("timeout")),
     ]
     means = example_means(rows)
     assert {name: one["accuracy"] for name, one in means.items()} == {"a": pytest.approx((80 + 20) / 2)}
@@ -172,19 +172,19 @@ def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> N
         assert any("not calibrated" in warning for warning in warnings) is told
 
 
-def test_cases_hold_every_plan_and_what_was_measured(
+def test_views_hold_every_plan_and_what_was_measured(
     judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
-    cases = make_report(gather([*judged_files, *other_files], [examples_file]), "t").cases
-    assert cases.measures == (PROXY.name, "validity", "VPA")
-    assert [case.example_id for case in cases.cases] == [*(one.example_id for one in EXAMPLES), "v:2"]
-    first = cases.cases[0]
+    views = make_report(gather([*judged_files, *other_files], [examples_file]), "t").views
+    assert views.measures == (PROXY.name, "validity", "VPA")
+    assert [case.example_id for case in views.examples] == [*(one.example_id for one in EXAMPLES), "v:2"]
+    first = views.examples[0]
     assert (first.goal, first.history) == (EXAMPLES[0].goal, EXAMPLES[0].history)
     # RL's plan in the validity file is another one than the judge saw, so it stands apart.
     assert [(plan.system, plan.steps[-1]) for plan in first.plans.values()] == [
         (0, "pour the tea"), (1, "pour the tea"), (1, "dig a hole"),
     ]  # fmt: skip
-    [plan] = cases.cases[-1].plans.values()
+    [plan] = views.examples[-1].plans.values()
     assert plan.actions == [["stir mixture", "stir mixture", 0.25], ["add sugar", "pour water", 0.01]]
     assert plan.scores == {2: [50.0]}
 
@@ -263,7 +263,7 @@ def test_rows_that_name_no_example_are_located(other_files: list[Path], row: dic
 def test_odd_rows_are_shown_for_what_they_hold(other_files: list[Path]) -> None:
     write_jsonl(rows_path(other_files[1]), [{"sample_id": "v:1", "gold": ["a", "b"], "predicted": [1], "margins": "x"}])
     write_jsonl(rows_path(other_files[2]), [{"example_id": "e", "metrics": [1], "statuses": None, "steps": ["s"]}])
-    first, second = gather_cases(gather(other_files)).cases
+    first, second = gather_views(gather(other_files)).examples
     [plan] = first.plans.values()
     assert plan.actions == [["1", "a", None], [None, "b", None]]
     [plan] = second.plans.values()

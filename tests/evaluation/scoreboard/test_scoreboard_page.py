@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
-from recipe.evaluation.scoreboard.cases import ANSWER, STEP, STEPS
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
+from recipe.evaluation.scoreboard.views import ANSWER, STEP, STEPS
 from recipe.evaluation.scores import rows_path
 from recipe.report.html import script_json, shown
 from recipe.report.markdown import render_markdown

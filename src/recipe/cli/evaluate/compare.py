@@ -8,7 +8,7 @@ import typer
 from recipe.cli import console
 
 if TYPE_CHECKING:
-    from recipe.evaluation.paired import ComparedSystems
+    from recipe.evaluation.paired import SystemComparison
     from recipe.report.elements import Table
 
 _LEAST = 0.001
@@ -48,7 +48,7 @@ def compare(
         console.print_table(_table(found))
 
 
-def _table(found: "ComparedSystems") -> "Table":
+def _table(found: "SystemComparison") -> "Table":
     from recipe.report.elements import Cell, Table, headings, row
 
     several = len({one.metric for one in found.rows}) > 1

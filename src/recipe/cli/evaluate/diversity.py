@@ -18,7 +18,7 @@ from recipe.errors import InputError
 if TYPE_CHECKING:
     from recipe.config import JudgeConfig
     from recipe.evaluation.diversity.judges import DiversityJudge
-    from recipe.evaluation.diversity.plans import Sampling
+    from recipe.evaluation.diversity.plans import SampledPrompts
     from recipe.evaluation.scores import DiversityScores
     from recipe.models.wrappers import Ledger
     from recipe.types import Example
@@ -130,7 +130,7 @@ class _Measure(NamedTuple):
 
 def _read(
     predictions: Path, examples: Path, asked: "list[Example]", samples: int, fewer: bool, config: "JudgeConfig"
-) -> "Sampling":
+) -> "SampledPrompts":
     from recipe.data.examples import read_examples
     from recipe.evaluation.diversity.plans import sampled_plans
     from recipe.planning.predictions import read_predictions
@@ -138,7 +138,7 @@ def _read(
     return sampled_plans(asked, read_predictions(predictions), read_examples(examples), samples, fewer, config)
 
 
-def _compare(read: "Sampling", who: options.Asked, measure: _Measure) -> "DiversityScores":
+def _compare(read: "SampledPrompts", who: options.Asked, measure: _Measure) -> "DiversityScores":
     """Ask the judge, and write scores and pairs."""
     from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity, write_pairs
     from recipe.evaluation.scores import rows_path, write_scores
@@ -189,7 +189,7 @@ def _show_chosen(path: Path, count: int, json: bool) -> None:
         console.out.print(f"{count:,} prompts to plan for: {path}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _foretell(read: "Sampling", order_check: float, seed: int, json: bool) -> None:
+def _foretell(read: "SampledPrompts", order_check: float, seed: int, json: bool) -> None:
     """Show how much an LLM would be asked."""
     from recipe.evaluation.diversity.judges import render
     from recipe.evaluation.diversity.scores import questions
@@ -204,7 +204,7 @@ def _foretell(read: "Sampling", order_check: float, seed: int, json: bool) -> No
     )
 
 
-def _show(scores: "DiversityScores", read: "Sampling") -> None:
+def _show(scores: "DiversityScores", read: "SampledPrompts") -> None:
     from recipe.report.numbers import format_number
 
     table = Table(title=escape(f"{scores.system}: procedural diversity"))

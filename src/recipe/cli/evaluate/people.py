@@ -10,7 +10,7 @@ from recipe.cli import console
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.judge.verdicts import Judged
+    from recipe.evaluation.judge.verdicts import Judgement
     from recipe.evaluation.people.agreement import Agreement
     from recipe.evaluation.people.ratings import Rating
     from recipe.evaluation.scoreboard.sources import Source
@@ -109,15 +109,15 @@ def _compared(
     return (agreed(raters, videos, seed) if len(raters) > 1 else None), within
 
 
-def judged_rows(source: "Source") -> "tuple[Judged, ...]":
+def judged_rows(source: "Source") -> "tuple[Judgement, ...]":
     """The verdicts beside a judge's scores. Raises InputError for other scores, and without them."""
     from recipe.evaluation.scores import rows_path
 
     if source.scores.kind != "judge":
         raise InputError.at(source.path, f"these are {source.scores.kind} scores", "give scores of a judge")
-    if source.judged is None:
+    if source.judgements is None:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
-    return source.judged
+    return source.judgements
 
 
 def _names(sources: "tuple[Source, ...]") -> list[str]:

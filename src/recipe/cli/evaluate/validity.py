@@ -64,7 +64,7 @@ def validity(
     from recipe.data.examples import read_examples
     from recipe.evaluation.scores import rows_path, write_scores
     from recipe.evaluation.validity.measure import score_plans
-    from recipe.evaluation.validity.scores import asked_plans, plan_rows, read_judged, validity_scores
+    from recipe.evaluation.validity.scores import plan_rows, read_judged, select_plans, validity_scores
     from recipe.planning.predictions import read_predictions
     from recipe.planning.rerank import reward_predictions
 
@@ -75,7 +75,7 @@ def validity(
     known = read_examples(examples) if split else wanted
     judges = [judge for path in verdicts or () for judge in read_judged(path)]
     reader, name, settings = _open(graphs, encoder, threshold, split_lines)
-    asked = asked_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
+    asked = select_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
     planned = asked.predictions
     if corpus is not None:
         planned = reward_predictions(open_verifier(corpus, config, method), asked.examples, planned, console.progress())

@@ -11,7 +11,7 @@ from recipe.cli.vpa import CrossTask, Order, ProtocolName, RuleName, TaxonomyNam
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import VpaScores
-    from recipe.evaluation.vpa.run import Beside
+    from recipe.evaluation.vpa.run import References
     from recipe.planning.admissible import Embed
     from recipe.report.elements import Table
 
@@ -66,7 +66,7 @@ def vpa(
 
     from recipe.artifacts import require_writable, to_json, write_jsonl
     from recipe.evaluation.scores import rows_path, write_scores
-    from recipe.evaluation.vpa.run import beside, open_task, run_baseline, run_predictions
+    from recipe.evaluation.vpa.run import open_task, references, run_baseline, run_predictions
     from recipe.planning.predictions import read_predictions
 
     if (baseline is None) == (predictions is None):
@@ -86,7 +86,7 @@ def vpa(
     if output is not None:
         write_scores(output, result.scores)
         write_jsonl(rows_path(output), result.rows)
-    others = beside(task, result.scores)
+    others = references(task, result.scores)
     if not json:
         console.print_table(_table(result.scores, others, show_published))
         return
@@ -105,15 +105,15 @@ def _embed(name: str) -> "Embed":
     return partial(open_encoder(EncoderConfig(name=name)).encode, progress=console.progress())
 
 
-def _table(scores: "VpaScores", beside: "Beside", show_published: bool) -> "Table":
+def _table(scores: "VpaScores", references: "References", show_published: bool) -> "Table":
     """The result above the rows that it is read against; intervals and warnings as notes."""
     from recipe.evaluation.vpa.run import figures_of
     from recipe.report.elements import Cell, Heading, Table, row
 
-    columns = beside.columns.columns
+    columns = references.columns.columns
     figures = figures_of(scores)
     rows = [row(f"{scores.system}{', supervised' * scores.supervised}", *(figures.get(one.key) for one in columns))]
-    for other in beside.rows:
+    for other in references.rows:
         if show_published or not other.published:
             section = f"published, {other.group}" if other.published else "on the same samples"
             rows.append(row(other.system, *(Cell(other.figures.get(one.key), 1) for one in columns), section=section))
@@ -122,7 +122,7 @@ def _table(scores: "VpaScores", beside: "Beside", show_published: bool) -> "Tabl
         first="system",
         headings=tuple(Heading(_MEASURES[one.key.partition(".")[2]], one.group) for one in columns),
         rows=tuple(rows),
-        notes=(*_intervals(scores), *_warnings(scores, beside, show_published), *_mapping(scores.remap)),
+        notes=(*_intervals(scores), *_warnings(scores, references, show_published), *_mapping(scores.remap)),
     )
 
 
@@ -135,8 +135,8 @@ def _intervals(scores: "VpaScores") -> Iterator[str]:
         yield f"T={one.horizon}: {one.samples:,} samples of {one.videos:,} videos; 95% intervals: {bounds}"
 
 
-def _warnings(scores: "VpaScores", beside: "Beside", show_published: bool) -> Iterator[str]:
-    yield beside.calibration.sentence
+def _warnings(scores: "VpaScores", references: "References", show_published: bool) -> Iterator[str]:
+    yield references.calibration.sentence
     if show_published:
         yield "Most Probable is shown as published; no baseline here reproduces those rows."
     if scores.history == "oracle":

@@ -27,7 +27,7 @@ FEWEST = 2
 _WORD = re.compile(r"\w+")
 
 
-class Sampled(NamedTuple):
+class PromptSamples(NamedTuple):
     """A prompt and the plans that were sampled for it, without the steps that repeat an earlier one."""
 
     example: Example
@@ -37,10 +37,10 @@ class Sampled(NamedTuple):
     """One for each sample; empty where it says nothing."""
 
 
-class Sampling(NamedTuple):
+class SampledPrompts(NamedTuple):
     """What is compared, and what was left out."""
 
-    prompts: list[Sampled]
+    prompts: list[PromptSamples]
     fewer: int
     """Prompts with fewer samples than asked for, kept all the same."""
     without: int
@@ -74,7 +74,7 @@ def sampled_plans(
     samples: int = PLANS,
     fewer: bool = False,
     limits: JudgeConfig | None = None,
-) -> Sampling:
+) -> SampledPrompts:
     """The first `samples` plans of each example by their numbers; `known` are all that may have been planned for.
 
     Raises InputError for predictions for unknown examples, and for an example with fewer samples unless `fewer`: then
@@ -94,7 +94,9 @@ def sampled_plans(
     compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
     if not compared:
         raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
-    return Sampling(compared, sum(len(prompt.plans) < samples for prompt in compared), len(prompts) - len(compared))
+    return SampledPrompts(
+        compared, sum(len(prompt.plans) < samples for prompt in compared), len(prompts) - len(compared)
+    )
 
 
 def plan_key(steps: Sequence[str]) -> tuple[str, ...]:
@@ -124,10 +126,10 @@ def hashed(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
 
-def _sampled(example: Example, predictions: Sequence[Prediction], samples: int, limits: JudgeConfig) -> Sampled:
+def _sampled(example: Example, predictions: Sequence[Prediction], samples: int, limits: JudgeConfig) -> PromptSamples:
     first = sorted(predictions, key=lambda one: one.sample)[:samples]
     plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in first)
-    return Sampled(example, tuple(one.sample for one in first), plans)
+    return PromptSamples(example, tuple(one.sample for one in first), plans)
 
 
 def _step_key(step: str) -> str:

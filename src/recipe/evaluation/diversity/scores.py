@@ -11,7 +11,7 @@ from typing import NamedTuple
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import Compared, DiversityJudge, Question
-from recipe.evaluation.diversity.plans import LEVELS, Sampled, hashed, plan_key
+from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity
 from recipe.progress import SILENT, Progress
 from recipe.stats import mean_interval
@@ -35,7 +35,7 @@ _Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPair:
+class PlanPair:
     """Two samples of a prompt and how different they are."""
 
     example_id: str
@@ -69,11 +69,11 @@ class _Asked(NamedTuple):
 
 def compare_plans(
     judge: DiversityJudge,
-    prompts: Sequence[Sampled],
+    prompts: Sequence[PromptSamples],
     order_check: float = 0.1,
     seed: int = 0,
     progress: Progress = SILENT,
-) -> list[ComparedPair]:
+) -> list[PlanPair]:
     """Every pair of every prompt, in order; `order_check` is the share of questions that are asked both ways.
 
     With a share of 1 the score of a pair is the mean of both answers, or the one that can be read. With less it is the
@@ -83,14 +83,14 @@ def compare_plans(
     one_way, other_way = _in_order(asked)
     told = judge.compare([*one_way, *other_way], progress)
     first, others = iter(told[: len(one_way)]), iter(told[len(one_way) :])
-    pairs: list[ComparedPair] = []
+    pairs: list[PlanPair] = []
     for prompt, drawn in zip(prompts, asked, strict=True):
         answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in drawn.items()}
         pairs += _pairs(prompt, drawn, answers, averaged=order_check >= 1)
     return pairs
 
 
-def questions(prompts: Sequence[Sampled], order_check: float = 0.1, seed: int = 0) -> list[Question]:
+def questions(prompts: Sequence[PromptSamples], order_check: float = 0.1, seed: int = 0) -> list[Question]:
     """All that `compare_plans` asks a judge."""
     one_way, other_way = _in_order([_questions(prompt, order_check, seed) for prompt in prompts])
     return one_way + other_way
@@ -104,7 +104,7 @@ def _in_order(asked: Sequence[dict[frozenset[_Key], _Asked]]) -> tuple[list[Ques
     return [one.question for one in drawn], turned
 
 
-def _questions(prompt: Sampled, order_check: float, seed: int) -> dict[frozenset[_Key], _Asked]:
+def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _Asked]:
     """The questions about a prompt, by what the two plans say."""
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
@@ -115,7 +115,7 @@ def _questions(prompt: Sampled, order_check: float, seed: int) -> dict[frozenset
 
 
 def _question(
-    prompt: Sampled, shown: dict[_Key, tuple[str, ...]], keys: tuple[_Key, _Key], order_check: float, seed: int
+    prompt: PromptSamples, shown: dict[_Key, tuple[str, ...]], keys: tuple[_Key, _Key], order_check: float, seed: int
 ) -> _Asked:
     drawn = hashed(seed, prompt.example.example_id, keys)
     leading, following = keys if int(drawn[0], 16) % 2 else keys[::-1]
@@ -125,24 +125,24 @@ def _question(
 
 
 def _pairs(
-    prompt: Sampled,
+    prompt: PromptSamples,
     drawn: dict[frozenset[_Key], _Asked],
     answers: dict[frozenset[_Key], tuple[Compared, Compared | None]],
     averaged: bool,
-) -> list[ComparedPair]:
+) -> list[PlanPair]:
     example_id, keys = prompt.example.example_id, [plan_key(plan) for plan in prompt.plans]
     pairs = []
     for i, j in combinations(range(len(keys)), 2):
         numbers = (prompt.samples[i], prompt.samples[j])
         both = frozenset((keys[i], keys[j]))
         if both not in drawn:
-            pairs.append(ComparedPair(example_id, *numbers, 0.0, BY_RULE))
+            pairs.append(PlanPair(example_id, *numbers, 0.0, BY_RULE))
             continue
         one, other = answers[both]
         levels = [one.level] if not averaged or other is None else [one.level, other.level]
         read = [level for level in levels if level is not None]
         pairs.append(
-            ComparedPair(
+            PlanPair(
                 example_id,
                 *numbers,
                 score=fmean(read) if read else None,
@@ -164,19 +164,19 @@ def _pairs(
 # goals, because prompts of one goal are alike.
 
 
-_FIELDS = tuple(field.name for field in fields(ComparedPair))
+_FIELDS = tuple(field.name for field in fields(PlanPair))
 
 
-def prompt_diversity(pairs: Iterable[ComparedPair]) -> dict[str, float]:
+def prompt_diversity(pairs: Iterable[PlanPair]) -> dict[str, float]:
     """D(x) of each prompt by example id; those of whose questions none was answered are left out."""
-    by_prompt: dict[str, list[ComparedPair]] = {}
+    by_prompt: dict[str, list[PlanPair]] = {}
     for pair in pairs:
         by_prompt.setdefault(pair.example_id, []).append(pair)
     found = {example_id: _mean(of_prompt) for example_id, of_prompt in by_prompt.items()}
     return {example_id: value for example_id, value in found.items() if value is not None}
 
 
-def _mean(pairs: Sequence[ComparedPair]) -> float | None:
+def _mean(pairs: Sequence[PlanPair]) -> float | None:
     """D of one prompt, None where it was asked about and nothing was answered."""
     asked = [pair for pair in pairs if pair.how != BY_RULE]
     answered = [pair.score for pair in asked if pair.score is not None]
@@ -189,7 +189,7 @@ def summarise_diversity(
     system: str,
     judge: JudgeIdentity,
     examples: Sequence[Example],
-    pairs: Sequence[ComparedPair],
+    pairs: Sequence[PlanPair],
     samples: int,
     seed: int = 0,
     ledger: Mapping[str, float | None] | None = None,
@@ -216,18 +216,18 @@ def summarise_diversity(
     )
 
 
-def write_pairs(path: Path, pairs: Iterable[ComparedPair]) -> int:
+def write_pairs(path: Path, pairs: Iterable[PlanPair]) -> int:
     """Write pairs as JSON lines, all or nothing; returns their number."""
     return write_jsonl(path, map(_row, pairs))
 
 
-def read_pairs(path: Path) -> list[ComparedPair]:
+def read_pairs(path: Path) -> list[PlanPair]:
     """The pairs of a file, in file order. Raises InputError with file, line and field for a row that is no pair."""
     pairs = []
     for line, row in read_jsonl(path):
         only_fields(path, line, row, _FIELDS)
         pairs.append(
-            ComparedPair(
+            PlanPair(
                 example_id=text_field(path, line, row, "example_id"),
                 first=_sample(path, line, row, "first"),
                 second=_sample(path, line, row, "second"),
@@ -243,7 +243,7 @@ def read_pairs(path: Path) -> list[ComparedPair]:
     return pairs
 
 
-def _row(pair: ComparedPair) -> JsonObject:
+def _row(pair: PlanPair) -> JsonObject:
     needed = ("example_id", "first", "second", "score")
     # Not by equality: a level of 0 equals False.
     absent = [name for name, value in asdict(pair).items() if value is None or value is False or value == ""]
@@ -274,5 +274,5 @@ def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
     return value
 
 
-def _first_reason(pairs: Sequence[ComparedPair]) -> str:
+def _first_reason(pairs: Sequence[PlanPair]) -> str:
     return next((pair.unscored for pair in pairs if pair.unscored), "there are none") + "."

@@ -2,25 +2,25 @@
 
 Inspect AI is not needed to write one. Each example is a sample, each of a system's samples of it an epoch; the system
 stands as the model and the judge as the model in the role `grader`. What is unscored is NaN, as Inspect writes it, and
-is in no metric. Standard errors cluster by video by Inspect's own formula, which is that of `statistics`.
+is in no metric. Standard errors cluster by video by Inspect's own formula, which is that of `recipe.stats`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 
 from recipe.artifacts import JsonObject, fingerprint, installed, to_json, write_text
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, by_plan, plan_means
 from recipe.evaluation.scores import JudgeScores
 from recipe.stats import standard_error, video_of
 from recipe.text import format_plan
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import Example, Unscored
 
 SCORER = "recipe_rubric"
 VALUES = ("accuracy", *CRITERIA, "total")
@@ -30,26 +30,18 @@ _METRICS: JsonObject = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(NamedTuple):
     """All verdicts on one plan."""
 
     example: Example
-    rows: tuple[Judged, ...]
-
-    @property
-    def values(self) -> dict[str, float] | None:
-        """Means over the repeats that are scored; None without one."""
-        verdicts = [row.outcome for row in self.rows if isinstance(row.outcome, Verdict)]
-        if not verdicts:
-            return None
-        means = {name: fmean(getattr(verdict, name) for verdict in verdicts) for name in (*CRITERIA, "total")}
-        return {"accuracy": 100 * means["total"] / FULL, **means}
+    rows: list[Judgement]
+    values: dict[str, float] | None
+    """Means over the verdicts; None without one."""
 
 
 def inspect_log(
     scores: JudgeScores,
-    judged: Sequence[Judged],
+    judged: Sequence[Judgement],
     examples: Mapping[str, Example],
     control: str = "",
     created: datetime | None = None,
@@ -58,7 +50,7 @@ def inspect_log(
 
     Raises InputError where no such plan was judged, and for a plan whose example is not among `examples`.
     """
-    plans = _plans([row for row in judged if row.control == control], examples)
+    plans = _plans(judged, examples, control)
     if not plans:
         known = ", ".join(sorted({row.control for row in judged if row.control})) or "none"
         raise InputError(f"no plan of control {control!r} was judged; controls among the rows: {known}.")
@@ -92,18 +84,16 @@ def write_log(path: Path, log: JsonObject) -> None:
     write_text(path, text.encode("utf-8", "replace").decode() + "\n")
 
 
-def _plans(judged: Sequence[Judged], examples: Mapping[str, Example]) -> list[_Plan]:
+def _plans(judged: Sequence[Judgement], examples: Mapping[str, Example], control: str) -> list[_Plan]:
     """The plans in the order of examples and samples."""
-    grouped: dict[tuple[str, int], list[Judged]] = {}
-    for row in judged:
-        grouped.setdefault((row.example_id, row.sample), []).append(row)
-    unknown = sorted({name for name, _ in grouped} - set(examples))
+    grouped, means = by_plan(row for row in judged if row.control == control), plan_means(judged, control)
+    unknown = sorted({plan.example_id for plan in grouped} - set(examples))
     if unknown:
         remedy = "give the examples that were planned for"
         raise InputError(f"{len(unknown)} examples of the rows are not in --examples, first {unknown[0]!r}; {remedy}.")
     order = {name: place for place, name in enumerate(examples)}
-    keys = sorted(grouped, key=lambda key: (order[key[0]], key[1]))
-    return [_Plan(examples[key[0]], tuple(grouped[key])) for key in keys]
+    plans = sorted(grouped, key=lambda plan: (order[plan.example_id], plan.sample))
+    return [_Plan(examples[plan.example_id], grouped[plan], means.get(plan)) for plan in plans]
 
 
 def _by_example(plans: Sequence[_Plan]) -> list[list[_Plan]]:
@@ -222,12 +212,12 @@ def _answer(text: str, model: str) -> JsonObject:
 
 
 def _score(plan: _Plan, answer: str) -> JsonObject:
-    told = [row.text or row.how for row in plan.rows]
+    answers = [row.text or row.how for row in plan.rows]
     reasons = [row.outcome.reason for row in plan.rows if isinstance(row.outcome, Unscored)]
     score: JsonObject = {
         "value": plan.values or float("nan"),
         "answer": answer,
-        "explanation": "\n\n".join([*told, *(f"unscored: {reason}" for reason in reasons)]),
+        "explanation": "\n\n".join([*answers, *(f"unscored: {reason}" for reason in reasons)]),
         "metadata": {"judge": plan.rows[0].judge, "how": [row.how for row in plan.rows], "repeats": len(plan.rows)},
         "history": [],
     }

@@ -10,7 +10,7 @@ from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.protocol import Answer, Chat, Engine, Refusal
 from recipe.models.wrappers import Ledger, Prices
@@ -136,7 +136,7 @@ class Judge(Protocol):
         """What tells it from other judges."""
         ...
 
-    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
+    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """The verdict on each case, in order; repeats of a case as further rows after its first."""
         ...
 
@@ -149,7 +149,7 @@ class LlmJudge(AskedModel):
         """Name, model, prompt and settings."""
         return self._identity(prompt_hash(), {"batch_size"})
 
-    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
+    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """The verdicts on each case, in order.
 
         Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
@@ -159,15 +159,15 @@ class LlmJudge(AskedModel):
         chats = [render(case) for case in asked]
         told = iter(self._answers(chats, SCHEMA, _read, _readable, self.config.repeats, progress))
         name = self.identity.name
-        rows: list[Judged] = []
+        rows: list[Judgement] = []
         for case in shown:
             rows += [by_rule(case, name)] if fatal(case) else _rows(case, next(told), name)
         return rows
 
 
-def _rows(case: Case, told: Sequence[Told[ParsedVerdict]], judge: str) -> list[Judged]:
+def _rows(case: Case, told: Sequence[Told[ParsedVerdict]], judge: str) -> list[Judgement]:
     return [
-        Judged(
+        Judgement(
             example_id=case.example.example_id,
             outcome=one.read.outcome,
             sample=case.sample,
@@ -196,9 +196,9 @@ def fatal(case: Case) -> bool:
     return not actionable(case.steps)
 
 
-def by_rule(case: Case, judge: str) -> Judged:
+def by_rule(case: Case, judge: str) -> Judgement:
     """The verdict of the fatal rule: 0 on all six."""
-    return Judged(
+    return Judgement(
         example_id=case.example.example_id,
         outcome=Verdict(*(0 for _ in CRITERIA)),
         sample=case.sample,

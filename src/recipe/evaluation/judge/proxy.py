@@ -35,7 +35,7 @@ from recipe.artifacts import fingerprint
 from recipe.config import JudgeConfig
 from recipe.evaluation.judge.llm import by_rule, fatal
 from recipe.evaluation.judge.plans import Case, bounded
-from recipe.evaluation.judge.verdicts import HIGHEST, Judged
+from recipe.evaluation.judge.verdicts import HIGHEST, Judgement
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.progress import SILENT, Progress
@@ -102,7 +102,7 @@ class ProxyJudge:
         computed = {"version": VERSION, "percentile": PERCENTILE, "excess": EXCESS, **bounds, **settings}
         self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), settings)
 
-    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judged]:
+    def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """One judgement of each case, in order."""
         judged = []
         with progress.task("judging by embeddings", total=len(cases)) as advance:
@@ -113,11 +113,11 @@ class ProxyJudge:
                 advance(len(batch))
         return judged
 
-    def _judged(self, case: Case, likeness: Likeness) -> Judged:
+    def _judged(self, case: Case, likeness: Likeness) -> Judgement:
         if fatal(case):
             return by_rule(case, self.identity.name)
         outcome = verdict_of(case, likeness) if case.example.continuation else Unscored(_NO_REFERENCE)
-        return Judged(
+        return Judgement(
             example_id=case.example.example_id,
             outcome=outcome,
             sample=case.sample,

@@ -34,8 +34,17 @@ _FIELDS = (
 )  # fmt: skip
 
 
+class PlanId(NamedTuple):
+    """Which plan was judged: those of one system differ in this."""
+
+    example_id: str
+    sample: int
+    control: str = ""
+    """Name of the control that the plan is, empty for the system's own."""
+
+
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judgement:
     """One judgement of one plan."""
 
     example_id: str
@@ -47,7 +56,7 @@ class Judged:
     judge: str = ""
     """The judge's name, as in its scores."""
     how: str = ""
-    """How the verdict was come by: `json`, `regex`, `rule` (in code, without a call), `proxy` or `human`."""
+    """How the verdict was obtained: `json`, `regex`, `rule` (in code, without a call), `proxy` or `human`."""
     steps: tuple[str, ...] = ()
     """The plan that was judged."""
     flags: tuple[str, ...] = ()
@@ -55,13 +64,18 @@ class Judged:
     text: str = ""
     """The judge's raw answer."""
 
+    @property
+    def plan_id(self) -> PlanId:
+        """The plan that was judged."""
+        return PlanId(self.example_id, self.sample, self.control)
 
-def write_verdicts(path: Path, judged: Iterable[Judged]) -> int:
+
+def write_verdicts(path: Path, judged: Iterable[Judgement]) -> int:
     """Write verdicts as JSON lines, all or nothing; returns their number."""
     return write_jsonl(path, map(_row, judged))
 
 
-def read_verdicts(path: Path) -> list[Judged]:
+def read_verdicts(path: Path) -> list[Judgement]:
     """The verdicts of a file, in file order.
 
     Raises InputError with file, line, field and remedy for a field that is missing, unknown or of the wrong kind, a
@@ -80,7 +94,7 @@ def read_verdicts(path: Path) -> list[Judged]:
     return found
 
 
-def _row(judged: Judged) -> JsonObject:
+def _row(judged: Judgement) -> JsonObject:
     outcome = judged.outcome
     told: JsonObject = (
         {"unscored": outcome.reason}
@@ -99,8 +113,8 @@ def _row(judged: Judged) -> JsonObject:
     return row | told | {name: value for name, value in optional.items() if value}
 
 
-def _judged(path: Path, line: int, row: JsonObject) -> Judged:
-    return Judged(
+def _judged(path: Path, line: int, row: JsonObject) -> Judgement:
+    return Judgement(
         example_id=text_field(path, line, row, "example_id"),
         outcome=_outcome(path, line, row),
         sample=_typed(path, line, row, "sample", 0),
@@ -153,15 +167,15 @@ ALL = "all"
 """The split of the macro accuracy over every dataset, where some are none of the paper's."""
 
 
-def plan_means(judged: Iterable[Judged], control: str = "") -> dict[tuple[str, int], dict[str, float]]:
-    """Means of each plan, (example, sample), over its verdicts: accuracy in percent, total, and each criterion.
+def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, dict[str, float]]:
+    """Means of each plan over its verdicts: accuracy in percent, total, and each criterion.
 
     Only the system's own plans, or those of a control; plans without a verdict are left out.
     """
-    verdicts: dict[tuple[str, int], list[Verdict]] = {}
+    verdicts: dict[PlanId, list[Verdict]] = {}
     for one in judged:
         if one.control == control:
-            scored = verdicts.setdefault((one.example_id, one.sample), [])
+            scored = verdicts.setdefault(one.plan_id, [])
             scored += [one.outcome] if isinstance(one.outcome, Verdict) else []
     return {
         plan: {"accuracy": fmean(map(accuracy_of, some)), **{name: _mean(some, name) for name in (*CRITERIA, "total")}}
@@ -170,11 +184,11 @@ def plan_means(judged: Iterable[Judged], control: str = "") -> dict[tuple[str, i
     }
 
 
-def example_means(judged: Iterable[Judged], control: str = "") -> dict[str, dict[str, float]]:
+def example_means(judged: Iterable[Judgement], control: str = "") -> dict[str, dict[str, float]]:
     """Means of each example over the samples that have a verdict: first over the verdicts of a sample, then these."""
     samples: dict[str, list[dict[str, float]]] = {}
-    for (example_id, _), means in plan_means(judged, control).items():
-        samples.setdefault(example_id, []).append(means)
+    for plan, means in plan_means(judged, control).items():
+        samples.setdefault(plan.example_id, []).append(means)
     return {name: {key: fmean(one[key] for one in some) for key in some[0]} for name, some in samples.items()}
 
 
@@ -191,7 +205,7 @@ def judge_scores(
     system: str,
     judge: JudgeIdentity,
     examples: Sequence[Example],
-    judged: Sequence[Judged],
+    judged: Sequence[Judgement],
     seed: int = 0,
     ledger: Mapping[str, float | None] | None = None,
     left_out: Mapping[str, int] | None = None,
@@ -200,10 +214,6 @@ def judge_scores(
     by_id = {example.example_id: example for example in examples}
     own = [row for row in judged if not row.control]
     controls = {name: rows for name in CONTROLS if (rows := [row for row in judged if row.control == name])}
-    known = {name: place for place, name in enumerate(BENCHMARKS)}
-    datasets = sorted(
-        {by_id[row.example_id].source for row in own}, key=lambda name: (known.get(name, len(known)), name)
-    )
     means = example_means(own)
     return JudgeScores(
         system=system,
@@ -214,7 +224,7 @@ def judge_scores(
                 role_of(name),
                 *_summary(by_id, [row for row in own if by_id[row.example_id].source == name], seed),
             )
-            for name in datasets
+            for name in in_order({by_id[row.example_id].source for row in own})
         ),
         macro=tuple(_macro([by_id[name] for name in means], [one["accuracy"] for one in means.values()], seed)),
         controls=tuple(ControlScores(name, *_summary(by_id, rows, seed)) for name, rows in controls.items()),
@@ -227,6 +237,12 @@ def judge_scores(
     )
 
 
+def in_order(datasets: Iterable[str]) -> list[str]:
+    """Datasets in the order of the benchmarks, others after them by name."""
+    order = {name: place for place, name in enumerate(BENCHMARKS)}
+    return sorted(datasets, key=lambda name: (order.get(name, len(order)), name))
+
+
 def role_of(dataset: str) -> str:
     """The paper's split that a dataset is in, empty for others.
 
@@ -236,15 +252,16 @@ def role_of(dataset: str) -> str:
     return BENCHMARKS[dataset].role if dataset in BENCHMARKS else ""
 
 
-def _by_plan(rows: Iterable[Judged]) -> list[list[Judged]]:
-    grouped: dict[tuple[str, int], list[Judged]] = {}
-    for row in rows:
-        grouped.setdefault((row.example_id, row.sample), []).append(row)
-    return list(grouped.values())
+def by_plan(judged: Iterable[Judgement]) -> dict[PlanId, list[Judgement]]:
+    """The judgements of each plan, in order of first appearance."""
+    grouped: dict[PlanId, list[Judgement]] = {}
+    for one in judged:
+        grouped.setdefault(one.plan_id, []).append(one)
+    return grouped
 
 
 def _summary(
-    by_id: Mapping[str, Example], rows: Sequence[Judged], seed: int
+    by_id: Mapping[str, Example], rows: Sequence[Judgement], seed: int
 ) -> tuple[Interval | None, dict[str, Interval], Counts]:
     """Accuracy, criteria and counts of plans."""
     means = example_means(rows, rows[0].control) if rows else {}
@@ -253,7 +270,7 @@ def _summary(
     def interval(measure: str) -> Interval:
         return mean_interval([one[measure] for one in means.values()], videos, seed)
 
-    plans = _by_plan(rows)
+    plans = list(by_plan(rows).values())
     scored = [plan for plan in plans if any(isinstance(row.outcome, Verdict) for row in plan)]
     examples = [by_id[plan[0].example_id] for plan in scored]
     flags = Counter(flag for plan in plans for flag in set(plan[0].flags))
@@ -283,16 +300,17 @@ def _macro(examples: Sequence[Example], accuracy: Sequence[float], seed: int) ->
         yield MacroAccuracy(split, interval, tuple(sorted(set(datasets))))
 
 
-def _deviation(rows: Iterable[Judged]) -> float | None:
+def _deviation(rows: Iterable[Judgement]) -> float | None:
     """Mean over plans of the standard deviation of their accuracies; None where no plan has two verdicts."""
     accuracies = [
-        [accuracy_of(row.outcome) for row in plan if isinstance(row.outcome, Verdict)] for plan in _by_plan(rows)
+        [accuracy_of(row.outcome) for row in plan if isinstance(row.outcome, Verdict)]
+        for plan in by_plan(rows).values()
     ]
     deviations = [stdev(values) for values in accuracies if len(values) > 1]
     return fmean(deviations) if deviations else None
 
 
-class _Check(NamedTuple):
+class _ControlCheck(NamedTuple):
     """Two controls, whether the first is to score more than the second, and what it says of the judge."""
 
     first: str
@@ -303,27 +321,27 @@ class _Check(NamedTuple):
 
 
 _CHECKS = (
-    _Check(
+    _ControlCheck(
         "reference", "other-goal", True,
         "The judge tells the reference from a plan of another goal",
         "There is no sign that the judge tells the reference from a plan of another goal: its figures say nothing",
     ),
-    _Check(
+    _ControlCheck(
         "reference", "shuffled", True,
         "The judge marks a wrong order down",
         "There is no sign that the judge marks a wrong order down",
     ),
-    _Check(
+    _ControlCheck(
         "reference", "verbose", True,
         "The judge marks needless words down",
         "There is no sign that the judge marks needless words down",
     ),
-    _Check(
+    _ControlCheck(
         "injected", "other-goal", False,
         "There is no sign that orders in a plan steer the judge",
         "The judge was steered: orders in a plan raise its score",
     ),
-    _Check(
+    _ControlCheck(
         "constant", "other-goal", False,
         "One text for all examples scores no more than a plan of another goal",
         "The judge was deceived: one text for all examples scores more than a plan of another goal",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judged
-from recipe.evaluation.people.ratings import PlanKey, Rating, plan_key, rated_plans
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, PlanId
+from recipe.evaluation.people.ratings import Rating, rated_plans
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha
 from recipe.types import Verdict
 
@@ -24,7 +24,7 @@ class Rater:
     """A judge or a person, and the mean of what it gave each plan, by measure."""
 
     name: str
-    plans: dict[PlanKey, dict[str, float]]
+    plans: dict[PlanId, dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +40,40 @@ class Agreement:
     """Of the first rater with the second, by `first | second` and measure."""
 
 
-def judge_rater(name: str, judged: Sequence[Judged], controls: bool = False) -> Rater:
+def judge_rater(name: str, judged: Sequence[Judgement], controls: bool = False) -> Rater:
     """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
-    groups: dict[PlanKey, list[Verdict]] = {}
+    groups: dict[PlanId, list[Verdict]] = {}
     for one in judged:
         if isinstance(one.outcome, Verdict) and one.how != "rule" and (controls or not one.control):
-            groups.setdefault(plan_key(one), []).append(one.outcome)
+            groups.setdefault(one.plan_id, []).append(one.outcome)
     return Rater(name, {key: _means(verdicts) for key, verdicts in groups.items()})
 
 
-def repeat_raters(name: str, judged: Sequence[Judged], controls: bool = False) -> list[Rater]:
+def repeat_raters(name: str, judged: Sequence[Judgement], controls: bool = False) -> list[Rater]:
     """Each repeat of a judge as a rater of its own."""
-    by_repeat: dict[int, list[Judged]] = {}
+    by_repeat: dict[int, list[Judgement]] = {}
     for one in judged:
         by_repeat.setdefault(one.repeat, []).append(one)
     return [judge_rater(f"{name}, repeat {n + 1}", rows, controls) for n, rows in sorted(by_repeat.items())]
 
 
-def human_raters(ratings: Iterable[Rating], judged: Sequence[Judged], controls: bool = False) -> list[Rater]:
+def human_raters(ratings: Iterable[Rating], judged: Sequence[Judgement], controls: bool = False) -> list[Rater]:
     """Each person as a rater, `human: NAME`; `judged` are the verdicts on the plans that they rated.
 
     Raises InputError as `rated_plans` does.
     """
-    found: dict[str, dict[PlanKey, dict[str, float]]] = {}
+    found: dict[str, dict[PlanId, dict[str, float]]] = {}
     for rating, plans in rated_plans(ratings, judged):
         grades = found.setdefault(f"human: {rating.rater}", {})
         grades |= {key: _human(rating) for key in plans if controls or not key.control}
     return [Rater(name, grades) for name, grades in found.items()]
 
 
-def require_same_plans(first: Sequence[Judged], second: Sequence[Judged], name: str) -> None:
+def require_same_plans(first: Sequence[Judgement], second: Sequence[Judgement], name: str) -> None:
     """Raise InputError where two judges were shown different plans under one name."""
-    shown = {plan_key(one): one.steps for one in first}
+    shown = {one.plan_id: one.steps for one in first}
     for one in second:
-        steps = shown.get(plan_key(one), ())
+        steps = shown.get(one.plan_id, ())
         if steps and one.steps and steps != one.steps:
             raise InputError(
                 f"{name}: sample {one.sample} of {one.example_id!r} is another plan than in the first file; "
@@ -86,7 +86,7 @@ def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0,
 
     Raises InputError where no plan was rated by two.
     """
-    counts: dict[PlanKey, int] = {}
+    counts: dict[PlanId, int] = {}
     for rater in raters:
         for key in rater.plans:
             counts[key] = counts.get(key, 0) + 1
@@ -117,7 +117,7 @@ def _pairs(
     return found
 
 
-def _table(raters: Sequence[Rater], plans: Sequence[PlanKey], measure: str) -> Table:
+def _table(raters: Sequence[Rater], plans: Sequence[PlanId], measure: str) -> Table:
     """Ratings [raters, plans], NaN where there is none."""
     rows = [[rater.plans.get(key, {}).get(measure, np.nan) for key in plans] for rater in raters]
     return np.array(rows, dtype=np.float64)

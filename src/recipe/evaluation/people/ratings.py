@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, write_text
 from recipe.errors import InputError, listed
-from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judged
+from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, PlanId
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.prompting import visible
 from recipe.text import format_plan
@@ -217,27 +217,14 @@ _CODE = 12
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
-class PlanKey(NamedTuple):
-    """Which plan was judged: those of one system differ in this."""
-
-    example_id: str
-    sample: int
-    control: str
-
-
-def plan_key(judged: Judged) -> PlanKey:
-    """The key of the plan that a judgement is of."""
-    return PlanKey(judged.example_id, judged.sample, judged.control)
-
-
-def item_code(judged: Judged) -> str:
+def item_code(judged: Judgement) -> str:
     """The code that a sheet shows for a plan; equal plans for one example have one code and are rated once."""
     # It begins with a letter, because spreadsheets write codes of digits as numbers.
     return f"p{fingerprint([judged.example_id, list(judged.steps)])[:_CODE]}"
 
 
 def write_sheet(
-    path: Path, judged: Iterable[Judged], examples: Mapping[str, Example], seed: int = 0, limit: int | None = None
+    path: Path, judged: Iterable[Judgement], examples: Mapping[str, Example], seed: int = 0, limit: int | None = None
 ) -> int:
     """Write the sheet of the plans that were judged, or of `limit` drawn ones, all or nothing; returns its rows.
 
@@ -289,18 +276,18 @@ def cell(text: str) -> str:
 # the plans of several systems: for each of them the items of the others are left out and counted.
 
 
-def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judged]) -> list[tuple[Rating, dict[PlanKey, Judged]]]:
+def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judgement]) -> list[tuple[Rating, dict[PlanId, Judgement]]]:
     """Each rating with the plans that it is of: several where samples of an example are equal, for a sheet's item.
 
     Raises InputError for a rating of a plan that is not among `judged`, since nothing could be compared with it.
     """
-    named = {plan_key(one): one for one in judged}
-    items: dict[str, dict[PlanKey, Judged]] = {}
+    named = {one.plan_id: one for one in judged}
+    items: dict[str, dict[PlanId, Judgement]] = {}
     for key, one in named.items():
         items.setdefault(item_code(one), {})[key] = one
     found, unknown = [], []
     for rating in ratings:
-        key = PlanKey(rating.example_id, rating.sample, rating.control)
+        key = PlanId(rating.example_id, rating.sample, rating.control)
         plans = items.get(rating.item, {}) if rating.item else {one: named[one] for one in [key] if one in named}
         found.append((rating, plans))
         unknown += [] if plans else [rating.item or rating.example_id]
@@ -316,14 +303,14 @@ class HumanVerdicts(NamedTuple):
     """People as one judge."""
 
     identity: JudgeIdentity
-    rows: list[Judged]
+    rows: list[Judgement]
     incomplete: int
     """Ratings without all six criteria, left out."""
     elsewhere: int
     """Ratings of items that are no plans of this system, left out."""
 
 
-def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judged]) -> HumanVerdicts:
+def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judgement]) -> HumanVerdicts:
     """The verdicts that ratings are; `judged` are verdicts on the same plans, from which the sheet was made.
 
     Raises InputError for a rating by `example_id` of a plan that is not among them, for a plan that one person rated
@@ -334,7 +321,7 @@ def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judged]) -> Human
     here = [rating for rating in ratings if not rating.item or rating.item in items]
     people = list(dict.fromkeys(rating.rater for rating in ratings))
     name = f"human: {', '.join(people)}"
-    rows: dict[tuple[PlanKey, int], Judged] = {}
+    rows: dict[tuple[PlanId, int], Judgement] = {}
     incomplete = 0
     for rating, plans in rated_plans(here, judged):
         if len(rating.scores) < len(CRITERIA):
@@ -354,7 +341,7 @@ def human_verdicts(ratings: Sequence[Rating], judged: Iterable[Judged]) -> Human
     return HumanVerdicts(identity, list(rows.values()), incomplete, len(ratings) - len(here))
 
 
-def _rated_row(rating: Rating, key: PlanKey, repeat: int, name: str, steps: tuple[str, ...]) -> Judged:
+def _rated_row(rating: Rating, key: PlanId, repeat: int, name: str, steps: tuple[str, ...]) -> Judgement:
     text = f"{rating.rater}: {rating.comment}" if rating.comment else rating.rater
     verdict = Verdict(**rating.scores)
-    return Judged(key.example_id, verdict, key.sample, repeat, key.control, name, "human", steps, text=text)
+    return Judgement(key.example_id, verdict, key.sample, repeat, key.control, name, "human", steps, text=text)

@@ -70,7 +70,7 @@ def split_name(split: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class JudgeResults:
     """One judge and every system that it scored."""
 
     judge: JudgeIdentity
@@ -92,7 +92,7 @@ class Bench:
         return tuple(sorted(present, key=lambda split: SPLIT_ORDER.index(split) if split in SPLIT_ORDER else 2))
 
 
-def benches(board: Board) -> tuple[Bench, ...]:
+def judge_results(board: Board) -> tuple[JudgeResults, ...]:
     """The judges of a board with their systems, in order of first appearance."""
     groups: dict[str, list[JudgeScores]] = {}
     for _, scores in board.of(JudgeScores):
@@ -100,12 +100,14 @@ def benches(board: Board) -> tuple[Bench, ...]:
     judges = [group[0].judge for group in groups.values()]
     names = [judge.name for judge in judges]
     return tuple(
-        Bench(judge, judge.name if names.count(judge.name) == 1 else f"{judge.name} (setting {number})", tuple(group))
+        JudgeResults(
+            judge, judge.name if names.count(judge.name) == 1 else f"{judge.name} (setting {number})", tuple(group)
+        )
         for number, (judge, group) in enumerate(zip(judges, groups.values(), strict=True), start=1)
     )
 
 
-def accuracy_section(bench: Bench, number: int, figures: Sequence[Figure]) -> Section:
+def accuracy_section(bench: JudgeResults, number: int, figures: Sequence[Figure]) -> Section:
     """All figures by one judge; `number` makes the section's address."""
     tables = [
         *_published(bench, "main", "Published macro accuracy"),
@@ -125,7 +127,7 @@ def accuracy_section(bench: Bench, number: int, figures: Sequence[Figure]) -> Se
     )
 
 
-def _paragraphs(bench: Bench) -> Iterable[str]:
+def _paragraphs(bench: JudgeResults) -> Iterable[str]:
     judge = bench.judge
     settings = ", ".join(f"{name} {value}" for name, value in judge.settings.items())
     model = f", model {judge.model}" if judge.model and judge.model != judge.name else ""
@@ -142,7 +144,7 @@ def _paragraphs(bench: Bench) -> Iterable[str]:
         )
 
 
-def _headline(bench: Bench) -> Table:
+def _headline(bench: JudgeResults) -> Table:
     splits = bench.splits
     rows = []
     for system in bench.scores:
@@ -168,7 +170,7 @@ def _headline(bench: Bench) -> Table:
     )
 
 
-def _notes(bench: Bench) -> Iterable[str]:
+def _notes(bench: JudgeResults) -> Iterable[str]:
     """How verdicts were parsed, and which predictions were not judged."""
     for system in bench.scores:
         if set(system.how) - {"json", "proxy"}:
@@ -179,7 +181,7 @@ def _notes(bench: Bench) -> Iterable[str]:
             yield f"Predictions of {system.system} that were not judged: {others}."
 
 
-def _controls(bench: Bench) -> Iterable[tuple[str, ControlScores]]:
+def _controls(bench: JudgeResults) -> Iterable[tuple[str, ControlScores]]:
     """Each control once, with the system's name where its file gives it another accuracy than the files before."""
     accuracies: dict[str, list[Interval | None]] = {}
     for system in bench.scores:
@@ -211,7 +213,7 @@ def total_counts(datasets: Iterable[DatasetScores]) -> Counts:
     return Counts(**{name: sum(getattr(counts, name) for counts in every) for name in _COUNTS})
 
 
-def _per_dataset(bench: Bench) -> Iterable[Table]:
+def _per_dataset(bench: JudgeResults) -> Iterable[Table]:
     datasets = bench.datasets
     if len(datasets) < 2:
         return
@@ -232,7 +234,7 @@ def _per_dataset(bench: Bench) -> Iterable[Table]:
     )
 
 
-def _published_beside(bench: Bench, name: str, keys: Sequence[str], after: int) -> Iterable[Row]:
+def _published_beside(bench: JudgeResults, name: str, keys: Sequence[str], after: int) -> Iterable[Row]:
     """Published rows for the same table: only where the judge is the paper's."""
     table = published(name)
     places = {column.key: place for place, column in enumerate(table.columns)}
@@ -243,7 +245,7 @@ def _published_beside(bench: Bench, name: str, keys: Sequence[str], after: int) 
         yield row(f"{one.group} {one.name}", *values, *[None] * after, kind="published", about="the paper")
 
 
-def _published(bench: Bench, name: str, title: str) -> Iterable[Table]:
+def _published(bench: JudgeResults, name: str, title: str) -> Iterable[Table]:
     """For other judges, the paper's table by itself and headed by its judge; none without a dataset in common."""
     if not is_papers(bench.judge) and {split for _, split in bench.datasets} & set(SPLIT_ORDER):
         yield published_table(published(name), title, (f"By another judge than {bench.name}: not comparable.",))
@@ -276,7 +278,7 @@ def criteria_means(system: JudgeScores) -> tuple[float | None, ...]:
     return tuple(sum(values) / len(values) if values else None for values in every)
 
 
-def _criteria(bench: Bench) -> Table:
+def _criteria(bench: JudgeResults) -> Table:
     rows = [row(system.system, *(Cell(value, 2) for value in criteria_means(system))) for system in bench.scores]
     controls = [
         row(f"control: {control.name}", *_criterion_cells(control), kind="control", about=about)
@@ -295,7 +297,7 @@ def _criterion_cells(scores: DatasetScores | ControlScores) -> Iterable[Cell]:
     return (Cell(scores.criteria.get(name), 2) for name in CRITERIA)
 
 
-def _details(bench: Bench) -> Iterable[Table]:
+def _details(bench: JudgeResults) -> Iterable[Table]:
     """Criteria and counts of each dataset, folded, and the spread of repeated verdicts."""
     every = [(system.system, one) for system in bench.scores for one in system.datasets]
     if every:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from recipe.evaluation.judge.verdicts import example_means
-from recipe.evaluation.scoreboard.accuracy import benches, normal, split_name
+from recipe.evaluation.scoreboard.accuracy import judge_results, normal, split_name
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import JudgeScores
 from recipe.report.elements import Cell, Figure, Row, Section, Table, headings, row
@@ -35,12 +35,12 @@ class SystemDifference:
 def system_differences(board: Board) -> list[SystemDifference]:
     """Every pair of systems with rows by one judge, on each split and on all; needs no examples to be given."""
     found = []
-    for bench in benches(board):
+    for bench in judge_results(board):
         key = judge_key(bench.judge)
         accuracy = {
-            scores.system: {name: means["accuracy"] for name, means in example_means(source.judged).items()}
+            scores.system: {name: means["accuracy"] for name, means in example_means(source.judgements).items()}
             for source, scores in board.of(JudgeScores)
-            if source.judged is not None and judge_key(scores.judge) == key
+            if source.judgements is not None and judge_key(scores.judge) == key
         }
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
         for second, first in list(combinations(accuracy, 2))[:PAIRS]:

@@ -10,7 +10,7 @@ from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.published import published
 from recipe.evaluation.scoreboard.accuracy import (
     CRITERION_NAMES,
-    Bench,
+    JudgeResults,
     criteria_means,
     dataset_name,
     is_papers,
@@ -48,7 +48,7 @@ _GOALS = 40
 """Goals that are drawn at most: those where systems differ most."""
 
 
-def accuracy_figures(bench: Bench, number: int, colours: Colours) -> list[Figure]:
+def accuracy_figures(bench: JudgeResults, number: int, colours: Colours) -> list[Figure]:
     """Accuracy by dataset, and the six criteria."""
     by_dataset = _interval_rows(bench)
     caption = (
@@ -69,7 +69,7 @@ def accuracy_figures(bench: Bench, number: int, colours: Colours) -> list[Figure
     ]
 
 
-def _interval_rows(bench: Bench) -> dict[str, dict[str, Interval]]:
+def _interval_rows(bench: JudgeResults) -> dict[str, dict[str, Interval]]:
     """Row name to system to interval: datasets, then macro averages, then controls."""
     rows: dict[str, dict[str, Interval]] = {}
     for dataset, split in bench.datasets:
@@ -89,7 +89,7 @@ def _interval_rows(bench: Bench) -> dict[str, dict[str, Interval]]:
     return rows
 
 
-def _hollow(bench: Bench, rows: Sequence[str]) -> dict[str, list[float]]:
+def _hollow(bench: JudgeResults, rows: Sequence[str]) -> dict[str, list[float]]:
     """The paper's values of each row, where the judge is the paper's."""
     if not is_papers(bench.judge):
         return {}
@@ -190,7 +190,7 @@ def validity_figures(found: Sequence[ValidityScores], colours: Colours) -> list[
     return drawn
 
 
-def accuracy_of(bench: Bench, dataset: str = "") -> dict[str, float]:
+def accuracy_of(bench: JudgeResults, dataset: str = "") -> dict[str, float]:
     """Accuracy by system: on one dataset where it is known, else over all plans."""
     found = {}
     for system in bench.scores:

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard import figures
-from recipe.evaluation.scoreboard.accuracy import Bench, accuracy_section, benches, split_name
-from recipe.evaluation.scoreboard.cases import NO_GROUNDS, Case, Cases, Grounds, gather_cases, page_data
+from recipe.evaluation.scoreboard.accuracy import JudgeResults, accuracy_section, judge_results, split_name
 from recipe.evaluation.scoreboard.differences import differences_section, system_differences
 from recipe.evaluation.scoreboard.sections import account_section, diversity_section, validity_section, vpa_section
 from recipe.evaluation.scoreboard.sources import Board
+from recipe.evaluation.scoreboard.views import (
+    NO_EXPLANATIONS,
+    ExampleView,
+    ExampleViews,
+    PlanExplanations,
+    gather_views,
+    page_data,
+)
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
 from recipe.explain.page import page_template
 from recipe.report.colours import variable
@@ -37,7 +44,7 @@ class Report:
     """What was found, one sentence each."""
     sections: tuple[Section, ...]
     board: Board
-    cases: Cases
+    views: ExampleViews
 
     def markdown(self) -> str:
         """The report's sentences and tables."""
@@ -47,7 +54,7 @@ class Report:
 def make_report(board: Board, title: str) -> Report:
     """Draw everything that the board holds data for. Raises ComputeError."""
     colours = regime_colours(board.systems)
-    judges = benches(board)
+    judges = judge_results(board)
     sections = [
         accuracy_section(bench, number, figures.accuracy_figures(bench, number, colours))
         for number, bench in enumerate(judges, start=1)
@@ -61,22 +68,22 @@ def make_report(board: Board, title: str) -> Report:
         account_section(board),
     )
     sections += [section for section in others if section is not None]
-    return Report(title, tuple(_found(judges)), tuple(sections), board, gather_cases(board))
+    return Report(title, tuple(_found(judges)), tuple(sections), board, gather_views(board))
 
 
-def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
+def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
     script = page_template("alignment.js") + template("recipe.evaluation", "scoreboard.js")
     style = template("recipe.report", "page.css") + template("recipe.evaluation", "scoreboard.css")
     dots = {name: variable(colour) for name, colour in regime_colours(report.board.systems).items()}
-    data = page_data(report.board, report.cases, dots, grounds.names or {})
+    data = page_data(report.board, report.views, dots, grounds.names or {})
     return (
         page_environment("recipe.evaluation")
         .get_template("scoreboard.html.jinja")
         .render(
             report=report,
             data=Markup(script_json(data)),
-            listed=[_listed(case) for case in report.cases.cases[:LISTED]],
+            listed=[_listed(case) for case in report.views.examples[:LISTED]],
             style=Markup(style + page_template("alignment.css")),
             script=Markup(script),
             script_hash=script_hash(script),
@@ -86,11 +93,11 @@ def render_page(report: Report, grounds: Grounds = NO_GROUNDS) -> str:
     )
 
 
-def _listed(case: Case) -> tuple[str, str, int]:
+def _listed(case: ExampleView) -> tuple[str, str, int]:
     return case.example_id, case.goal[:_NAME], len(case.plans)
 
 
-def _found(judges: Sequence[Bench]) -> list[str]:
+def _found(judges: Sequence[JudgeResults]) -> list[str]:
     """Who leads on each split, by each judge."""
     sentences = []
     for bench in judges:
@@ -107,7 +114,7 @@ def _found(judges: Sequence[Bench]) -> list[str]:
     return sentences
 
 
-def _diversity_figures(board: Board, judges: Sequence[Bench], colours: Mapping[str, str]) -> list[Figure]:
+def _diversity_figures(board: Board, judges: Sequence[JudgeResults], colours: Mapping[str, str]) -> list[Figure]:
     """Against accuracy by the judge that knows most of the systems: on COIN, where it is known, as in the paper."""
     found = [scores for _, scores in board.of(DiversityScores)]
     names = {scores.system for scores in found}

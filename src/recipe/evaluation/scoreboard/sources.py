@@ -12,11 +12,11 @@ from typing import TypeVar
 from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_jsonl, text_field, to_json
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
-from recipe.evaluation.judge.verdicts import Judged, read_verdicts
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores, Measured, read_scores, rows_path
+from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores, SystemScores, read_scores, rows_path
 from recipe.types import Example
 
-Kept = TypeVar("Kept", bound=Measured)
+Kind = TypeVar("Kind", bound=SystemScores)
 _NAMES = {"validity": "example_id", "vpa": "sample_id"}
 """What names the example in the rows of each kind that has pages of examples."""
 
@@ -26,15 +26,15 @@ class Source:
     """One file of scores, and its rows: verdicts of a judge, or plain rows; None where the rows are not there."""
 
     path: Path
-    scores: Measured
+    scores: SystemScores
     sha256: str
-    judged: tuple[Judged, ...] | None = None
+    judgements: tuple[Judgement, ...] | None = None
     rows: tuple[JsonObject, ...] | None = None
 
     @property
     def has_rows(self) -> bool:
         """Whether the rows are there."""
-        return self.judged is not None or self.rows is not None
+        return self.judgements is not None or self.rows is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Board:
         """Every system, in order of first appearance."""
         return tuple(dict.fromkeys(source.scores.system for source in self.sources))
 
-    def of(self, kind: type[Kept]) -> list[tuple[Source, Kept]]:
+    def of(self, kind: type[Kind]) -> list[tuple[Source, Kind]]:
         """The sources that measured one kind of thing with their scores, systems in one order everywhere."""
         found = [(source, source.scores) for source in self.sources if isinstance(source.scores, kind)]
         return sorted(found, key=lambda one: self.systems.index(one[1].system))
@@ -78,9 +78,9 @@ def _source(path: Path) -> Source:
     if not beside.exists():
         return Source(path, scores, digest)
     if isinstance(scores, JudgeScores):
-        judged = tuple(read_verdicts(beside))
-        _require_judge(beside, judged, scores.judge.name)
-        return Source(path, scores, digest, judged=judged)
+        judgements = tuple(read_verdicts(beside))
+        _require_judge(beside, judgements, scores.judge.name)
+        return Source(path, scores, digest, judgements=judgements)
     name = _NAMES.get(scores.kind)
     return Source(path, scores, digest, rows=tuple(_row(beside, line, row, name) for line, row in read_jsonl(beside)))
 
@@ -94,8 +94,8 @@ def _row(path: Path, line: int, row: JsonObject, name: str | None) -> JsonObject
     return row if name is None else row | {name: text_field(path, line, row, name)}
 
 
-def _require_judge(path: Path, judged: Iterable[Judged], name: str) -> None:
-    others = sorted({one.judge for one in judged} - {"", name})
+def _require_judge(path: Path, judgements: Iterable[Judgement], name: str) -> None:
+    others = sorted({one.judge for one in judgements} - {"", name})
     if others:
         problem = f"the rows are of {listed(others)}, and the scores beside them of {name}"
         raise InputError.at(path, problem, "keep the rows of each judge beside its own scores", field="judge")
@@ -111,7 +111,7 @@ def _require_distinct(sources: Iterable[Source]) -> None:
             raise InputError.at(source.path, problem, "give one of them, or name the systems with --system")
 
 
-def _setting(scores: Measured) -> object:
+def _setting(scores: SystemScores) -> object:
     """What tells measurements of one kind and system apart: the judge, or the protocol."""
     named = ("judge", "protocol", "taxonomy", "history", "graphs", "settings")
     present = [field.name for field in fields(scores) if is_dataclass(scores) and field.name in named]
@@ -129,7 +129,7 @@ def _examples(paths: Sequence[Path]) -> dict[str, Example]:
 
 
 def _require_known(source: Source, known: dict[str, Example]) -> None:
-    """Judged and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
+    """Judgement and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
     if source.scores.kind not in ("judge", "validity"):
         return
     asked = _ids(source)
@@ -140,6 +140,6 @@ def _require_known(source: Source, known: dict[str, Example]) -> None:
 
 
 def _ids(source: Source) -> Iterable[str]:
-    if source.judged is not None:
-        return (one.example_id for one in source.judged)
+    if source.judgements is not None:
+        return (one.example_id for one in source.judgements)
     return (row["example_id"] for row in source.rows or ())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS, distinct_plans
-from recipe.evaluation.validity.readings import MOST_LINES, Line, Reader, Reading, WorldReader
+from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, Line, Reader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.stats import Interval, mean_interval, paired_interval
@@ -113,7 +113,7 @@ class ScoredPlan:
     """Nats (see `Prediction.kl`)."""
     more: Mapping[str, float] = field(default_factory=dict)
     """Further metrics of an experiment of its own."""
-    reading: Reading | None = None
+    reading: GraphPlan | None = None
     """The plan line by line; None where there is no task graph."""
     texts: tuple[str, ...] = ()
     """The plan as it was written."""

@@ -72,7 +72,7 @@ def shortened(line: str) -> bool:
     return len(line) == MOST_CHARACTERS and line.endswith(_CUT)
 
 
-class Reading(NamedTuple):
+class GraphPlan(NamedTuple):
     """A plan as steps of its goal."""
 
     graph: TaskGraph
@@ -136,7 +136,7 @@ class Reader(Protocol):
         """Compare (goal, text) pairs that will be read, many at once; reading alone does so, too, but one by one."""
         ...
 
-    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """`steps` as what remains to be done for `goal` after `history`. Raises InputError for an unknown goal."""
         ...
 
@@ -154,12 +154,12 @@ class WorldReader:
     def learn(self, asked: Iterable[tuple[str, str]]) -> None:
         """Nothing to do: the world compares words, and remembers them by itself."""
 
-    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """A plan as steps of the world. Raises InputError for an unknown goal."""
         graph = self._world.graph(goal)
         (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
         plan = plan_key(self._world, goal, lines) + (None,) * len(unread)
-        return Reading(
+        return GraphPlan(
             graph,
             self._world.wordings,
             plan_key(self._world, goal, done),
@@ -187,7 +187,7 @@ BEAM = 64
 """Sets of done steps that are followed at once."""
 
 
-class Meant(NamedTuple):
+class StepCandidate(NamedTuple):
     """A step that a line may mean."""
 
     step: str
@@ -197,9 +197,9 @@ class Meant(NamedTuple):
 class Candidates(NamedTuple):
     """The steps that a line may mean, best first; none for a line that means no step."""
 
-    first: tuple[Meant, ...] = ()
-    then: tuple[Meant, ...] = ()
-    """Meant only where all of `first` are done."""
+    first: tuple[StepCandidate, ...] = ()
+    then: tuple[StepCandidate, ...] = ()
+    """StepCandidate only where all of `first` are done."""
 
 
 class _Cost(NamedTuple):
@@ -211,13 +211,13 @@ class _Cost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Reached:
+class _State:
     """A set of done steps and the best way found to it."""
 
     done: frozenset[str]
     cost: _Cost
     choice: str | None = None
-    previous: "_Reached | None" = None
+    previous: "_State | None" = None
 
     def choices(self) -> PlanKey:
         """The step of each line, in order."""
@@ -245,9 +245,9 @@ class Chooser:
 
     def choose(self, lines: Sequence[Candidates], history: int) -> PlanKey:
         """The step of each line, None for one that means none; the first `history` lines are done already."""
-        reached = [_Reached(frozenset(), _Cost())]
+        reached = [_State(frozenset(), _Cost())]
         for index, candidates in enumerate(lines):
-            found: dict[frozenset[str], _Reached] = {}
+            found: dict[frozenset[str], _State] = {}
             for state in reached:
                 for following in self._following(state, candidates, planned=index >= history):
                     known = found.setdefault(following.done, following)
@@ -256,33 +256,33 @@ class Chooser:
             reached = sorted(found.values(), key=self._rank)[:BEAM]
         return reached[0].choices()
 
-    def _rank(self, state: _Reached) -> tuple[int, int, _Cost]:
+    def _rank(self, state: _State) -> tuple[int, int, _Cost]:
         return -len(state.done & self._graph.required), -len(state.done), state.cost
 
-    def _following(self, state: _Reached, candidates: Candidates, planned: bool) -> list[_Reached]:
+    def _following(self, state: _State, candidates: Candidates, planned: bool) -> list[_State]:
         """What `state` becomes by one more line; a repeated step and none at all change nothing."""
         for meant in candidates:
             if free := [one for one in meant if one.step not in state.done]:
                 return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
         again = candidates.first[0].step if candidates.first else None
-        return [_Reached(state.done, state.cost, again, state)]
+        return [_State(state.done, state.cost, again, state)]
 
-    def _distinct(self, free: Sequence[Meant]) -> list[Meant]:
+    def _distinct(self, free: Sequence[StepCandidate]) -> list[StepCandidate]:
         """The first of those that neither words nor dependencies tell apart."""
         return list({(self._places[one.step], one.similarity): one for one in reversed(free)}.values())[::-1]
 
-    def _worth_following(self, free: list[Meant], state: _Reached) -> list[Meant]:
+    def _worth_following(self, free: list[StepCandidate], state: _State) -> list[StepCandidate]:
         """No more than are followed at once: of more, the first that break nothing, where any do."""
         if len(free) <= BEAM:
             return free
         unbroken = (one for one in free if not self._broken(one.step, state.done))
         return list(islice(unbroken, BEAM)) or free[:BEAM]
 
-    def _take(self, state: _Reached, meant: Meant, planned: bool) -> _Reached:
+    def _take(self, state: _State, meant: StepCandidate, planned: bool) -> _State:
         broken = self._broken(meant.step, state.done)
         plan, history, far = state.cost
         cost = _Cost(plan + broken * planned, history + broken * (not planned), round(far + 1 - meant.similarity, 4))
-        return _Reached(state.done | {meant.step}, cost, meant.step, state)
+        return _State(state.done | {meant.step}, cost, meant.step, state)
 
     def _broken(self, step: str, done: frozenset[str]) -> int:
         """Dependencies broken by doing `step` now: its own, and those of done steps that it comes too late for."""
@@ -340,14 +340,14 @@ class Matcher:
                 self._exact[text].append(step)
         between = np.maximum.reduceat(self._by_step(vectors), self._starts, axis=0)
         self._twins = {
-            step: tuple(Meant(self._steps[j], float(row[j])) for j in np.flatnonzero(row >= TWINS) if j != i)
+            step: tuple(StepCandidate(self._steps[j], float(row[j])) for j in np.flatnonzero(row >= TWINS) if j != i)
             for i, (step, row) in enumerate(zip(self._steps, between, strict=True))
         }
 
     def exact(self, text: str) -> Candidates | None:
         """The steps whose words `text` has, with their twins; None for other words."""
         if steps := self._exact.get(same_words(text)):
-            return Candidates(tuple(Meant(step, 1.0) for step in steps), self._twins_of(steps))
+            return Candidates(tuple(StepCandidate(step, 1.0) for step in steps), self._twins_of(steps))
         return None
 
     def near(self, vector: Vectors) -> Candidates:
@@ -360,7 +360,7 @@ class Matcher:
         near = [self._steps[j] for j in order if row[j] >= max(best - self._margin, self._threshold)]
         twins = {meant.step for meant in self._twins[near[0]]}
         return Candidates(
-            tuple(Meant(self._steps[j], float(row[j])) for j in order if self._steps[j] in twins.union(near))
+            tuple(StepCandidate(self._steps[j], float(row[j])) for j in order if self._steps[j] in twins.union(near))
         )
 
     def _by_step(self, vectors: Vectors) -> Vectors:
@@ -368,7 +368,7 @@ class Matcher:
         found: Vectors = np.maximum.reduceat((vectors @ self._vectors.T).round(_DIGITS), self._starts, axis=1)
         return found
 
-    def _twins_of(self, steps: list[str]) -> tuple[Meant, ...]:
+    def _twins_of(self, steps: list[str]) -> tuple[StepCandidate, ...]:
         found = {
             meant.step: meant for step in reversed(steps) for meant in self._twins[step] if meant.step not in steps
         }
@@ -457,7 +457,7 @@ class GraphReader:
         """Compare new (goal, text) pairs, in few calls of the encoder. Raises InputError for an unknown goal."""
         self._learn((self._key(goal), shown(text)) for goal, text in asked)
 
-    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> Reading:
+    def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """A plan as steps of its goal. Raises InputError for a goal without a graph."""
         key, known = self._key(goal), self.graphs.of(goal)
         graph = known.graph
@@ -470,7 +470,7 @@ class GraphReader:
         plan = found[len(done) :]
         similarities = [_similarity(one, step) for one, step in zip(candidates[len(done) :], plan, strict=True)]
         nothing = (None,) * len(unread)
-        return Reading(
+        return GraphPlan(
             graph,
             known.wordings,
             found[: len(done)],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recipe.artifacts import JsonObject
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.plans import MISSING, SHORTENED, Missing
-from recipe.evaluation.judge.verdicts import Judged, read_verdicts
+from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
 from recipe.evaluation.scores import (
     Counts,
     JudgeAgreement,
@@ -23,7 +23,7 @@ from recipe.evaluation.scores import (
     rows_path,
 )
 from recipe.evaluation.validity.measure import ScoredPlan, prompt_means, summarise
-from recipe.evaluation.validity.readings import Reader, Reading, shortened, shown
+from recipe.evaluation.validity.readings import GraphPlan, Reader, shortened, shown
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.prompting import visible
 from recipe.stats import kendall, spearman
@@ -39,10 +39,10 @@ from recipe.types import Example, Verdict
 Array = NDArray[np.float64]
 
 RULE = "rule"
-"""`Judged.how` of a plan that no judge was shown."""
+"""`Judgement.how` of a plan that no judge was shown."""
 
 
-def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judged]]]:
+def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
     """The judges of a file with their verdicts: scores of `recipe evaluate judge` with the rows beside, or rows alone.
 
     Raises InputError for scores of another kind and for a file without verdicts.
@@ -53,14 +53,14 @@ def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judged]]]:
             remedy = "give scores of `recipe evaluate judge`, or verdicts as JSON lines"
             raise InputError.at(path, f"these are scores of kind {scores.kind!r}", remedy, field="kind")
         return [(scores.judge, read_verdicts(rows_path(path)))]
-    by_judge: dict[str, list[Judged]] = defaultdict(list)
+    by_judge: dict[str, list[Judgement]] = defaultdict(list)
     for row in read_verdicts(path):
         by_judge[row.judge or path.stem].append(row)
     return [(_identity(name, rows), rows) for name, rows in by_judge.items()]
 
 
 def agreement_with(
-    judge: JudgeIdentity, rows: Sequence[Judged], scored: Sequence[ScoredPlan], seed: int = 0
+    judge: JudgeIdentity, rows: Sequence[Judgement], scored: Sequence[ScoredPlan], seed: int = 0
 ) -> JudgeAgreement:
     """Agreement over the plans that have a verdict; repeats of a verdict are averaged.
 
@@ -97,7 +97,7 @@ def _require_same(judge: JudgeIdentity, plan: ScoredPlan, judged: Sequence[str])
         )
 
 
-def _identity(name: str, rows: Sequence[Judged]) -> JudgeIdentity:
+def _identity(name: str, rows: Sequence[Judgement]) -> JudgeIdentity:
     """What rows alone say of who judged."""
     ways = {row.how for row in rows}
     return JudgeIdentity(name, "human" if "human" in ways else "proxy" if "proxy" in ways else "llm")
@@ -109,7 +109,7 @@ def _identity(name: str, rows: Sequence[Judged]) -> JudgeIdentity:
 # example first, then over examples.
 
 
-class Asked(NamedTuple):
+class PlanSelection(NamedTuple):
     """The plans that are to be checked."""
 
     examples: list[Example]
@@ -123,14 +123,14 @@ class Asked(NamedTuple):
     """Predictions for examples of other splits, left out."""
 
 
-def asked_plans(
+def select_plans(
     examples: Sequence[Example],
     predictions: Sequence[Prediction],
     reader: Reader,
     known: Sequence[Example] | None = None,
     missing: Missing = "zero",
     skip_goals: bool = False,
-) -> Asked:
+) -> PlanSelection:
     """The plans of `examples` whose goals have a task graph; `known` are the examples of all splits.
 
     Raises InputError for predictions for unknown examples, for missing ones where those are refused, and for goals
@@ -154,7 +154,7 @@ def asked_plans(
         if prediction.example_id in planned:
             planned[prediction.example_id].append(prediction)
     plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
-    return Asked(kept, plans, lost, skipped, matched.elsewhere)
+    return PlanSelection(kept, plans, lost, skipped, matched.elsewhere)
 
 
 def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) -> InputError:
@@ -171,10 +171,10 @@ def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) ->
 def validity_scores(
     system: str,
     graphs: str,
-    asked: Asked,
+    asked: PlanSelection,
     scored: Sequence[ScoredPlan],
     settings: Mapping[str, str] | None = None,
-    judges: Iterable[tuple[JudgeIdentity, Sequence[Judged]]] = (),
+    judges: Iterable[tuple[JudgeIdentity, Sequence[Judgement]]] = (),
     seed: int = 0,
 ) -> ValidityScores:
     """The scores of checked plans, and their agreement with judges of the same plans."""
@@ -221,7 +221,7 @@ def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset(
         }
 
 
-def _counts(asked: Asked, scored: Sequence[ScoredPlan]) -> Counts:
+def _counts(asked: PlanSelection, scored: Sequence[ScoredPlan]) -> Counts:
     return Counts(
         plans=len(scored),
         videos=len({(example.source, example.video_id) for example in asked.examples}),
@@ -231,5 +231,5 @@ def _counts(asked: Asked, scored: Sequence[ScoredPlan]) -> Counts:
     )
 
 
-def _flags(reading: Reading) -> list[str]:
+def _flags(reading: GraphPlan) -> list[str]:
     return [SHORTENED] if reading.unread or any(map(shortened, reading.lines)) else []

@@ -32,7 +32,7 @@ class MappedPlan:
     missing: bool = False
 
 
-class Remapped(NamedTuple):
+class RemapResult(NamedTuple):
     """The plans in the order of the samples, and what is to be known of the mapping."""
 
     plans: list[MappedPlan]
@@ -54,7 +54,7 @@ def remap(
     width: int,
     within_goal: bool = False,
     low_margin: float = LOW_MARGIN,
-) -> Remapped:
+) -> RemapResult:
     """The first `width` steps of each sample's plan as actions; `plans` are steps by sample id.
 
     A sample without a plan is missing, which the measures count. The encoder is opened only where a step is no action.
@@ -67,7 +67,7 @@ def remap(
         else _plan(read[one.sample_id], known.get(_group(one, within_goal), {}), taxonomy, one.goal, within_goal)
         for one in samples
     ]
-    return Remapped(mapped, _measures(mapped, width, low_margin))
+    return RemapResult(mapped, _measures(mapped, width, low_margin))
 
 
 def _read(steps: Iterable[str], width: int) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ def _row(task: Task, sample: Sample, plan: MappedPlan) -> JsonObject:
 _SHOWN: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
 
 
-class BesideRow(NamedTuple):
+class ReferenceRow(NamedTuple):
     """One row, in percent."""
 
     group: str
@@ -220,30 +220,30 @@ class BesideRow(NamedTuple):
     """Printed in the paper, and not computed here."""
 
 
-class Beside(NamedTuple):
+class References(NamedTuple):
     """Rows beside a result, and whether they may be compared."""
 
-    rows: list[BesideRow]
+    rows: list[ReferenceRow]
     calibration: Calibration
     columns: PublishedTable
 
 
-def beside(task: Task, scores: VpaScores) -> Beside:
+def references(task: Task, scores: VpaScores) -> References:
     """Chance in exact expectation, floors that the result is not itself, and the published table."""
     table = published("vpa")
     keys = [column.key for column in table.columns]
     rows = [
-        BesideRow("chance", name, expected_figures(task.samples, task.ids, keys, with_goal))
+        ReferenceRow("chance", name, expected_figures(task.samples, task.ids, keys, with_goal))
         for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
     ]
     if task.training:
         rows += [
-            BesideRow("floor", name, {key: value for key, value in floor_row(task, name).items() if key in keys})
+            ReferenceRow("floor", name, {key: value for key, value in floor_row(task, name).items() if key in keys})
             for name in _SHOWN
             if name != scores.system
         ]
     rows += [
-        BesideRow(
+        ReferenceRow(
             row.group,
             row.name,
             {key: value for key, value in zip(keys, row.values, strict=True) if value is not None},
@@ -251,7 +251,7 @@ def beside(task: Task, scores: VpaScores) -> Beside:
         )
         for row in table.rows
     ]
-    return Beside(rows, task.calibration, table)
+    return References(rows, task.calibration, table)
 
 
 def figures_of(scores: VpaScores) -> dict[str, float]:

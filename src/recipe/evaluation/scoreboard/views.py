@@ -1,0 +1,351 @@
+"""Example by example: every system's plan, its scores, and the narrations that support it, as data of the page.
+
+The data has short keys, because there are thousands of examples: `id`, `d`ataset, `s`plit, `g`oal, `h`istory,
+`r`eference and `p`lans; of a plan its s`y`stem, sample `k`, s`t`eps, `n`otes, `v`erdicts, `st`atuses, `a`ctions,
+missing required steps `w`, metrics `q`, and `m`, its score on each measure (a judge, validity, VPA), in percent.
+
+An explanation by narrations costs the reward of a plan and of the plan without each of its steps, so only some examples
+have one: those where the systems differ most, by the first measure.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from types import MappingProxyType
+from typing import TypeGuard
+
+from recipe.artifacts import JsonObject
+from recipe.errors import MissingExtra
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, accuracy_of
+from recipe.evaluation.metrics import METRICS
+from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
+from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
+from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
+from recipe.evaluation.validity.readings import STATUSES
+from recipe.explain.explain import Explained, explain, in_words
+from recipe.explain.page import page_environment, panel, step_rows
+from recipe.explain.records import Explanation, Links
+from recipe.progress import SILENT, Progress
+from recipe.report.html import shown
+from recipe.types import Verdict
+
+try:
+    from markupsafe import Markup
+except ModuleNotFoundError as error:
+    raise MissingExtra("the report", "report") from error
+
+STEP, STEPS, ANSWER = 400, 60, 1500
+"""Characters of a step, steps of a plan, and characters of a judge's answer that are shown."""
+_PARTS = ("score", "order", "coverage", "clean", "reward")
+VALIDITY, VPA = "validity", "VPA"
+_NO_SPLITS: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class PlanView:
+    """One plan of one system while its rows are gatherer."""
+
+    system: int
+    sample: int
+    steps: tuple[str, ...]
+    verdicts: list[JsonObject] = field(default_factory=list)
+    scores: dict[int, list[float]] = field(default_factory=dict)
+    """By measure, one for each repeat."""
+    statuses: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    actions: list[list[object]] = field(default_factory=list)
+    flags: dict[str, None] = field(default_factory=dict)
+    lacking: tuple[str, ...] = ()
+    """Required steps that neither history nor plan names."""
+
+    @property
+    def name(self) -> str:
+        """Tells it from the other plans of its example."""
+        return f"{self.system}/{self.sample}"
+
+
+@dataclass(slots=True)
+class ExampleView:
+    """One example while its rows are gatherer."""
+
+    example_id: str
+    dataset: str = ""
+    split: str = ""
+    goal: str = ""
+    history: tuple[str, ...] = ()
+    reference: tuple[str, ...] = ()
+    plans: dict[tuple[int, int, str], PlanView] = field(default_factory=dict)
+    """By system, sample and file, because two files of a system may hold different plans."""
+
+    def first(self) -> list[PlanView]:
+        """Each system's first sample, which is what judges score."""
+        earliest: dict[int, int] = {}
+        for plan in self.plans.values():
+            earliest[plan.system] = min(plan.sample, earliest.get(plan.system, plan.sample))
+        return [plan for plan in self.plans.values() if plan.sample == earliest[plan.system]]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleViews:
+    """Every example with its plans, in the order of the examples, and the measures that score them."""
+
+    measures: tuple[str, ...]
+    examples: tuple[ExampleView, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Ids of the examples that rows are about."""
+        return frozenset(view.example_id for view in self.examples)
+
+
+def gather_views(board: Board) -> ExampleViews:
+    """All rows by example; examples that no row is about are left out."""
+    measures = [results.name for results in judge_results(board)]
+    measures += [name for name, kind in ((VALIDITY, ValidityScores), (VPA, VpaScores)) if board.of(kind)]
+    gatherer = _Gatherer(board)
+    for source in board.sources:
+        gatherer.add(source, measures)
+    order = {example: place for place, example in enumerate(board.examples)}
+    ordered = sorted(gatherer.views.values(), key=lambda view: order.get(view.example_id, len(order)))
+    return ExampleViews(tuple(measures), tuple(ordered))
+
+
+def mean_score(plan: PlanView, measure: int) -> float | None:
+    """A plan's score on a measure in percent, the mean over repeats; None where it has none."""
+    values = plan.scores.get(measure)
+    return sum(values) / len(values) if values else None
+
+
+def page_data(
+    board: Board, views: ExampleViews, colours: Mapping[str, str], grounded: Mapping[str, Mapping[str, str]]
+) -> JsonObject:
+    """What the page's script reads; `grounded` names the element that explains a system's plan, by example."""
+    return {
+        "systems": [shown(name, STEP) for name in board.systems],
+        "colours": [colours[name] for name in board.systems],
+        "measures": [shown(name, STEP) for name in views.measures],
+        "criteria": list(CRITERION_NAMES.values()),
+        "statuses": {name: list(status) for name, status in STATUSES.items()},
+        "metrics": {name: METRICS[name] for name in _PARTS},
+        "examples": [_example_data(view, views.measures, grounded.get(view.example_id, {})) for view in views.examples],
+    }
+
+
+class _Gatherer:
+    """The views while rows are added to them."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._judges = [judge_key(results.judge) for results in judge_results(board)]
+        self.views: dict[str, ExampleView] = {}
+
+    def add(self, source: Source, measures: Sequence[str]) -> None:
+        """Add the rows of a file."""
+        if isinstance(source.scores, JudgeScores):
+            self._add_judgements(source, self._judges.index(judge_key(source.scores.judge)))
+        elif isinstance(source.scores, ValidityScores):
+            self._add_validity(source, measures.index(VALIDITY))
+        elif isinstance(source.scores, VpaScores):
+            self._add_actions(source, measures.index(VPA))
+
+    def _view(self, example_id: str, splits: Mapping[str, str] = _NO_SPLITS) -> ExampleView:
+        if example_id not in self.views:
+            view = self.views[example_id] = ExampleView(example_id)
+            if example := self._board.examples.get(example_id):
+                view.dataset, view.split = example.source, splits.get(example.source, "")
+                view.goal, view.history, view.reference = example.goal, example.history, example.continuation
+        return self.views[example_id]
+
+    def _plan(self, view: ExampleView, source: Source, sample: int, steps: Sequence[str]) -> PlanView:
+        """The plan that a row is about: one entry for equal plans of a system, whichever file they are from.
+
+        Ratings of people need not repeat the plan, so a row without steps is of the plan that is known.
+        """
+        system = self._board.systems.index(source.scores.system)
+        texts = tuple(steps)
+        same = [plan for plan in view.plans.values() if (plan.system, plan.sample) == (system, sample)]
+        for plan in same:
+            if plan.steps == texts or not texts:
+                return plan
+            if not plan.steps and not plan.flags:
+                plan.steps = texts
+                return plan
+        key = (system, sample, str(source.path) if same else "")
+        return view.plans.setdefault(key, PlanView(system, sample, texts))
+
+    def _add_judgements(self, source: Source, measure: int) -> None:
+        assert isinstance(source.scores, JudgeScores)
+        splits = {one.dataset: one.split for one in source.scores.datasets}
+        for row in source.judgements or ():
+            if row.control:
+                continue
+            plan = self._plan(self._view(row.example_id, splits), source, row.sample, row.steps)
+            plan.verdicts.append(_verdict(row, measure))
+            plan.flags |= dict.fromkeys(row.flags)
+            scores = plan.scores.setdefault(measure, [])
+            if isinstance(row.outcome, Verdict):
+                scores.append(accuracy_of(row.outcome))
+
+    def _add_validity(self, source: Source, measure: int) -> None:
+        for row in source.rows or ():
+            plan = self._plan(self._view(row["example_id"]), source, row.get("sample", 0), _texts(row.get("steps")))
+            plan.statuses = list(_texts(row.get("statuses")))
+            metrics = row.get("metrics")
+            metrics = metrics if isinstance(metrics, dict) else row
+            plan.metrics = {name: float(metrics[name]) for name in _PARTS if _is_number(metrics.get(name))}
+            plan.lacking = _texts(row.get("missing_steps"))
+            plan.flags |= dict.fromkeys(_texts(row.get("flags")))
+            if "score" in plan.metrics:
+                plan.scores[measure] = [100 * plan.metrics["score"]]
+
+    def _add_actions(self, source: Source, measure: int) -> None:
+        """Samples of VPA: the reference actions, those predicted, and by what margin each was the nearest one."""
+        for row in source.rows or ():
+            view = self._view(row["sample_id"])
+            view.goal = view.goal or str(row.get("goal", ""))
+            view.dataset = view.dataset or "CrossTask, VPA"
+            view.history = view.history or _texts(row.get("history"))
+            gold, predicted = _texts(row.get("gold")), _texts(row.get("predicted"))
+            view.reference = view.reference or gold
+            plan = self._plan(view, source, row.get("sample", 0), _texts(row.get("steps")))
+            margins = [float(one) if _is_number(one) else None for one in _list(row.get("margins"))]
+            plan.actions = [
+                [_short(action) if action is not None else None, _short(right), margin]
+                for right, action, margin in islice(zip_longest(gold, predicted, margins), len(gold))
+            ]
+            if gold:
+                right = sum(one == other for one, other in zip(predicted, gold, strict=False))
+                plan.scores[measure] = [100 * right / len(gold)]
+
+
+def _verdict(row: Judgement, measure: int) -> JsonObject:
+    data: JsonObject = {"j": measure, "e": row.repeat, "o": row.how}
+    if isinstance(row.outcome, Verdict):
+        data["c"] = [getattr(row.outcome, name) for name in CRITERIA]
+    else:
+        data["u"] = shown(row.outcome.reason, ANSWER)
+    return data | ({"x": shown(row.text, ANSWER)} if row.text else {})
+
+
+def _example_data(view: ExampleView, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:
+    data: JsonObject = {
+        "id": view.example_id.encode("utf-8", "replace").decode(),
+        "d": _short(dataset_name(view.dataset)),
+        "s": view.split,
+        "g": _short(view.goal),
+        "h": _steps(view.history),
+        "r": _steps(view.reference),
+        "p": [
+            _plan_data(plan, measures, grounded)
+            for plan in sorted(view.plans.values(), key=lambda one: (one.system, one.sample))
+        ],
+    }
+    return {name: value for name, value in data.items() if value or name in ("id", "p")}
+
+
+def _plan_data(plan: PlanView, measures: Sequence[str], grounded: Mapping[str, str]) -> JsonObject:
+    scores = [mean_score(plan, place) for place in range(len(measures))]
+    data: JsonObject = {
+        "y": plan.system,
+        "k": plan.sample,
+        "t": _steps(plan.steps),
+        "n": [*plan.flags, *_notes(plan.steps)],
+        "v": plan.verdicts,
+        "st": plan.statuses[:STEPS],
+        "a": plan.actions,
+        "w": _steps(plan.lacking),
+        "q": {name: round(value, 4) for name, value in plan.metrics.items()},
+        "m": [None if value is None else round(value, 2) for value in scores],
+        "x": grounded.get(plan.name, ""),
+    }
+    return {name: value for name, value in data.items() if value or name in ("y", "t", "m")}
+
+
+def _notes(steps: Sequence[str]) -> Iterable[str]:
+    if len(steps) > STEPS:
+        yield f"{len(steps):,} steps, the first {STEPS} shown"
+
+
+def _steps(steps: Sequence[str]) -> list[str]:
+    return [_short(step) for step in steps[:STEPS]]
+
+
+def _short(text: str) -> str:
+    return shown(text, STEP)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(str(one) for one in _list(value))
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanExplanations:
+    """Explanations of plans, ready for the page."""
+
+    elements: tuple[Markup, ...] = ()
+    names: Mapping[str, Mapping[str, str]] | None = None
+    """Example to plan, as `system/sample`, to the id of its element."""
+    examples: int = 0
+    seconds: float = 0.0
+
+
+NO_EXPLANATIONS = PlanExplanations()
+
+
+def explain_plans(
+    verifier: Explained, views: ExampleViews, count: int, links: Links, progress: Progress = SILENT
+) -> PlanExplanations:
+    """Explain each system's first plan for `count` examples. Raises ComputeError, CorpusError as the verifier does."""
+    start, environment = time.perf_counter(), page_environment()
+    template = environment.get_template("ground.html.jinja")
+    elements: list[Markup] = []
+    names: dict[str, dict[str, str]] = {}
+    chosen = widest_differences(views, count)
+    with progress.task("explaining plans", total=len(chosen)) as advance:
+        for view in chosen:
+            for plan in _plans(view):
+                name = f"ground-{len(elements)}"
+                explanation = explain(verifier, view.history, plan.steps, view.goal)
+                elements.append(Markup(template.render(name=name, **_evidence(explanation, links))))
+                names.setdefault(view.example_id, {})[plan.name] = name
+            advance(1)
+    return PlanExplanations(tuple(elements), names, len(chosen), time.perf_counter() - start)
+
+
+def widest_differences(views: ExampleViews, count: int) -> list[ExampleView]:
+    """The examples with a goal whose plans differ most on the first measure, those in front first."""
+    able = [view for view in views.examples if view.goal and _fit(view.history) and _plans(view)]
+    return sorted(able, key=lambda view: -_spread(view))[:count]
+
+
+def _plans(view: ExampleView) -> Sequence[PlanView]:
+    """Plans with steps that can be aligned and shown; the longest ones are left out."""
+    return [plan for plan in view.first() if not plan.actions and 0 < len(plan.steps) <= STEPS and _fit(plan.steps)]
+
+
+def _fit(steps: Sequence[str]) -> bool:
+    return all(step.strip() and len(step) <= STEP for step in steps)
+
+
+def _spread(view: ExampleView) -> float:
+    values = [value for plan in view.first() if (value := mean_score(plan, 0)) is not None]
+    return max(values) - min(values) if values else -1.0
+
+
+def _evidence(explanation: Explanation, links: Links) -> dict[str, object]:
+    best = explanation.best
+    return {
+        "explanation": explanation,
+        "sentence": next(iter(in_words(explanation)), ""),
+        "rows": list(step_rows(explanation, links)),
+        "panel": None if best is None else panel(explanation, best, links),
+    }
