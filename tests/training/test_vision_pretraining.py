@@ -35,7 +35,7 @@ from recipe.training.vision_pretraining import (
 )
 from recipe.types import Example, Frames
 from recipe.world.clips import history_steps
-from recipe.world.examples import careless_examples, draw_examples
+from recipe.world.examples import draw_examples, noisy_examples
 from recipe.world.frames import RATE, Painter, generator, spread
 from recipe.world.graph import World
 from recipe.world.load import load_world
@@ -60,7 +60,7 @@ def checkpoint(video_model: Path) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def told(world: World) -> list[Example]:
-    return careless_examples(world, 24, 0)
+    return noisy_examples(world, 24, 0)
 
 
 def ignore(_: int) -> None:

@@ -1,4 +1,4 @@
-"""Splits that never leak, gold that is valid, and careless text that is not."""
+"""Splits that never leak, gold that is valid, and noisy pre-training text that is not."""
 
 from statistics import mean
 
@@ -9,10 +9,10 @@ from recipe.types import Example
 from recipe.world.examples import (
     FEWEST_LEFT,
     SPLITS,
-    Carelessness,
-    careless_examples,
+    TextNoise,
     cut_split,
     draw_examples,
+    noisy_examples,
 )
 from recipe.world.graph import LABEL_WORDINGS, TaskGraph, World
 from recipe.world.validity import plan_key, score_plan
@@ -95,7 +95,7 @@ def test_an_unknown_split_is_an_error(world: World) -> None:
 
 
 def test_careless_text_is_fluent_but_wrong_about_half_of_the_time(world: World) -> None:
-    examples = careless_examples(world, 2000)
+    examples = noisy_examples(world, 2000)
     results = [score_plan(world, e.goal, e.history, e.continuation) for e in examples]
     assert 0.5 <= mean(result.score for result in results) <= 0.6
     assert {example.goal for example in examples} == set(world.goals)
@@ -107,7 +107,7 @@ def test_careless_text_is_fluent_but_wrong_about_half_of_the_time(world: World) 
 
 
 def test_careful_text_is_valid(world: World) -> None:
-    careful = Carelessness(drop=0, swap=0, alien=0, repeat=0, stop=0)
-    for example in careless_examples(world, 100, goals=["mop the floor"], carelessness=careful):
+    careful = TextNoise(drop=0, swap=0, alien=0, repeat=0, stop=0)
+    for example in noisy_examples(world, 100, goals=["mop the floor"], noise=careful):
         assert example.goal == "mop the floor"
         assert score_plan(world, example.goal, example.history, example.continuation).perfect

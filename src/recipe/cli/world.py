@@ -76,7 +76,7 @@ def narrations(output: Output, count: Count = 1500, seed: Seed = 0, folder: Fold
 def examples(
     output: Output,
     split: Annotated[
-        str, typer.Option(help="train, test_cuts, test_goals, or careless for base model text.")
+        str, typer.Option(help="train, test_cuts, test_goals, or careless for noisy pre-training text.")
     ] = "train",
     count: Count = 400,
     seed: Seed = 0,
@@ -131,6 +131,6 @@ def clip(
 
 
 def _draw(world: "World", split: str, count: int, seed: int) -> "list[Example]":
-    from recipe.world.examples import CARELESS, careless_examples, draw_examples
+    from recipe.world.examples import NOISY_SPLIT, draw_examples, noisy_examples
 
-    return careless_examples(world, count, seed) if split == CARELESS else draw_examples(world, split, count, seed)
+    return noisy_examples(world, count, seed) if split == NOISY_SPLIT else draw_examples(world, split, count, seed)

@@ -179,7 +179,7 @@ class VideoConfig(Experiment):
     kind: Literal["video"]
     source: WorldSource
     noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
-    """Noise of the base's training text, where it differs from `recipe.world.examples.Carelessness`."""
+    """Noise of the base's training text, where it differs from `recipe.world.examples.TextNoise`."""
     vision: VisionSettings = VisionSettings()
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""

@@ -36,12 +36,12 @@ from recipe.planning.predictions import Prediction, read_predictions, write_pred
 from recipe.progress import SILENT, Progress
 from recipe.text import planner_messages
 from recipe.types import Example
-from recipe.world.examples import Carelessness
+from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
     from recipe.models.local import LocalEngine
 
-NOISE = Carelessness()
+NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
 KL_SAMPLES = 2
 """Samples of a prompt that the KL divergence is estimated from."""
@@ -117,7 +117,7 @@ def _source_stages(config: AnyExperiment, data: Path | None) -> tuple[Stage, Sta
     """The stages that bring the data and the corpus. Raises InputError where the data is not there."""
     outputs = (TRAIN, TEST, DOCUMENTS)
     if isinstance(config.source, WorldSource):
-        noise = Carelessness(**config.noise) if isinstance(config, VideoConfig) else NOISE
+        noise = TextNoise(**config.noise) if isinstance(config, VideoConfig) else NOISE
         drawn = WorldData(config.source, config.seed, noise)
         return (
             Stage("data", draw_world, drawn, (*outputs, NARRATIONS)),
@@ -148,12 +148,12 @@ class WorldData:
 
     source: WorldSource
     seed: int
-    noise: Carelessness = NOISE
+    noise: TextNoise = NOISE
 
 
 def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
     """Narrations, training and test examples, and noisy pre-training text for the base model."""
-    from recipe.world.examples import careless_examples, draw_examples
+    from recipe.world.examples import draw_examples, noisy_examples
     from recipe.world.load import load_world
     from recipe.world.narrator import narrate
 
@@ -166,7 +166,7 @@ def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
         tests = (draw_examples(world, split, source.test, seed) for split in ("test_cuts", "test_goals"))
         write_examples(run_dir / TEST, [example for drawn in tests for example in drawn])
         advance(1)
-        texts = careless_examples(world, source.documents, seed, carelessness=settings.noise)
+        texts = noisy_examples(world, source.documents, seed, noise=settings.noise)
         write_examples(run_dir / DOCUMENTS, texts)
         advance(1)
 

@@ -1,4 +1,7 @@
-"""Drawn clips that show an example's history, their controls, and a clip as a video file."""
+"""Clips that show an example's history, controls without that history, and a clip as a video file.
+
+The controls show whether a planner uses what it sees.
+"""
 
 import random
 from collections.abc import Sequence
@@ -12,12 +15,13 @@ from recipe.types import Example, Frames
 from recipe.world.frames import Painter, Style
 from recipe.world.graph import World
 
-# What shows an example's history in pictures, and the controls that tell whether a planner looks at it.
-
-
 GREY = 118
 """Of a blank frame."""
 _TRIES = 6
+ENLARGED = 6
+"""Each pixel becomes a square of this side: large enough for any reader, and reducible to the drawing."""
+_QUALITY = "8"
+"""Constant rate factor of x264: what is lost lies below the drawing's own noise."""
 
 
 class DrawnClips:
@@ -65,28 +69,20 @@ def history_steps(world: World, example: Example) -> tuple[str, ...]:
     return tuple(step for step in steps if step is not None)
 
 
-# A drawn clip as a video file, so that people can watch it and the readers of videos can be tried on it.
-
-
-try:
-    import av
-except ModuleNotFoundError as error:
-    raise MissingExtra("writing a video", "video") from error
-
-ENLARGED = 6
-"""Each pixel becomes a square of this side: frames large enough for any reader, that reduce to what was drawn."""
-_QUALITY = "8"
-"""Constant rate factor of x264: what is lost lies below the drawing's own noise."""
-
-
 def write_clip(path: Path, frames: Frames) -> None:
     """Write frames as H.264, each shown for 1 / rate seconds, all or nothing.
 
-    Raises InputError for a file name that is not a video's.
+    People can watch the file, and readers of videos can be tested on it. Raises InputError for a file name that is not
+    a video's, MissingExtra without PyAV.
     """
-    if path.suffix.lower() not in (".mp4", ".mkv", ".mov"):
+    container = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov"}.get(path.suffix.lower())
+    if container is None:
         raise InputError.at(path, "this is no name of a video", "give one that ends in .mp4, .mkv or .mov")
-    with atomic_path(path) as partial, av.open(str(partial), "w", format=_container(path)) as file:
+    try:
+        import av  # noqa: PLC0415 - the drawings do without it
+    except ModuleNotFoundError as error:
+        raise MissingExtra("writing a video", "video") from error
+    with atomic_path(path) as partial, av.open(str(partial), "w", format=container) as file:
         stream = file.add_stream("libx264", rate=round(frames.rate), options={"crf": _QUALITY})
         stream.height, stream.width = (size * ENLARGED for size in frames.images.shape[1:3])
         stream.pix_fmt = "yuv420p"
@@ -94,7 +90,3 @@ def write_clip(path: Path, frames: Frames) -> None:
             large = np.repeat(np.repeat(image, ENLARGED, 0), ENLARGED, 1)
             file.mux(stream.encode(av.VideoFrame.from_ndarray(large, format="rgb24")))
         file.mux(stream.encode())
-
-
-def _container(path: Path) -> str:
-    return {".mkv": "matroska"}.get(path.suffix.lower(), path.suffix.lower()[1:])

@@ -1,4 +1,4 @@
-"""Examples for planners, split by goal and by cut point, and careless text for a base model.
+"""Examples for planners, split by goal and by cut point, and noisy pre-training text for a base model.
 
 A cut point is a goal with an ordered history. Held-out goals belong to `test_goals`. Of the other goals, a
 quarter of the cut points, chosen by a hash, belong to `test_cuts`: the planner knows the goal but has never
@@ -8,7 +8,6 @@ been trained to go on from there.
 import random
 import zlib
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,19 +18,20 @@ from recipe.world.narrator import SOURCE
 
 Split = Literal["train", "test_cuts", "test_goals"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-CARELESS = "careless"
-"""The split name of careless text."""
+NOISY_SPLIT = "careless"
+"""The split name of noisy pre-training text."""
 
 TEST_SHARE = 4
 """One in so many cut points is tested on."""
 FEWEST_LEFT = 2
 """Steps that a cut leaves to be planned, at least."""
 _DRAWS = 50
+"""Tries to find a prompt that was not drawn yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Carelessness:
-    """How a base model's text goes wrong: each number is a probability per step."""
+class TextNoise:
+    """Errors of noisy pre-training text: each number is a probability per step."""
 
     drop: float = 0.22
     swap: float = 0.3
@@ -65,30 +65,35 @@ def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[E
     graphs = [graph for graph in world.goals.values() if graph.held_out == (split == "test_goals")]
     rng = random.Random(f"examples {split} {seed}")
     examples: list[Example] = []
-    seen: set[tuple[str, tuple[str, ...]]] = set()
+    drawn: set[tuple[str, tuple[str, ...]]] = set()
     while len(examples) < count:
         before = len(examples)
         for graph in graphs:
             video_id = f"world-{split}-{seed}-{len(examples):06d}"
-            example = _new_example(world, graph, rng, video_id, split, seen)
-            if example is not None:
-                seen.add((example.goal, example.history))
-                examples.append(example)
-        if len(examples) == before and not seen:
+            for _ in range(_DRAWS):
+                cut = _cut(graph, rng)
+                if cut_split(graph, cut[0]) != split:
+                    continue
+                example = _example(world, graph, rng, video_id, split, cut)
+                if (example.goal, example.history) not in drawn:
+                    drawn.add((example.goal, example.history))
+                    examples.append(example)
+                    break
+        if len(examples) == before and not drawn:
             raise InputError(f"The world has no cut point in split {split!r}; add goals.")
         if len(examples) == before:
-            seen.clear()
+            drawn.clear()
     return examples[:count]
 
 
-def careless_examples(
+def noisy_examples(
     world: World,
     count: int,
     seed: int = 0,
     goals: Sequence[str] | None = None,
-    carelessness: Carelessness = Carelessness(),
+    noise: TextNoise = TextNoise(),
 ) -> list[Example]:
-    """Text for a base model: fluent lists with steps missing, swapped, foreign or said twice.
+    """Pre-training text of a base model: fluent lists with steps missing, swapped, foreign or repeated.
 
     Covers all goals unless `goals` names some, the held-out ones included, as a pretrained model has read
     about everything. Raises InputError for an unknown goal.
@@ -96,11 +101,11 @@ def careless_examples(
     graphs = [world.graph(goal) for goal in (goals or world.goals)]
     examples = []
     for index in range(count):
-        rng = random.Random(f"{CARELESS} {seed} {index}")
+        rng = random.Random(f"{NOISY_SPLIT} {seed} {index}")
         graph = rng.choice(graphs)
         cut = _cut(graph, rng)
-        written = (cut[0], _careless(world, graph, cut, rng, carelessness))
-        examples.append(_example(world, graph, rng, f"world-{CARELESS}-{seed}-{index:06d}", CARELESS, written))
+        written = (cut[0], _with_errors(world, graph, cut, rng, noise))
+        examples.append(_example(world, graph, rng, f"world-{NOISY_SPLIT}-{seed}-{index:06d}", NOISY_SPLIT, written))
     return examples
 
 
@@ -110,31 +115,13 @@ def _cut(graph: TaskGraph, rng: random.Random) -> Cut:
     return order[:at], order[at:]
 
 
-def _new_example(
-    world: World,
-    graph: TaskGraph,
-    rng: random.Random,
-    video_id: str,
-    split: str,
-    seen: AbstractSet[tuple[str, tuple[str, ...]]],
-) -> Example | None:
-    """An example of the split with a prompt not yet seen; None if a fair number of draws gives none."""
-    for _ in range(_DRAWS):
-        cut = _cut(graph, rng)
-        if cut_split(graph, cut[0]) == split:
-            example = _example(world, graph, rng, video_id, split, cut)
-            if (example.goal, example.history) not in seen:
-                return example
-    return None
-
-
 def _example(world: World, graph: TaskGraph, rng: random.Random, video_id: str, split: str, cut: Cut) -> Example:
     history, continuation = (tuple(world.label(step, rng) for step in steps) for steps in cut)
     at = len(history)
     return Example(f"{video_id}-{at}", SOURCE, video_id, graph.goal, history, continuation, at, split)
 
 
-def _careless(world: World, graph: TaskGraph, cut: Cut, rng: random.Random, how: Carelessness) -> tuple[str, ...]:
+def _with_errors(world: World, graph: TaskGraph, cut: Cut, rng: random.Random, noise: TextNoise) -> tuple[str, ...]:
     def chance(probability: float) -> bool:
         return rng.random() < probability
 
@@ -142,16 +129,16 @@ def _careless(world: World, graph: TaskGraph, cut: Cut, rng: random.Random, how:
     everything = list(world.wordings)
     out: list[str] = []
     for step in left:
-        if chance(how.drop):
+        if chance(noise.drop):
             continue
-        if chance(how.alien):
+        if chance(noise.alien):
             out.append(rng.choice(everything if chance(0.5) else graph.steps))
         out.append(step)
-        if chance(how.repeat):
+        if chance(noise.repeat):
             out.append(rng.choice([*history, *out]))
     for index in range(len(out) - 1):
-        if chance(how.swap):
+        if chance(noise.swap):
             out[index], out[index + 1] = out[index + 1], out[index]
-    while len(out) > 1 and chance(how.stop):
+    while len(out) > 1 and chance(noise.stop):
         out.pop()
     return tuple(out) or (left[0],)

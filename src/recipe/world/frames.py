@@ -1,4 +1,13 @@
-"""The world in pictures: each step as a short clip of drawn symbols, many at once and never twice alike."""
+"""The world in pictures: each step as a short clip of drawn symbols, many at once and never twice alike.
+
+A step's id is a verb and an object (`pour-oil`). An object is a shape, a colour and a border; an action is a tool, its
+tone and a motion. Each has a code of its own, so that no two steps look alike. Nothing is written: a planner can read a
+clip only by learning what the drawings stand for.
+
+A step is shown in one or two pairs of frames, 2 or 4 in all. The object lies on the left and moves from the first frame
+of a pair to the second, the tool lies on the upper right. Place, size, angle, colour, light, background and noise are
+drawn anew for every pair; one background style is kept out of training, so that a test shows an unseen one.
+"""
 
 import math
 import random
@@ -14,16 +23,40 @@ from recipe.errors import InputError, MissingExtra
 from recipe.types import Frames
 from recipe.world.graph import World
 
-# The drawn code of the world in pictures: an object is a shape, a colour and a border; an action a tool, its tone and
-# a motion.
-#
-# A step's id is a verb and an object (`pour-oil`), and each has a code of its own, so that no two steps look alike.
-# Nothing is written: a planner can read a clip only by learning what the drawings stand for.
-
+try:
+    import torch
+    from torch.nn.functional import affine_grid, grid_sample, interpolate, max_pool2d
+except ModuleNotFoundError as error:
+    raise MissingExtra("the world in pictures", "video") from error
 
 Plane = NDArray[np.float64]
 Inside = Callable[[Plane, Plane], NDArray[np.bool_]]
 """Which points (x, y), y downwards, of the square from -1 to 1 belong to a drawing."""
+
+Style = Literal["train", "unseen"]
+"""Which backgrounds: those of training, or the one kept out of it."""
+STYLES: tuple[Style, ...] = get_args(Style)
+TRAINED = 4
+"""Backgrounds of training; the one after them is the unseen one."""
+
+SIZE = 56
+"""Pixels of a frame's side."""
+RATE = 2.0
+"""Frames a second."""
+PAIR = 2
+"""Frames of a pair, which a visual tower with temporal patches of two reads at once."""
+LONG_SHARE = 0.35
+"""Share of the steps that last two pairs."""
+
+_STENCIL = 64
+_MARGIN = 0.22
+_NOISE = 9.0
+"""Standard deviation of the noise, in grey levels."""
+
+
+_OBJECT_WINDOW = (0, 4, 48, 56)
+_TOOL_WINDOW = (26, 0, 56, 34)
+"""Left, top, right and bottom of where a symbol can be, in pixels."""
 
 _SUPERSAMPLING = 4
 _ASSIGNMENT = 4
@@ -89,6 +122,10 @@ def _star(points: int, inner: float) -> Inside:
 _BOX = _bar(-0.85, -0.85, 0.85, 0.85)
 _SLASH = _polygon((-1, 0.75), (0.75, -1), (1, -0.75), (-0.75, 1))
 _BACKSLASH = _polygon((-1, -0.75), (-0.75, -1), (1, 0.75), (0.75, 1))
+_ZIGZAG = _polygon(
+    (-1, 0.2), (-0.5, -0.8), (0, 0.2), (0.5, -0.8), (1, 0.2),
+    (1, 0.8), (0.5, -0.2), (0, 0.8), (-0.5, -0.2), (-1, 0.8),
+)  # fmt: skip
 SHAPES: Sequence[Inside] = (
     _disc(1),
     _BOX,
@@ -105,18 +142,7 @@ SHAPES: Sequence[Inside] = (
 )
 TOOLS: Sequence[Inside] = (
     _any(_bar(-0.9, -0.95, 0.9, -0.3), _bar(-0.2, -0.9, 0.2, 1)),
-    _polygon(
-        (-1, 0.2),
-        (-0.5, -0.8),
-        (0, 0.2),
-        (0.5, -0.8),
-        (1, 0.2),
-        (1, 0.8),
-        (0.5, -0.2),
-        (0, 0.8),
-        (-0.5, -0.2),
-        (-1, 0.8),
-    ),
+    _ZIGZAG,
     _any(_disc(0.3, -0.7), _disc(0.3), _disc(0.3, 0.7)),
     _any(_bar(-0.9, -0.9, -0.45, 0.9), _bar(0.45, -0.9, 0.9, 0.9), _bar(-0.9, 0.45, 0.9, 0.9)),
     _SLASH,
@@ -125,29 +151,16 @@ TOOLS: Sequence[Inside] = (
     _polygon((0, -1), (0.8, 0), (0, 1), (-0.8, 0)),
 )
 COLOURS = (
-    (225, 35, 35),
-    (245, 140, 20),
-    (240, 225, 40),
-    (60, 180, 50),
-    (40, 205, 205),
-    (40, 80, 225),
-    (150, 60, 200),
-    (245, 245, 245),
-    (25, 25, 35),
-)
+    (225, 35, 35), (245, 140, 20), (240, 225, 40), (60, 180, 50), (40, 205, 205),
+    (40, 80, 225), (150, 60, 200), (245, 245, 245), (25, 25, 35),
+)  # fmt: skip
 BORDERS = ((20, 20, 20), (240, 240, 240))
 TONES = (((245, 245, 245), (20, 20, 20)), ((20, 20, 20), (240, 240, 240)), ((220, 40, 60), (240, 240, 240)))
 """Each tone of a tool with its border."""
 MOTIONS = (
-    Motion(),
-    Motion(right=7),
-    Motion(right=-7),
-    Motion(down=7),
-    Motion(down=-7),
-    Motion(turn=50),
-    Motion(growth=0.6),
-    Motion(growth=1.5),
-)
+    Motion(), Motion(right=7), Motion(right=-7), Motion(down=7), Motion(down=-7),
+    Motion(turn=50), Motion(growth=0.6), Motion(growth=1.5),
+)  # fmt: skip
 SIZES = Code(len(SHAPES), len(COLOURS), len(BORDERS), len(TOOLS), len(MOTIONS), len(TONES))
 
 
@@ -184,46 +197,6 @@ def stencils(drawings: Sequence[Inside], size: int, margin: float) -> NDArray[np
     return np.asarray(parts.mean((2, 4)), dtype=np.float32)
 
 
-# The world in pictures: each step as a short clip of drawn symbols, many at once and never twice alike.
-#
-# A step is shown in one or two pairs of frames, 2 or 4 in all: the object lies on the left and moves from the first
-# frame of a pair to the second, the tool lies on the upper right. Place, size, angle, colour, light, background and
-# noise are drawn anew for every pair; one background style is kept out of training, so that a test shows what was never
-# seen. `recipe.world.frames` says what the symbols stand for.
-
-
-try:
-    import torch
-    from torch.nn.functional import affine_grid, grid_sample, interpolate, max_pool2d
-except ModuleNotFoundError as error:
-    raise MissingExtra("the world in pictures", "video") from error
-
-Style = Literal["train", "unseen"]
-"""Which backgrounds: those of training, or the one kept out of it."""
-STYLES: tuple[Style, ...] = get_args(Style)
-TRAINED = 4
-"""Backgrounds of training; the one after them is the unseen one."""
-
-SIZE = 56
-"""Pixels of a frame's side."""
-RATE = 2.0
-"""Frames a second."""
-PAIR = 2
-"""Frames of a pair, which a visual tower with temporal patches of two reads at once."""
-LONG_SHARE = 0.35
-"""Share of the steps that last two pairs."""
-
-_STENCIL = 64
-_MARGIN = 0.22
-_NOISE = 9.0
-"""Standard deviation of the noise, in grey levels."""
-
-
-_OBJECT_WINDOW = (0, 4, 48, 56)
-_TOOL_WINDOW = (26, 0, 56, 34)
-"""Left, top, right and bottom of where a symbol can be, in pixels."""
-
-
 class _Place(NamedTuple):
     """Where symbols lie: centre and radius in pixels, angle in radians, each [N, 2]; and the window around them."""
 
@@ -251,7 +224,7 @@ class Painter:
         images = np.ascontiguousarray(self.pairs(shown, generator(seed), style).flatten(0, 1).numpy())
         return Frames(images, np.arange(len(images)) / RATE, RATE)
 
-    def pairs(self, steps: Sequence[str], draw: "torch.Generator", style: Style = "train") -> "torch.Tensor":
+    def pairs(self, steps: Sequence[str], draw: torch.Generator, style: Style = "train") -> torch.Tensor:
         """A pair of frames for each step id: uint8 [steps, 2, SIZE, SIZE, 3]. Raises InputError as `clip`."""
         if not steps:
             raise InputError("there is no step to draw; give at least one.")
@@ -263,7 +236,7 @@ class Painter:
         self._object(images, codes, draw)
         return _finish(images, light, self._noise, draw)
 
-    def _object(self, images: "torch.Tensor", codes: "torch.Tensor", draw: "torch.Generator") -> None:
+    def _object(self, images: torch.Tensor, codes: torch.Tensor, draw: torch.Generator) -> None:
         def jitter(scale: float) -> Any:
             return scale * _uniform(draw, len(codes), 1)
 
@@ -277,7 +250,7 @@ class Painter:
         place = _Place(x, y, radius, angle, _OBJECT_WINDOW)
         _paint(images, self._stencils[codes[:, 0]], place, colour, _BORDERS[codes[:, 2]])
 
-    def _tool(self, images: "torch.Tensor", codes: "torch.Tensor", draw: "torch.Generator") -> None:
+    def _tool(self, images: torch.Tensor, codes: torch.Tensor, draw: torch.Generator) -> None:
         def jitter(scale: float) -> Any:
             return scale * _uniform(draw, len(codes), 1)
 
@@ -291,14 +264,14 @@ class Painter:
         _paint(images, self._stencils[len(SHAPES) + codes[:, 3]], place, colour, tone[:, 1])
 
     @cached_property
-    def _stencils(self) -> "torch.Tensor":
+    def _stencils(self) -> torch.Tensor:
         """[symbols, 2, _STENCIL, _STENCIL]: where a symbol is, and where it or its border is."""
         inside = torch.from_numpy(stencils((*SHAPES, *TOOLS), _STENCIL, _MARGIN))[:, None]
         reach = int(_MARGIN / 2 * _STENCIL) - 1
         return torch.cat([inside, max_pool2d(inside, 2 * reach + 1, stride=1, padding=reach)], 1)
 
     @cached_property
-    def _noise(self) -> "torch.Tensor":
+    def _noise(self) -> torch.Tensor:
         """A stock of noise [stock, 2, 3, SIZE, SIZE]: drawing it anew would take longer than all else."""
         return _NOISE * torch.randn(128, PAIR, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(3))
 
@@ -308,7 +281,7 @@ def spread(steps: Sequence[str], rng: random.Random) -> list[str]:
     return [step for step in steps for _ in range(2 if rng.random() < LONG_SHARE else 1)]
 
 
-def generator(seed: object) -> "torch.Generator":
+def generator(seed: object) -> torch.Generator:
     """Random numbers from anything with a stable repr."""
     return torch.Generator().manual_seed(zlib.crc32(repr(seed).encode()))
 
@@ -317,11 +290,11 @@ _MOTIONS = torch.tensor(MOTIONS, dtype=torch.float32)
 _COLOURS, _BORDERS, _TONES = (torch.tensor(table) / 255 for table in (COLOURS, BORDERS, TONES))
 
 
-def _uniform(draw: "torch.Generator", *shape: int, low: float = -1.0, high: float = 1.0) -> Any:
+def _uniform(draw: torch.Generator, *shape: int, low: float = -1.0, high: float = 1.0) -> Any:
     return torch.rand(*shape, generator=draw) * (high - low) + low
 
 
-def _background(count: int, draw: "torch.Generator", style: Style) -> "tuple[torch.Tensor, torch.Tensor]":
+def _background(count: int, draw: torch.Generator, style: Style) -> tuple[torch.Tensor, torch.Tensor]:
     """Contrast [count, 1, 1, 1, 1] of the light, and the pairs without symbols [count, 2, 3, SIZE, SIZE]."""
     kind = torch.randint(0, TRAINED, (count,), generator=draw) if style == "train" else torch.full((count,), TRAINED)
     angle, phase = (_uniform(draw, count, 1, 1, low=0, high=2 * math.pi) for _ in range(2))
@@ -359,7 +332,7 @@ _X = (torch.arange(SIZE) / SIZE).expand(SIZE, SIZE)
 _PATTERNS = (_slope, _stripes, _blotches, _squares)
 
 
-def _paint(images: "torch.Tensor", stencil: "torch.Tensor", where: _Place, colour: Any, border: Any) -> None:
+def _paint(images: torch.Tensor, stencil: torch.Tensor, where: _Place, colour: Any, border: Any) -> None:
     """Lay a bordered symbol onto pairs [N, 2, 3, SIZE, SIZE], within its window."""
     left, top, right, bottom = where.window
     middle = (left + right) / 2, (top + bottom) / 2
@@ -381,9 +354,7 @@ def _paint(images: "torch.Tensor", stencil: "torch.Tensor", where: _Place, colou
     window.lerp_(colour[:, None, :, None, None], inside[:, :, None])
 
 
-def _finish(
-    images: "torch.Tensor", contrast: "torch.Tensor", noise: "torch.Tensor", draw: "torch.Generator"
-) -> "torch.Tensor":
+def _finish(images: torch.Tensor, contrast: torch.Tensor, noise: torch.Tensor, draw: torch.Generator) -> torch.Tensor:
     count = len(images)
     cast = 255 * (0.5 - 0.5 * contrast + 0.06 * _uniform(draw, count, 1, 3, 1, 1))
     grain = noise[torch.randint(0, len(noise), (count,), generator=draw)]

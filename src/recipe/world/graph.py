@@ -13,16 +13,6 @@ from itertools import combinations
 
 from recipe.errors import InputError
 
-# From free text back to step ids, without an encoder.
-#
-# A text that is a known wording, up to case and punctuation, is that step. Otherwise its words are compared
-# with each step's: precision is the share of the text's word weight that occurs in any wording of the step,
-# recall the largest share of one wording's word weight that occurs in the text, and their harmonic mean must
-# reach a threshold and be the unique best. A word weighs log((1 + n) / m) where m of the n steps use it. Mixing
-# precision over all wordings with recall of one keeps blends of two wordings of the same step, as a small
-# language model writes them, but not blends of two steps.
-
-
 THRESHOLD = 0.7
 """Least similarity of a text that is no known wording."""
 OWN_BONUS = 0.05
@@ -46,7 +36,15 @@ def words(text: str) -> tuple[str, ...]:
 
 
 class Recogniser:
-    """Maps texts to step ids; answers are remembered, because sampled plans repeat themselves."""
+    """Maps texts to step ids, without an encoder; caches answers, because sampled plans repeat themselves.
+
+    A text that is a known wording, up to case and punctuation, is that step. Otherwise its words are compared with each
+    step's: precision is the share of the text's word weight that occurs in any wording of the step, recall the largest
+    share of one wording's word weight that occurs in the text, and their harmonic mean must reach a threshold and be
+    the unique best. A word weighs log((1 + n) / m) where m of the n steps use it. Precision over all wordings with
+    recall of one accepts blends of two wordings of the same step, as a small language model writes them, and refuses
+    blends of two steps.
+    """
 
     def __init__(self, wordings: Mapping[str, tuple[str, ...]]) -> None:
         self._exact = {words(wording): step for step, known in wordings.items() for wording in known}

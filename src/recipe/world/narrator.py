@@ -17,7 +17,7 @@ SOURCE = "world"
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How noisy narrators are: each number is a probability per step, except `segments`."""
+    """Noise of narrators: each number is a probability per step, except `segments`."""
 
     drop: float = 0.15
     swap: float = 0.08

@@ -1,4 +1,16 @@
-"""How good a plan is, exactly: its steps are mapped to the task graph, and the graph decides."""
+"""The exact quality of a plan: its steps are mapped to the task graph of the goal.
+
+    order    = respected pairs / pairs         over pairs (a, b) where b is new in the plan and waits for a
+    coverage = required steps named / required over the required steps that the history lacks
+    clean    = useful lines / lines            useful is the first line that names a new step of the goal
+    score    = order * 2 coverage clean / (coverage + clean)
+
+A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere breaks the
+pairs that wait for it. Optional steps may be left out, and count like any other if they are there; one that comes too
+late, because a step of the history should have waited for it, breaks that pair too. Only the plan is judged: a
+history out of order costs nothing. After a history that a valid order begins with, the score is 1 for the valid
+completions and for nothing else.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,20 +18,6 @@ from dataclasses import dataclass
 from recipe.errors import InputError
 from recipe.types import Reward
 from recipe.world.graph import TaskGraph, World
-
-# How good a plan is, exactly: its steps are mapped to the task graph, and the graph is the judge.
-#
-#     order    = respected pairs / pairs         over pairs (a, b) where b is new in the plan and waits for a
-#     coverage = required steps named / required over the required steps that the history lacks
-#     clean    = useful lines / lines            useful is the first line that names a new step of the goal
-#     score    = order * 2 coverage clean / (coverage + clean)
-#
-# A pair is respected if a is in the history or comes earlier in the plan; a required step that is nowhere
-# breaks the pairs that wait for it. Optional steps may be left out, and count like any other if they are there;
-# one that comes too late, because a step of the history should have waited for it, breaks that pair too. Only
-# the plan is judged: a history out of order costs nothing. After a history that a valid order begins with, the
-# score is 1 for the valid completions and for nothing else.
-
 
 PlanKey = tuple[str | None, ...]
 
@@ -100,9 +98,6 @@ def _order(graph: TaskGraph, done: set[str], place: dict[str, int]) -> float:
     never = max(place.values()) + 1
     kept = sum(earlier in done or place.get(earlier, never) < place[later] for earlier, later in pairs)
     return kept / (len(pairs) + missed)
-
-
-# Exact validity as a reward: the ceiling of what a verifier could pay, since it knows what no corpus says.
 
 
 class ValidityScorer:
