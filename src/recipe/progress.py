@@ -2,30 +2,19 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
 Advance = Callable[[int], None]
-"""Tells that n more units are done."""
+"""Reports that n more units are done."""
 
 
 class Progress(Protocol):
     """Where long-running functions report what they do."""
 
-    def task(self, description: str, total: int | None = None) -> "ProgressTask":
+    def task(self, description: str, total: int | None = None) -> AbstractContextManager[Advance]:
         """A context manager around one piece of work of `total` units; entering it yields an `Advance`."""
         ...
-
-
-class ProgressTask(Protocol):
-    """One piece of work under way."""
-
-    def __enter__(self) -> Advance: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> bool | None: ...
 
 
 class Silent:

@@ -139,7 +139,7 @@ def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_p
 
 
 def test_the_formats_offered_are_those_that_are_read() -> None:
-    assert get_args(get_args(corpus.Layout)[0]) == ("auto", *get_args(FormatName))
+    assert get_args(get_args(corpus.build.__annotations__["layout"])[0]) == ("auto", *get_args(FormatName))
 
 
 def test_excluded_videos_are_kept_out_and_found(narrations: Path, tmp_path: Path) -> None:

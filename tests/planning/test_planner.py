@@ -15,7 +15,6 @@ from recipe.planning.predictions import (
     Matched,
     Prediction,
     match_predictions,
-    predictions_for,
     read_predictions,
     write_predictions,
 )
@@ -127,14 +126,6 @@ def test_a_bad_prediction_is_located(tmp_path: Path, row: str, message: str) -> 
     file.write_text(row + "\n")
     with pytest.raises(InputError, match=message):
         read_predictions(file)
-
-
-def test_every_example_needs_a_prediction() -> None:
-    predictions = [Prediction("a", ("x",)), Prediction("b", ("y",))]
-    everyone = [example("a"), example("b"), example("c")]
-    assert predictions_for([example("a")], predictions, everyone) == predictions[:1]
-    with pytest.raises(InputError, match="1 of 2 examples have no prediction, first 'c'"):
-        predictions_for([example("a"), example("c")], predictions, everyone)
 
 
 def test_predictions_for_other_splits_are_left_out_and_those_for_unknown_examples_named() -> None:

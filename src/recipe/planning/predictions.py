@@ -134,19 +134,3 @@ def match_predictions(
     found_for = [prediction for prediction in predictions if prediction.example_id in asked]
     missing = tuple(example.example_id for example in examples if example.example_id not in planned)
     return Matched(found_for, missing, len(predictions) - len(found_for))
-
-
-def predictions_for(
-    examples: Sequence[Example], predictions: Sequence[Prediction], known: Sequence[Example] | None = None
-) -> list[Prediction]:
-    """As `match_predictions`; raises InputError when an example has none, too.
-
-    A mean over some of the prompts is not the mean that was asked for.
-    """
-    matched = match_predictions(examples, predictions, known)
-    if matched.missing:
-        raise InputError(
-            f"{len(matched.missing)} of {len(examples)} examples have no prediction, first {min(matched.missing)!r}; "
-            "plan for the same file and split."
-        )
-    return matched.predictions
