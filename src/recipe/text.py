@@ -1,4 +1,4 @@
-"""Plan text to steps and back, and the chat messages a planner is asked with."""
+"""Plan text to steps and back, and the chat messages of a planner."""
 
 import re
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def parse_plan(text: str) -> Plan | Malformed:
 
 
 def plan_steps(text: str) -> tuple[str, ...]:
-    """The steps of a completion, none where it holds none: for whoever does not ask why.
+    """The steps of a completion, none where it is malformed.
 
     >>> plan_steps("1. Boil water"), plan_steps(" ")
     (('Boil water',), ())

@@ -16,7 +16,6 @@ from recipe.training.base import chat_text
 from recipe.training.video_model import VisionShape
 from recipe.training.vision_pretraining import (
     FLOOR,
-    Group,
     Schedule,
     align_decoder,
     batch_loss,
@@ -91,7 +90,7 @@ def test_each_group_learns_at_its_own_rate() -> None:
         while True:
             yield (fast**2 + slow**2).sum()
 
-    rows = optimise([Group([fast], 1e-1), Group([slow], 1e-3)], losses, Schedule(20, warmup=1, bf16=False), ignore)
+    rows = optimise([([fast], 1e-1), ([slow], 1e-3)], losses, Schedule(20, warmup=1, bf16=False), ignore)
     assert len(rows) == 20
     assert rows[-1]["loss"] < rows[0]["loss"]
     moved = [4 - float(weight.detach()) for weight in (fast, slow)]
@@ -106,7 +105,7 @@ def test_a_loss_that_is_no_number_ends_training() -> None:
         yield (weight * math.nan).sum()
 
     with pytest.raises(ComputeError, match="diverged"):
-        optimise([Group([weight], 1e-3)], losses, Schedule(1, bf16=False), ignore)
+        optimise([([weight], 1e-3)], losses, Schedule(1, bf16=False), ignore)
 
 
 def test_a_new_tower_fits_onto_a_model_of_its_width(checkpoint: Checkpoint, painter: Painter, tmp_path: Path) -> None:
@@ -218,7 +217,7 @@ def test_the_loss_of_alignment_is_the_likelihood_of_planning(
 ) -> None:
     """What alignment trains is what the planner's own decoding weighs, clip, positions, template and all."""
     example = draw_examples(world, "train", 5, 0)[4]
-    [told] = (tokenised := tokenise_examples(checkpoint, world, [example], shown=True)).rows
+    head, [row] = tokenise_examples(checkpoint, world, [example], shown=True)
     steps = history_steps(world, example)
     shown = spread(steps, random.Random("lengths"))
     frames = painter.pairs(shown, generator("picture"))
@@ -227,8 +226,8 @@ def test_the_loss_of_alignment_is_the_likelihood_of_planning(
             checkpoint.model,
             tower_of(checkpoint),
             painter,
-            tokenised.head,
-            [told],
+            head,
+            [row],
             random.Random("lengths"),
             generator("picture"),
         )
@@ -249,23 +248,23 @@ def test_the_loss_of_alignment_is_the_likelihood_of_planning(
 def test_neighbours_in_a_batch_do_not_change_a_loss(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
 ) -> None:
-    tokenised = tokenise_examples(checkpoint, world, told[:2], shown=False)
+    head, rows = tokenise_examples(checkpoint, world, told[:2], shown=False)
 
     def loss(some: list[int]) -> float:
-        drawn = [tokenised.rows[index] for index in some]
+        drawn = [rows[index] for index in some]
         with torch.no_grad():
             return float(
                 batch_loss(
                     checkpoint.model,
                     tower_of(checkpoint),
                     painter,
-                    tokenised.head,
+                    head,
                     drawn,
                     random.Random(0),
                     generator(0),
                 )
             )
 
-    sizes = [len(one.answer) for one in tokenised.rows]
+    sizes = [len(row.answer) for row in rows]
     apart = (loss([0]) * sizes[0] + loss([1]) * sizes[1]) / sum(sizes)
     assert loss([0, 1]) == pytest.approx(apart, rel=1e-5)

@@ -4,8 +4,8 @@
     annotations/keystep_val.json      the same
 
 `egoexo --parts annotations` fetches both. The test set's annotations are kept by the publisher, so what is held out
-here is the validation set, read as test. A take's goal is its scenario. A step is told by `step_name`, its entry in
-the vocabulary, and not by `step_description`, which annotators wrote freely for each instance. The taxonomy is a tree
+here is the validation set, read as test. A take's goal is its scenario. A step's text is `step_name`, its entry in
+the vocabulary, not `step_description`, which annotators wrote freely for each instance. The taxonomy is a tree
 in which steps are leaves: a segment labelled by an inner node is a heading over steps, and set aside.
 """
 

@@ -3,8 +3,8 @@
     annotation.json    {recipe: {"action2idx", "actiontype2idx", "segments": [{"video_id", "labels"}]}}
     RECIPE/{training,validation,test}.txt    one video id a line
 
-`labels` holds lists of equal length: "time_stamp", "action", "action_type" and "error_description". An action is told
-by its name in `action2idx`, which says what the recipe asks for, also where the person did it in another way or let it
+`labels` holds lists of equal length: "time_stamp", "action", "action_type" and "error_description". An action's text
+is its name in `action2idx`, which says what the recipe asks for, also where the person did it in another way or let it
 slip. Action 0 is background. An addition, which the recipe does not ask for, and the correction of an error are no
 steps of the recipe and set aside. The 2025 release writes the folders of recipes with a capital.
 """

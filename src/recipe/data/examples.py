@@ -1,7 +1,7 @@
 """Examples as JSON lines: what `recipe data prepare` writes and what training and evaluation read.
 
-One object a line with the fields of `recipe.types.Example`. A file is taken whole or not at all: a planner
-that is trained on half of what was asked for looks like a worse method.
+One object a line with the fields of `recipe.types.Example`. A file is read whole or not at all: a planner that is
+trained on half of its examples looks like a worse method.
 """
 
 from collections import Counter
@@ -40,11 +40,11 @@ def read_examples(path: Path, split: str = "") -> list[Example]:
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
-    seen: dict[str, int] = {}
+    lines: dict[str, int] = {}
     examples = []
     for line, row in read_jsonl(path):
         example = _example(path, line, row)
-        if (first := seen.setdefault(example.example_id, line)) != line:
+        if (first := lines.setdefault(example.example_id, line)) != line:
             problem = f"{example.example_id!r} was already used in line {first}"
             raise InputError.at(path, problem, "make ids unique", line=line, field="example_id")
         examples.append(example)

@@ -49,15 +49,15 @@ def read_histories(path: Path) -> dict[str, History]:
     Raises InputError with file, line, field and remedy for a field that is missing, of the wrong kind or unknown, and
     for an example that occurs twice.
     """
-    found: dict[str, History] = {}
+    histories: dict[str, History] = {}
     lines: dict[str, int] = {}
     for line, row in read_jsonl(path):
         history = _history(path, line, row)
         if (first := lines.setdefault(history.example_id, line)) != line:
             problem = f"{history.example_id!r} already has a history in line {first}"
             raise InputError.at(path, problem, "give each example one", line=line, field="example_id")
-        found[history.example_id] = history
-    return found
+        histories[history.example_id] = history
+    return histories
 
 
 def with_histories(examples: Iterable[Example], histories: Mapping[str, History]) -> list[Example]:

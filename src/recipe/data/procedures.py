@@ -1,4 +1,4 @@
-"""Procedures as JSON lines: the plain format in which anyone can hand over a benchmark of their own.
+"""Procedures as JSON lines: the plain format for a benchmark of your own.
 
 One object a line, times in seconds:
 
@@ -49,11 +49,14 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     `skip` leaves such rows out and returns them with the reason; a line that is not JSON is always an error.
     """
     found = ProcedureFile([], [])
-    seen: dict[tuple[str, str], int] = {}
+    lines: dict[tuple[str, str], int] = {}
     for line, row in read_jsonl(path):
         try:
             procedure = _procedure(path, line, row)
-            _require_new(path, line, procedure, seen)
+            key = (procedure.source, procedure.video_id)
+            if (first := lines.setdefault(key, line)) != line:
+                problem = f"{key[1]!r} of source {key[0]!r} is already in line {first}"
+                raise InputError.at(path, problem, "give each video once", line=line, field="video_id")
         except InputError as error:
             if on_bad == "error":
                 raise
@@ -65,28 +68,17 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
 
 def _procedure(path: Path, line: int, row: JsonObject) -> Procedure:
     only_fields(path, line, row, _FIELDS)
+    split = row.get("split", "")
+    if split not in ("", *SPLITS):
+        remedy = f"give one of {', '.join(SPLITS)}, or leave it out"
+        raise InputError.at(path, f"{split!r} is no split", remedy, line=line, field="split")
     return Procedure(
         source=text_field(path, line, row, "source"),
         video_id=text_field(path, line, row, "video_id"),
         goal=text_field(path, line, row, "goal"),
         steps=_steps(path, line, row),
-        split=_split(path, line, row),
+        split=split,
     )
-
-
-def _require_new(path: Path, line: int, procedure: Procedure, seen: dict[tuple[str, str], int]) -> None:
-    first = seen.setdefault((procedure.source, procedure.video_id), line)
-    if first != line:
-        problem = f"{procedure.video_id!r} of source {procedure.source!r} is already in line {first}"
-        raise InputError.at(path, problem, "give each video once", line=line, field="video_id")
-
-
-def _split(path: Path, line: int, row: JsonObject) -> str:
-    value = row.get("split", "")
-    if value in ("", *SPLITS):
-        return str(value)
-    remedy = f"give one of {', '.join(SPLITS)}, or leave it out"
-    raise InputError.at(path, f"{value!r} is no split", remedy, line=line, field="split")
 
 
 def _steps(path: Path, line: int, row: JsonObject) -> tuple[Step, ...]:
@@ -95,7 +87,13 @@ def _steps(path: Path, line: int, row: JsonObject) -> tuple[Step, ...]:
         problem = "the field is missing" if "steps" not in row else "the list is empty or not a list"
         raise InputError.at(path, problem, "give the steps as objects with 'text'", line=line, field="steps")
     steps = tuple(_step(path, line, f"steps[{index}]", item) for index, item in enumerate(value))
-    _require_in_order(path, line, steps)
+    last = 0.0
+    for index, step in enumerate(steps):
+        if step.start is not None and step.start < last:
+            problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
+            remedy = "list the steps in the order they were performed"
+            raise InputError.at(path, problem, remedy, line=line, field=f"steps[{index}].start")
+        last = last if step.start is None else step.start
     return steps
 
 
@@ -121,13 +119,3 @@ def seconds_field(path: Path, line: int, field: str, value: object) -> float | N
         problem, remedy = f"{value!r} is no time", "give seconds from the start of the video, or null"
         raise InputError.at(path, problem, remedy, line=line, field=field)
     return value
-
-
-def _require_in_order(path: Path, line: int, steps: tuple[Step, ...]) -> None:
-    last = 0.0
-    for index, step in enumerate(steps):
-        if step.start is not None and step.start < last:
-            problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
-            remedy = "list the steps in the order they were performed"
-            raise InputError.at(path, problem, remedy, line=line, field=f"steps[{index}].start")
-        last = last if step.start is None else step.start

@@ -77,9 +77,9 @@ def mark_complete(checkpoint: Path) -> None:
 def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
     """The run folder of `config`, new or to be resumed.
 
-    `inputs` are files or model folders by name; what they hold is part of the run's identity, where they
-    lie is not. A text stands for what it says. A run that stopped before its first checkpoint binds the folder
-    to nothing. Raises ConfigError where the folder belongs to other settings or to something else.
+    `inputs` are files or model folders by name, or texts. Their content is part of the run's identity, their place is
+    not. A run that stopped before its first checkpoint may be replaced by one of other settings. Raises ConfigError
+    where the folder belongs to other settings or to something else.
     """
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
@@ -87,7 +87,8 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
-    if not record.is_file() or not _begun(output):
+    begun = (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
+    if not record.is_file() or not begun:
         write_json(record, {**manifest, "finished": False})
         return Run(output, manifest)
     known = read_json(record)
@@ -100,11 +101,6 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
             "set another `output`, or delete the folder to start over."
         )
     return Run(output, manifest)
-
-
-def _begun(output: Path) -> bool:
-    """True where there is work to go on from or to lose."""
-    return (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
 
 
 def _identity(path: Path | str) -> str:
@@ -124,9 +120,5 @@ def _changes(old: Any, new: Any, name: str = "") -> list[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         keys = sorted({*old, *new})
         return [line for key in keys for line in _changes(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))]
-    return [] if old == new else [f"{name.removeprefix('config.')} was {_short(old)}, is {_short(new)}"]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:16]}..."
+    short = (text if len(text := repr(value)) <= 40 else f"{text[:16]}..." for value in (old, new))
+    return [] if old == new else [f"{name.removeprefix('config.')} was {next(short)}, is {next(short)}"]

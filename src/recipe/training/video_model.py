@@ -1,7 +1,7 @@
 """A small Qwen2.5-VL around a small language model, so that the Video configuration runs without a hub.
 
-Differs from how the published ones came about in this: the language model is finished before there is a visual
-tower, and its weights, positions and tokens are taken over as they are. What it says to a text prompt does not change.
+Unlike the published ones, it starts from a finished language model, whose weights, positions and tokens are taken over
+as they are: its answer to a text prompt does not change.
 """
 
 import copy
@@ -25,7 +25,7 @@ _TOKENS = {
 
 @dataclass(frozen=True, slots=True)
 class VisionShape:
-    """Sizes of a visual tower and of the frames that it is given; the defaults see 56 x 56 pixels as 2 x 2 tokens."""
+    """Sizes of a visual tower and of its frames; the defaults turn 56 x 56 pixels into 2 x 2 tokens."""
 
     depth: int = 3
     """Blocks, all of which attend over a whole frame."""
@@ -112,7 +112,7 @@ def _vision(shape: VisionShape, width: int) -> dict[str, object]:
 
 
 def _spread(tower: torch.nn.Module) -> None:
-    """Draw weights that keep the scale of what passes through: at these widths the usual 0.02 lets it fade."""
+    """Draw weights that keep the scale of activations: at these widths the usual 0.02 lets it fade."""
     for weight in tower.parameters():
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=min(0.05, weight[0].numel() ** -0.5))

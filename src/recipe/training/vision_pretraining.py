@@ -8,7 +8,7 @@ alignment   the decoder learns to plan from clips; the merger learns slowly and 
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,16 +61,8 @@ class Schedule:
         return min(1.0, (step + 1) / self.warmup) * (FLOOR + (1 - FLOOR) * cosine)
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Weights that learn at one peak rate."""
-
-    weights: Sequence[torch.nn.Parameter]
-    rate: float
-
-
 def optimise(
-    groups: Iterable[Group],
+    groups: Sequence[tuple[Sequence[torch.nn.Parameter], float]],
     batch_losses: Callable[[], Iterator[torch.Tensor]],
     schedule: Schedule,
     advance: Advance,
@@ -78,26 +70,26 @@ def optimise(
 ) -> list[Row]:
     """Minimise `batch_losses`, one a step, with AdamW, warm-up and cosine; returns a row a step.
 
-    Gradients are clipped at norm 1. Raises ComputeError where a loss is no longer finite.
+    `groups` are weights and their peak rate. Gradients are clipped at norm 1. Raises ComputeError where a loss is not
+    finite.
     """
-    groups = list(groups)
-    weights = [weight for group in groups for weight in group.weights]
+    every = [weight for weights, _ in groups for weight in weights]
     optimiser = torch.optim.AdamW(
-        [{"params": list(group.weights), "lr": group.rate} for group in groups],
+        [{"params": list(weights), "lr": rate} for weights, rate in groups],
         betas=(0.9, second_moment),
         weight_decay=0.05,
         fused=True,
     )
     losses, rows = batch_losses(), []
     for step in range(schedule.steps):
-        for group, target in zip(groups, optimiser.param_groups, strict=True):
-            target["lr"] = group.rate * schedule.share(step)
+        for (_, rate), group in zip(groups, optimiser.param_groups, strict=True):
+            group["lr"] = rate * schedule.share(step)
         with torch.autocast("cpu", torch.bfloat16, enabled=schedule.bf16):
             loss = next(losses)
         if not torch.isfinite(loss):
             raise ComputeError("Training diverged: the loss is no longer finite; lower the learning rate.")
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        torch.nn.utils.clip_grad_norm_(every, 1.0)
         optimiser.step()
         optimiser.zero_grad()
         rows.append({"step": step + 1, "loss": round(loss.item(), 5)})
@@ -208,8 +200,7 @@ def train_attributes(
             yield torch.stack([cross_entropy(p.float(), w) for p, w in zip(parts, wanted, strict=True)]).sum()
 
     tower.model.train()
-    weights = [*tower.model.parameters(), *heads.parameters()]
-    rows = optimise([Group(weights, rate)], losses, schedule, advance, 0.98)
+    rows = optimise([([*tower.model.parameters(), *heads.parameters()], rate)], losses, schedule, advance, 0.98)
     tower.model.eval()
     return heads, rows
 
@@ -287,7 +278,7 @@ def train_words(
             yield distance + cross_entropy(_SHARPNESS * cosines(tokens, embeddings).flatten(0, 1), wanted.flatten())
 
     tower.model.train()
-    rows = optimise([Group([*tower.model.parameters()], rate)], losses, schedule, advance, 0.98)
+    rows = optimise([([*tower.model.parameters()], rate)], losses, schedule, advance, 0.98)
     tower.model.eval()
     return rows
 
@@ -324,14 +315,6 @@ class TokenisedExample:
     answer: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenisedExamples:
-    """All examples of one kind, shortest first, and what all of them begin with."""
-
-    head: list[int]
-    rows: list[TokenisedExample]
-
-
 def align_decoder(
     checkpoint: Checkpoint,
     world: World,
@@ -354,9 +337,9 @@ def align_decoder(
     cannot be drawn.
     """
     model = checkpoint.model
-    shown = tokenise_examples(checkpoint, world, examples, shown=True)
+    head, shown = tokenise_examples(checkpoint, world, examples, shown=True)
     few = examples[: max(batch, round(text_share * len(examples)))]
-    written = tokenise_examples(checkpoint, world, few, shown=False)
+    _, written = tokenise_examples(checkpoint, world, few, shown=False)
     tower = tower_of(checkpoint)
     for weight in tower.model.parameters():
         weight.requires_grad_(False)
@@ -370,15 +353,15 @@ def align_decoder(
         starts: list[int] = []
         while True:
             kind = written if rng.random() < text_share else shown
-            last = max(0, len(kind.rows) - batch)
+            last = max(0, len(kind) - batch)
             if kind is shown and not starts:
                 starts = list(range(0, last + 1, batch))
                 rng.shuffle(starts)
             start = starts.pop() if kind is shown else rng.randint(0, last)
-            yield batch_loss(model, tower, painter, kind.head, kind.rows[start : start + batch], rng, draw)
+            yield batch_loss(model, tower, painter, head, kind[start : start + batch], rng, draw)
 
     model.train()
-    rows = optimise([Group(decoder, rate), Group(merger, merger_rate)], losses, schedule, advance)
+    rows = optimise([(decoder, rate), (merger, merger_rate)], losses, schedule, advance)
     model.eval()
     for weight in tower.model.parameters():
         weight.requires_grad_(True)
@@ -387,8 +370,8 @@ def align_decoder(
 
 def tokenise_examples(
     checkpoint: Checkpoint, world: World, examples: Sequence[Example], *, shown: bool
-) -> TokenisedExamples:
-    """The examples as chats whose history is shown, or written."""
+) -> tuple[list[int], list[TokenisedExample]]:
+    """What all chats begin with, and each example as a chat whose history is shown or written, shortest first."""
     tokenizer = checkpoint.tokenizer
     rows, opening = [], ""
     for example in examples:
@@ -403,7 +386,7 @@ def tokenise_examples(
         steps = history_steps(world, example) if shown else ()
         rows.append(TokenisedExample(parts[0], [] if shown else parts[1], steps, parts[2], parts[3]))
     head = tokenizer(opening, add_special_tokens=False)["input_ids"]
-    return TokenisedExamples(head, sorted(rows, key=lambda row: len(row.answer) + len(row.written) + len(row.shown)))
+    return head, sorted(rows, key=lambda row: len(row.answer) + len(row.written) + len(row.shown))
 
 
 def batch_loss(

@@ -20,6 +20,9 @@ OWN_BONUS = 0.05
 MARGIN = 0.02
 """A best step that leads by less is ambiguous."""
 
+LABEL_WORDINGS = 2
+"""An annotator writes the first wordings of a step, the usual one most often; narrators use them all."""
+
 _LEAST = THRESHOLD / (2 - THRESHOLD)
 """No recall lifts a lower precision to the threshold."""
 
@@ -61,18 +64,18 @@ class Recogniser:
 
     def step(self, text: str, own: Collection[str] = ()) -> str | None:
         """The step that `text` says, or None; steps in `own`, those of the goal at hand, are preferred."""
-        said = words(text)
-        if said in self._exact:
-            return self._exact[said]
-        near = ((score + OWN_BONUS * (step in own), step) for step, score in self._nearest(said))
+        spoken = words(text)
+        if spoken in self._exact:
+            return self._exact[spoken]
+        near = ((score + OWN_BONUS * (step in own), step) for step, score in self._nearest(spoken))
         ranked = sorted(near, reverse=True)
         if not ranked or (len(ranked) > 1 and ranked[0][0] - ranked[1][0] < MARGIN):
             return None
         return ranked[0][1]
 
-    def _similarities(self, said: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
+    def _similarities(self, spoken: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
         """Steps at least as similar as the threshold, with their similarity."""
-        text = frozenset(said)
+        text = frozenset(spoken)
         total = self._mass(text)
         shared: dict[str, float] = defaultdict(float)
         for word in text:
@@ -90,19 +93,13 @@ class Recogniser:
         return sum(self._weight.get(word, self._rare) for word in some)
 
 
-# Goals as task graphs: which steps a goal takes, and which of them must wait for which.
-#
-# `b after a` means that a has to be done before b. An optional step may be left out; what must wait for an
-# absent step then waits for what that step would have waited for, so that leaving it out loosens nothing else.
-
-
-LABEL_WORDINGS = 2
-"""An annotator writes the first wordings of a step, the usual one most often; narrators use them all."""
-
-
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """One goal's steps as an acyclic graph; `after` maps each step to what it waits for, in file order."""
+    """One goal's steps as an acyclic graph; `after` maps each step to the steps it waits for, in file order.
+
+    An optional step may be left out. A step that waits for an absent one then waits for what that one would have waited
+    for, so that leaving it out loosens nothing else.
+    """
 
     goal: str
     domain: str
@@ -125,14 +122,14 @@ class TaskGraph:
         """What `step` waits for directly when only the optional steps in `present` are done."""
         found: set[str] = set()
         passed: set[str] = set()
-        asked = list(self.after[step])
-        while asked:
-            earlier = asked.pop()
+        waiting = list(self.after[step])
+        while waiting:
+            earlier = waiting.pop()
             if earlier not in self.optional or earlier in present:
                 found.add(earlier)
             elif earlier not in passed:
                 passed.add(earlier)
-                asked += self.after[earlier]
+                waiting += self.after[earlier]
         return frozenset(found)
 
     def ready(self, done: AbstractSet[str], used: AbstractSet[str]) -> list[str]:

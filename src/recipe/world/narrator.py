@@ -58,84 +58,66 @@ def narrate(
 
 def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Habits()) -> list[Utterance]:
     """One narrator's utterances with the steps that each mentions, which a narration no longer shows."""
+    talk = world.talk
+
+    def chance(probability: float) -> bool:
+        return rng.random() < probability
+
+    def wording(step: str) -> str:
+        return rng.choice(world.wordings[step])
+
+    def led_in(step: str) -> Utterance:
+        text = wording(step)
+        return Utterance(rng.choice(talk.lead_ins) + text, (step,))
+
+    def filled(templates: Sequence[str], step: str) -> Utterance:
+        return Utterance(rng.choice(templates).replace("{step}", wording(step)), (step,))
+
     performed = list(graph.draw(rng))
-    kept = [step for step in performed if rng.random() >= habits.drop] or performed[:1]
+    kept = [step for step in performed if not chance(habits.drop)] or performed[:1]
     for index in range(len(kept) - 1):
-        if rng.random() < habits.swap:
+        if chance(habits.swap):
             kept[index], kept[index + 1] = kept[index + 1], kept[index]
-    told = _put_off(world, _spoken(world, kept, rng, habits), rng, habits)
-    return _with_talk(world, graph.goal, _with_detours(world, told, rng, habits), rng, habits)
-
-
-def _say(world: World, step: str, rng: random.Random) -> str:
-    return rng.choice(world.wordings[step])
-
-
-def _lead(world: World, text: str, rng: random.Random) -> str:
-    return rng.choice(world.talk.lead_ins) + text
-
-
-def _spoken(world: World, steps: Sequence[str], rng: random.Random, habits: Habits) -> list[Utterance]:
-    """The steps as utterances, some of them two in one."""
-    told: list[Utterance] = []
+    spoken: list[Utterance] = []
     joinable = False
-    for step in steps:
-        if joinable and rng.random() < habits.merge:
-            text = told[-1].text + rng.choice(world.talk.joins) + _say(world, step, rng)
-            told[-1] = Utterance(text, (*told[-1].steps, step))
-            joinable = False
+    for step in kept:
+        joinable = not (joinable and chance(habits.merge))
+        if joinable:
+            spoken.append(led_in(step))
         else:
-            told.append(Utterance(_lead(world, _say(world, step, rng), rng), (step,)))
-            joinable = True
-    return told
-
-
-def _put_off(world: World, told: list[Utterance], rng: random.Random, habits: Habits) -> list[Utterance]:
-    """Some steps are mentioned only after the next one or two."""
-    told = list(told)
-    for index in range(len(told) - 1):
-        if len(told[index].steps) == 1 and rng.random() < habits.late:
-            late = told.pop(index)
-            text = rng.choice(world.talk.afterthoughts).replace("{step}", _say(world, late.steps[0], rng))
-            told.insert(min(index + rng.randint(1, 2), len(told)), Utterance(text, late.steps))
-    return told
-
-
-def _with_detours(world: World, told: list[Utterance], rng: random.Random, habits: Habits) -> list[Utterance]:
-    """Repeats of what was said, and steps of anything else."""
+            text = spoken[-1].text + rng.choice(talk.joins) + wording(step)
+            spoken[-1] = Utterance(text, (*spoken[-1].steps, step))
+    for index in range(len(spoken) - 1):
+        # Mentioned only after the next utterance or two.
+        if len(spoken[index].steps) == 1 and chance(habits.late):
+            late = filled(talk.afterthoughts, spoken.pop(index).steps[0])
+            spoken.insert(min(index + rng.randint(1, 2), len(spoken)), late)
     everything = list(world.wordings)
     out: list[Utterance] = []
-    for utterance in told:
+    for utterance in spoken:
         out.append(utterance)
-        if rng.random() < habits.repeat:
+        if chance(habits.repeat):
             step = rng.choice(utterance.steps)
-            out.append(Utterance(rng.choice(world.talk.repeats).replace("{step}", _say(world, step, rng)), (step,)))
-        if rng.random() < habits.alien:
-            step = rng.choice(everything)
-            out.append(Utterance(_lead(world, _say(world, step, rng), rng), (step,)))
-    return out
-
-
-def _with_talk(world: World, goal: str, told: list[Utterance], rng: random.Random, habits: Habits) -> list[Utterance]:
-    """Small talk in between, an announcement at the beginning and a farewell at the end."""
-    out = list(told)
-    ends = [rng.random() < habits.opening, rng.random() < habits.opening]
-    wanted = max(0, rng.randint(*habits.segments) - len(out) - sum(ends))
-    lines = list(world.talk.small_talk)
+            out.append(filled(talk.repeats, step))
+        if chance(habits.alien):
+            out.append(led_in(rng.choice(everything)))
+    announced, closed = chance(habits.opening), chance(habits.opening)
+    wanted = max(0, rng.randint(*habits.segments) - len(out) - announced - closed)
+    lines = list(talk.small_talk)
     for text in rng.sample(lines, min(wanted, len(lines))):
         out.insert(rng.randint(0, len(out)), Utterance(text))
-    if ends[0]:
-        out.insert(0, Utterance(rng.choice(world.talk.openings).replace("{goal}", goal)))
-    if ends[1]:
-        out.append(Utterance(rng.choice(world.talk.closings)))
+    if announced:
+        out.insert(0, Utterance(rng.choice(talk.openings).replace("{goal}", graph.goal)))
+    if closed:
+        out.append(Utterance(rng.choice(talk.closings)))
     return out
 
 
-def _timed(told: Sequence[Utterance], rng: random.Random) -> tuple[Segment, ...]:
+def _timed(utterances: Sequence[Utterance], rng: random.Random) -> tuple[Segment, ...]:
     """Spoken at two to three words a second; hands need time after a step, talk goes on at once."""
     segments = []
     clock = rng.uniform(0.0, 6.0)
-    for utterance in told:
+    for utterance in utterances:
         length = 0.6 + len(utterance.text.split()) / rng.uniform(2.0, 3.2)
         segments.append(Segment(utterance.text, round(clock, 2), round(clock + length, 2)))
         clock += length + rng.expovariate(1 / 6 if utterance.steps else 1.0)

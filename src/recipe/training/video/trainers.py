@@ -65,7 +65,7 @@ class FrozenTower:
 def _batches(clips: Sequence[Patches]) -> Iterator[list[Patches]]:
     batch: list[Patches] = []
     for clip in clips:
-        if batch and sum(len(one.pixels) for one in [*batch, clip]) > _PATCHES:
+        if batch and sum(len(own.pixels) for own in [*batch, clip]) > _PATCHES:
             yield batch
             batch = []
         batch.append(clip)
@@ -193,8 +193,8 @@ class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
             with self.accelerator.autocast():
                 read = decoder_inputs(self._policy, self._tower, ids, mask, self._clips[start : start + size])
                 passes.append(model(**read, labels=labels, fused_lm_head=True))
-        logps = torch.cat([one.log_probs[:, -logits_to_keep:] for one in passes])
-        entropies = torch.cat([one.entropy[:, -logits_to_keep:] for one in passes]) if compute_entropy else None
+        logps = torch.cat([output.log_probs[:, -logits_to_keep:] for output in passes])
+        entropies = torch.cat([output.entropy[:, -logits_to_keep:] for output in passes]) if compute_entropy else None
         return logps, entropies, None
 
 
