@@ -133,7 +133,7 @@ SECTIONS = {
     "curves": "training",
     "rerankings": "reranking",
     "lengths": "lengths",
-    "hand_made": "hand-made",
+    "hand_made": "probes",
     "prompts": "samples",
     "caveats": "caveats",
 }

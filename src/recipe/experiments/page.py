@@ -1,70 +1,64 @@
-"""Results as one HTML page that needs nothing but itself: inline style, inline figures, readable on paper and phone."""
+"""The results of an experiment as one self-contained HTML page: style and figures are inline."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.metrics import METRICS, SHARES, metric_cell, ordered_metrics, regime_colours
-from recipe.evaluation.validity.measure import Difference, Scores
+from recipe.evaluation.metrics import METRICS, metric_cell, ordered_metrics, regime_colours
+from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
-from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ShownPrompt, load_results
-from recipe.report.colours import DARK, variable
-from recipe.report.html import template
+from recipe.experiments.results import MAIN, SPLITS, Curve, Results, load_results
+from recipe.report.colours import variable
+from recipe.report.elements import Cell, Figure, Section, Table, headings, row
+from recipe.report.html import page_environment, template
 from recipe.report.numbers import format_number, format_seconds
 from recipe.report.plots import inline_svg
-from recipe.stats import Interval
 
 try:
-    from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
+    from matplotlib.figure import Figure as Drawing
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A drawn figure and the sentence below it."""
-
-    svg: Markup
-    caption: str
+EXACT = (
+    "Validity is exact: each line of a plan is mapped to a step of the goal's task graph. Order is the share of "
+    "prerequisites respected, coverage the share of required steps named, clean the share of lines that add a new "
+    "step of the goal; validity = order × F1(coverage, clean). Repeated steps are in the plan or the history "
+    "already, foreign ones are no steps of the goal."
+)
+AGREEMENT = (
+    "There is no exact measure of a plan here. Each line of a plan is taken for the annotated step nearest to it "
+    "by embedding, and the plan is compared with the one continuation that was annotated: step F1 counts the "
+    "steps in common, step F1 in order those in the same order (longest common subsequence). A right plan that "
+    "differs counts as wrong."
+)
+REWARD = "There is no exact measure of a plan here; the reward is what the verifier pays, not what a plan is worth."
+TRAINING = (
+    "The trainer sees the reward only. Beside it stand the exact validity and the length of the same completions: "
+    "where the reward goes on rising and validity does not, the policy optimises the verifier and not the plan."
+)
+Blocks = tuple[Table | Figure, ...]
+BOLD = "bold where the interval excludes 0"
 
 
 def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
-    page = template("recipe.experiments", "report.html.jinja")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
-        "cell": lambda value, metric: metric_cell(value, metric).text,
-        "bounds": lambda value, metric: metric_cell(value, metric).small,
-        "signed": lambda value, metric: metric_cell(value, metric, signed=True).text,
-        "signed_bounds": lambda value, metric: metric_cell(value, metric, signed=True).small,
-        "seconds": format_seconds,
-        "number": format_number,
-    }
-    return environment.from_string(page).render(
+    shown = [plan for prompt in results.prompts for plan in prompt.plans]
+    names = (*results.regimes(), *(one.regime for one in results.differences), *(plan.regime for plan in shown))
+    environment = page_environment("recipe.experiments")
+    environment.filters |= {"number": format_number, "seconds": format_seconds}
+    return environment.get_template("report.html.jinja").render(
         results=results,
-        figures=_figures(results),
-        tables=[(split, _metrics(rows), rows) for split, rows in _by_split(results)],
-        exact=any("score" in row.metrics for row in results.scores),
-        agreement=any("f1" in row.metrics for row in results.scores),
-        changes=_changes(results.differences),
-        seeds=_seeds(results.by_seed),
-        metrics=METRICS,
+        sections=list(report_sections(results)),
+        style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
+        dots={name: variable(colour) for name, colour in regime_colours(names).items()},
         splits=SPLITS,
-        shares=SHARES,
         statuses=STATUSES,
-        shows_statuses=any(line.status != "unknown" for line in _lines(results.prompts)),
-        colours=regime_colours(_regimes(results)),
-        light=[(variable(colour), colour) for colour in DARK],
-        dark=[(variable(colour), shade) for colour, shade in DARK.items()],
-        variable=variable,
-        highest_reward=max((plan.parts.total for plan in results.hand_made if plan.parts.total > 0), default=1.0),
-        longest_stage=max((stage.seconds for stage in results.stages), default=1.0) or 1.0,
+        shows_statuses=any(line.status != "unknown" for plan in shown for line in plan.lines),
     )
 
 
@@ -80,53 +74,133 @@ def rerender(run_dir: Path) -> Path:
     return target
 
 
-def _figures(results: Results) -> dict[str, list[Figure]]:
-    """The figures that the results hold data for, by section."""
-    drawn: dict[str, list[Figure]] = {}
-
-    def draw(section: str, figure: Any, caption: str) -> None:
-        if figure is not None:
-            shown = drawn.setdefault(section, [])
-            name = f"{section}{len(shown)}"
-            shown.append(Figure(Markup(inline_svg(figure, name, escape(caption))), caption))
-
-    main = results.main_metric()
-    if any(main in row.metrics for row in results.scores):
-        draw("means", plots.means_figure(results, main), f"{MAIN[main]}: mean and 95% interval by regime.")
-    _draw_training(results.curves, draw)
-    if results.by_seed:
-        baseline = results.by_seed[0].baseline
-        caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
-        measured = {one.metric: None for one in results.by_seed}
-        metric = next(name for name in (*MAIN, *measured) if name in measured)
-        draw("seeds", plots.seeds_figure(results.by_seed, metric, METRICS[metric]), caption)
+def report_sections(results: Results) -> Iterator[Section]:
+    """The sections that the results hold data for; the page itself fills `samples`, and settings into `run`."""
+    exact = any("score" in scores.metrics for scores in results.scores)
+    if results.scores:
+        agreement = any("f1" in scores.metrics for scores in results.scores)
+        paragraph = EXACT if exact else AGREEMENT if agreement else REWARD
+        blocks = (*_means_figure(results), *_score_tables(results))
+        yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), blocks)
     if results.differences:
-        caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
-        draw("differences", plots.differences_figure(results.differences), caption)
+        baseline = results.differences[0].baseline
+        caption = f"Mean difference to {baseline} on the same prompts, with its 95% interval."
+        figure = _figures("differences", (plots.differences_figure(results.differences), caption))
+        tables = _difference_tables(results.differences, "regime", f"difference to {baseline}")
+        title = f"Against {baseline}, prompt by prompt"
+        yield Section("differences", title, "Differences", blocks=(*figure, *tables))
+    if results.by_seed:
+        yield _seeds_section(results.by_seed)
+    training = (*_training_figures(results.curves), *_cost_table(results))
+    if training:
+        yield Section("training", "What training did", "Training", (TRAINING,) if exact else (), training)
+    if results.alarms:
+        paragraph = "The watchdog sees the completions of training and their rewards, never the truth."
+        seeds = {alarm: "" if alarm.seed is None else f", seed {alarm.seed}" for alarm in results.alarms}
+        sentences = tuple(f"{alarm.regime}{seed}: {alarm.sentence}" for alarm, seed in seeds.items())
+        yield Section("watchdog", "Findings of the watchdog", "Watchdog", (paragraph,), findings=sentences)
     if results.rerankings:
-        draw("reranking", plots.reranking_figure(results.rerankings), _reranking_caption(results))
+        title = f"Best of {results.rerankings[0].count}, without training"
+        figure = _figures("reranking", (plots.reranking_figure(results.rerankings), _reranking_caption(results)))
+        yield Section("reranking", title, "Best of N", blocks=figure)
     if results.lengths:
-        draw("lengths", plots.lengths_figure(results.lengths), "Share of plans by number of steps.")
-    return drawn
+        figure = _figures("lengths", (plots.lengths_figure(results.lengths), "Share of plans by number of steps."))
+        yield Section("lengths", "How long the plans are", "Length", blocks=figure)
+    if results.hand_made:
+        yield _probes_section(results, exact)
+    if results.prompts:
+        yield Section("samples", "Plans side by side", "Samples")
+    stages = tuple(row(stage.name, format_seconds(stage.seconds), stage.detail) for stage in results.stages)
+    times = (Table("Stages", "stage", headings("time", "of which"), stages),) if stages else ()
+    yield Section("run", "How it was run", "How it was run", blocks=times)
+    if results.caveats:
+        yield Section("caveats", "Caveats", "Caveats", findings=results.caveats)
 
 
-def _draw_training(curves: Sequence[Curve], draw: Callable[[str, Any, str], None]) -> None:
-    """One run in its own figures; several by series, all in one."""
+def _figures(section: str, *drawings: tuple[Drawing | None, str]) -> Blocks:
+    """The drawings of a section that there are, each with its caption."""
+    return tuple(
+        Figure(inline_svg(drawing, f"{section}{number}", escape(caption)), caption)
+        for number, (drawing, caption) in enumerate(drawings)
+        if drawing is not None
+    )
+
+
+def _means_figure(results: Results) -> Blocks:
+    main = results.main_metric()
+    if all(main not in scores.metrics for scores in results.scores):
+        return ()
+    return _figures("means", (plots.means_figure(results, main), f"{MAIN[main]}: mean and 95% interval by regime."))
+
+
+def _score_tables(results: Results) -> Iterator[Table | Figure]:
+    """Every metric of each split, those in METRICS first and in their order; `malformed` only where it occurs."""
+    for split in results.splits():
+        rows = [scores for scores in results.scores if scores.split == split]
+        present = dict.fromkeys(name for scores in rows for name in scores.metrics)
+        if all(scores.metrics["malformed"].mean == 0 for scores in rows if "malformed" in scores.metrics):
+            present.pop("malformed", None)
+        metrics = ordered_metrics(present)
+        yield Table(
+            SPLITS.get(split, split),
+            "regime",
+            headings(*(METRICS.get(name, name) for name in metrics)),
+            tuple(row(one.regime, *(metric_cell(one.metrics.get(name), name) for name in metrics)) for one in rows),
+            f"{rows[0].prompts} prompts, {rows[0].samples} samples each; mean and 95% interval, clustered by goal",
+        )
+
+
+def _difference_tables(differences: Sequence[Difference], first: str, about: str) -> Iterator[Table | Figure]:
+    for split in dict.fromkeys(one.split for one in differences):
+        own = {(one.regime, one.metric): one.value for one in differences if one.split == split}
+        regimes, metrics = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
+        yield Table(
+            SPLITS.get(split, split),
+            first,
+            headings(*(METRICS.get(name, name) for name in metrics)),
+            tuple(
+                row(regime, *(metric_cell(own.get((regime, name)), name, signed=True) for name in metrics))
+                for regime in regimes
+            ),
+            f"{about}; {BOLD}",
+        )
+
+
+def _seeds_section(by_seed: Sequence[Difference]) -> Section:
+    """The differences of every run alone."""
+    baseline, metrics = by_seed[0].baseline, {one.metric for one in by_seed}
+    metric = next(name for name in (*MAIN, by_seed[0].metric) if name in metrics)
+    caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
+    figure = _figures("seeds", (plots.seeds_figure(by_seed, metric, METRICS[metric]), caption))
+    runs = [replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed]
+    tables = _difference_tables(runs, "run", f"difference of each run to {baseline}")
+    return Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
+
+
+def _training_figures(curves: Sequence[Curve]) -> Blocks:
+    """One run in figures of its own; several by series, all in one."""
     if len(curves) > 1:
         caption = "Means over each step's own completions, smoothed: a thin line is one run, a thick one their mean."
-        draw("training", plots.curves_figure(curves), caption)
-        return
+        return _figures("training", (plots.curves_figure(curves), caption))
+    drawings: list[tuple[Drawing | None, str]] = []
     for curve in curves:
         if "reward" in curve.series:
-            seed = "" if curve.seed is None else f", seed {curve.seed}"
-            draw("training", plots.over_optimisation_figure(curve), _training_caption(curve.regime + seed, curve))
-        draw("training", plots.training_figure(curves), "What else was logged while training, as above.")
+            run = curve.regime if curve.seed is None else f"{curve.regime}, seed {curve.seed}"
+            window = plots.smoothing_window(len(curve.steps))
+            smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
+            caption = f"{run}: means over each step's own completions{smooth}."
+            drawings.append((plots.over_optimisation_figure(curve), caption))
+        drawings.append((plots.training_figure(curves), "What else was logged while training, as above."))
+    return _figures("training", *drawings)
 
 
-def _training_caption(run: str, curve: Curve) -> str:
-    window = plots.smoothing_window(len(curve.steps))
-    smooth = f" (faint) and the running mean over {window} steps" if window > 1 else ""
-    return f"{run}: means over each step's own completions{smooth}."
+def _cost_table(results: Results) -> Blocks:
+    rows = tuple(
+        row(one.regime, Cell(one.reward_seconds, 3), Cell(one.step_seconds, 2), Cell(one.share, 1, percent=True))
+        for one in results.costs
+    )
+    columns = headings("reward, seconds a step", "whole step, seconds", "share")
+    return (Table("Cost of the reward", "regime", columns, rows, "means over the steps of all runs"),) if rows else ()
 
 
 def _reranking_caption(results: Results) -> str:
@@ -139,37 +213,22 @@ def _reranking_caption(results: Results) -> str:
     )
 
 
-def _by_split(results: Results) -> list[tuple[str, list[Scores]]]:
-    return [(split, [row for row in results.scores if row.split == split]) for split in results.splits()]
-
-
-def _metrics(rows: Sequence[Scores]) -> list[str]:
-    """Every metric of the rows, those in METRICS first and in their order; `malformed` only where it occurs."""
-    present = dict.fromkeys(name for row in rows for name in row.metrics)
-    if all(row.metrics["malformed"].mean == 0 for row in rows if "malformed" in row.metrics):
-        present.pop("malformed", None)
-    return ordered_metrics(present)
-
-
-def _changes(differences: Sequence[Difference]) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
-    """Differences as (split, metrics, rows), a row being a regime and its differences by metric."""
-    splits: dict[str, dict[str, dict[str, Interval]]] = {}
-    for one in differences:
-        splits.setdefault(one.split, {}).setdefault(one.regime, {})[one.metric] = one.value
-    ordered = {split: dict.fromkeys(name for row in rows.values() for name in row) for split, rows in splits.items()}
-    return [(split, list(ordered[split]), list(rows.items())) for split, rows in splits.items()]
-
-
-def _seeds(by_seed: Sequence[Difference]) -> list[tuple[str, list[str], list[tuple[str, dict[str, Interval]]]]]:
-    """As `_changes`, a row being one run."""
-    return _changes([replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed])
-
-
-def _regimes(results: Results) -> Iterable[str]:
-    shown = [plan.regime for prompt in results.prompts for plan in prompt.plans]
-    compared = [one.regime for one in results.differences]
-    return dict.fromkeys((*results.regimes(), *compared, *shown))
-
-
-def _lines(prompts: Sequence[ShownPrompt]) -> Iterable[Any]:
-    return (line for prompt in prompts for plan in prompt.plans for line in plan.lines)
+def _probes_section(results: Results, exact: bool) -> Section:
+    """The rewards of the probe plans."""
+    names = ("reward", *(["validity"] if exact else []), "A(h)", "A(h + c)", "ρ", "gated")
+    rows = []
+    for plan in results.hand_made:
+        parts, validity = plan.parts, [Cell(plan.validity, 2)] if exact else []
+        numbers = [Cell(value, 3) for value in (parts.aligned_history, parts.aligned_full, parts.rho)]
+        rows.append(row(plan.name, Cell(parts.total, 3), *validity, *numbers, metric_cell(parts.gated, "gated")))
+    paragraph = (
+        f"Means over {results.hand_made[0].parts.plans} prompts. A(h) aligns the history alone, A(h + c) history and "
+        "plan; ρ is the progress between them, and below its threshold the gate turns the reward into a penalty."
+    )
+    title = "Rewards of the reference plan and of perturbed plans"
+    figure = _figures(
+        "probes", (plots.probes_figure(results.hand_made), "Mean reward, and validity where it is known.")
+    )
+    return Section(
+        "probes", title, "Probe plans", (paragraph,), (*figure, Table(title, "plan", headings(*names), tuple(rows)))
+    )

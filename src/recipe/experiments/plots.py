@@ -12,8 +12,8 @@ from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
-from recipe.experiments.results import SPLITS, Curve, Results
-from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED
+from recipe.experiments.results import SPLITS, Curve, ProbePlan, Results
+from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.numbers import format_number
 from recipe.report.plots import MARKERS, STYLE, label_rows, new_figure
 from recipe.stats import Interval
@@ -153,6 +153,24 @@ def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
         panel.locator_params(axis="x", nbins=5)
     choices = [f"chosen by {name}" for name in verifiers] if len(verifiers) > 1 else ["verifier's choice"]
     label_rows(panels[0], ("mean sample", *choices, "best sample"))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def probes_figure(probes: Sequence[ProbePlan]) -> Figure:
+    """Mean reward of every kind of probe plan, and its validity where that is known, one panel each."""
+    validity = [plan.validity for plan in probes if plan.validity is not None]
+    known = {"reward": [plan.parts.total for plan in probes]}
+    if len(validity) == len(probes):
+        known["validity"] = validity
+    figure = new_figure(7.6, 0.7 + 0.3 * len(probes), gap=0.06)
+    panels = figure.subplots(1, len(known), squeeze=False, sharey=True)[0]
+    for (name, values), panel in zip(known.items(), panels, strict=True):
+        panel.barh(range(len(probes)), values, height=0.6, color=VERMILION if name == "reward" else INK)
+        panel.axvline(0, color=MUTED, linewidth=1)
+        panel.set_title(name)
+        panel.locator_params(axis="x", nbins=5)
+    label_rows(panels[0], [plan.name for plan in probes])
     return figure
 
 

@@ -65,9 +65,12 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
         other = rng.choice([one for one in examples if one.goal != example.goal] or [example])
         plans = [perturb(example, other, rng) for perturb in perturbations.values()]
         groups.append(PromptGroup.of(example.goal, example.history, plans))
-    with progress.task("rewarding probe plans"):
-        verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-        rewards = score_or_raise(verifier, groups)
+    verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
+    rewards: list[list[Reward]] = []
+    with progress.task("rewarding probe plans", len(groups)) as advance:
+        for group in groups:
+            rewards += score_or_raise(verifier, [group])
+            advance(1)
     probes = []
     for place, name in enumerate(perturbations):
         validity = None

@@ -262,7 +262,7 @@ def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) 
             PromptGroup.of(example.goal, example.history, [plan.texts for plan in plans.values()])
             for example, plans in prompts
         ]
-        totals = [[reward.total for reward in rewards] for rewards in score_or_raise(verifier, groups)]
+        totals = [[reward.total for reward in score_or_raise(verifier, [group])[0]] for group in groups]
     for (example, plans), rewards in zip(prompts, totals, strict=True):
         shown = tuple(
             ShownPlan(
