@@ -1,4 +1,4 @@
-"""The watchdog: readings by hand, silence on runs that go nowhere, and a sentence for each way of gaming a reward."""
+"""The watchdog: statistics of a step, silence on runs that go nowhere, a sentence for each way of gaming a reward."""
 
 import json
 from pathlib import Path
@@ -15,14 +15,14 @@ from recipe.cli import app
 from recipe.errors import InputError
 from recipe.reward.watchdog import (
     Finding,
-    Reading,
     Rollout,
+    StepStatistics,
     Watchdog,
     copied_share,
     read_records,
-    read_step,
     repeated_share,
     replay,
+    step_statistics,
 )
 from recipe.reward.watchdog.watch import FIRST, LASTING, LATEST, standard_error
 
@@ -53,8 +53,8 @@ def test_a_reading_by_hand() -> None:
         Rollout("b", (), (), 0.5),
         Rollout("c", (), ("wait",), None),
     ]
-    reading = read_step(7, rollouts)
-    assert reading == Reading(
+    reading = step_statistics(7, rollouts)
+    assert reading == StepStatistics(
         step=7,
         length=8 / 5,
         copied=1 / 8,
@@ -69,7 +69,7 @@ def test_a_reading_by_hand() -> None:
 
 
 def test_what_a_step_does_not_say_is_none() -> None:
-    reading = read_step(1, [Rollout("a", (), (), None), Rollout("a", (), (), None)])
+    reading = step_statistics(1, [Rollout("a", (), (), None), Rollout("a", (), (), None)])
     assert (reading.copied, reading.repeated, reading.reward, reading.gated) == (None, None, None, None)
     assert (reading.still, reading.length_pay, reading.length, reading.clipped) == (None, None, 0.0, 0.0)
     watchdog = Watchdog([reading])
@@ -81,7 +81,7 @@ def test_what_a_step_does_not_say_is_none() -> None:
 def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any) -> None:
     rollouts = [Rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]
     mixed = rng.sample(rollouts, len(rollouts))
-    for first, second in zip(read_step(1, rollouts), read_step(1, mixed), strict=True):
+    for first, second in zip(step_statistics(1, rollouts), step_statistics(1, mixed), strict=True):
         assert first == (None if second is None else pytest.approx(second, abs=1e-12))
 
 
@@ -95,7 +95,7 @@ def noise(rng: np.random.Generator, steps: int, tied: float, heavy: bool) -> np.
 
 def flat(
     seed: int, steps: int, groups: int = 8, size: int = 4, tied: float = 0.0, heavy: bool = False
-) -> list[Reading]:
+) -> list[StepStatistics]:
     """A run that goes nowhere: every reading wavers about a level of its own, as means over a step's groups do."""
     rng = np.random.default_rng(seed)
     length = rng.uniform(2, 12)
@@ -115,10 +115,13 @@ def flat(
         "clipped": share(0.1, groups * size),
         "length_pay": rng.uniform(-0.3, 0.3) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
     }
-    return [Reading(step + 1, **{name: float(values[step]) for name, values in table.items()}) for step in range(steps)]
+    return [
+        StepStatistics(step + 1, **{name: float(values[step]) for name, values in table.items()})
+        for step in range(steps)
+    ]
 
 
-def found(readings: list[Reading]) -> list[Finding]:
+def found(readings: list[StepStatistics]) -> list[Finding]:
     watchdog = Watchdog()
     for reading in readings:
         watchdog.take(reading)
@@ -276,7 +279,7 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
     assert [record.step for record in own] == [1, 2, 10]
     assert [one.reward for one in own[0].rollouts] == [0.5, None, 1.0]
     assert own[0].rollouts[0].plan == ("pour", "drink")
-    assert len(replay(own).readings) == 3
+    assert len(replay(own).steps) == 3
 
 
 @pytest.mark.parametrize(

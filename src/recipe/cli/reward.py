@@ -17,7 +17,7 @@ from recipe.text import plan_steps
 if TYPE_CHECKING:
     from recipe.artifacts import JsonObject
     from recipe.reward.embeddings import NarrationIndex
-    from recipe.reward.watchdog import Reading
+    from recipe.reward.watchdog import StepStatistics
     from recipe.types import Reward
 
 # `recipe reward watch`: what recorded completions say of a training run.
@@ -58,32 +58,32 @@ def watch(
     watchdog = replay(read_records(records))
     findings = watchdog.findings
     if as_json:
-        curve = [reading._asdict() for reading in watchdog.readings]
+        curve = [step._asdict() for step in watchdog.steps]
         print_json({"steps": curve, "findings": [finding._asdict() for finding in findings]})
         return
-    out.print(_curve(watchdog.readings))
+    out.print(_curve(watchdog.steps))
     for finding in findings:
         ended = "" if finding.until is None else f" (until step {finding.until})"
         out.print(f"- {finding.sentence}{ended}", highlight=False, markup=False)
     if not findings:
-        out.print(f"Nothing to worry about in {len(watchdog.readings)} steps.", highlight=False)
+        out.print(f"Nothing to worry about in {len(watchdog.steps)} steps.", highlight=False)
 
 
-def _curve(readings: "list[Reading]") -> Table:
+def _curve(steps: "list[StepStatistics]") -> Table:
     """Means over stretches of steps of equal length."""
     table = Table("step", box=None, padding=(0, 1))
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right")
-    size = -(-len(readings) // ROWS)
-    for start in range(0, len(readings), size):
-        stretch = readings[start : start + size]
+    size = -(-len(steps) // ROWS)
+    for start in range(0, len(steps), size):
+        stretch = steps[start : start + size]
         first, last = stretch[0].step, stretch[-1].step
         table.add_row(str(first) if first == last else f"{first}-{last}", *(_cell(stretch, name) for name in COLUMNS))
     return table
 
 
-def _cell(stretch: "list[Reading]", name: str) -> str:
-    values: list[Any] = [value for reading in stretch if (value := getattr(reading, name)) is not None]
+def _cell(stretch: "list[StepStatistics]", name: str) -> str:
+    values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
     if not values:
         return "-"
     mean = sum(values) / len(values)

@@ -1,19 +1,19 @@
-"""A watch over training: what the live completions say of how the reward is being earned."""
+"""A watchdog of training: it finds, from live completions and their rewards, how the reward is being earned."""
 
-from recipe.reward.watchdog.readings import Reading, Rollout, copied_share, read_step, repeated_share
-from recipe.reward.watchdog.records import Record, as_rollout, read_records, replay
+from recipe.reward.watchdog.records import StepRecord, as_rollout, read_records, replay
+from recipe.reward.watchdog.rollouts import Rollout, StepStatistics, copied_share, repeated_share, step_statistics
 from recipe.reward.watchdog.watch import Finding, Watchdog
 
 __all__ = [
     "Finding",
-    "Reading",
-    "Record",
     "Rollout",
+    "StepRecord",
+    "StepStatistics",
     "Watchdog",
     "as_rollout",
     "copied_share",
     "read_records",
-    "read_step",
     "repeated_share",
     "replay",
+    "step_statistics",
 ]

@@ -1,6 +1,6 @@
-"""Recorded completions, of our runs or of any trainer: JSON lines that hold goal, history, completion and reward.
+"""Recorded completions of any trainer: JSON lines with goal, history, completion and reward.
 
-A run folder holds `completions/step-NNNNN.jsonl`. Elsewhere each line says its `step`, or its file is named so.
+A run folder holds `completions/step-NNNNN.jsonl`. Elsewhere each line has a `step`, or its file is named so.
 `reward` is a number, null where it was not computed, or an object with `total` and `gated`; `clipped` is optional.
 """
 
@@ -11,29 +11,29 @@ from typing import NamedTuple
 
 from recipe.artifacts import JsonObject, read_jsonl, text_field
 from recipe.errors import InputError
-from recipe.reward.watchdog.readings import Rollout
+from recipe.reward.watchdog.rollouts import Rollout
 from recipe.reward.watchdog.watch import Watchdog
 from recipe.text import plan_steps
 
 _STEP = re.compile(r"step[-_](\d+)")
 
 
-class Record(NamedTuple):
+class StepRecord(NamedTuple):
     """The completions of one training step."""
 
     step: int
     rollouts: tuple[Rollout, ...]
 
 
-def replay(records: Iterable[Record]) -> Watchdog:
-    """A watchdog that has seen these steps."""
+def replay(records: Iterable[StepRecord]) -> Watchdog:
+    """A watchdog after these steps."""
     watchdog = Watchdog()
     for record in records:
         watchdog.observe(record.step, record.rollouts)
     return watchdog
 
 
-def read_records(path: Path) -> Iterator[Record]:
+def read_records(path: Path) -> Iterator[StepRecord]:
     """The steps recorded in a run folder, in a folder of JSON-lines files or in one such file, in order of step.
 
     Raises InputError where there are none, and with file, line and field for a line that cannot be read.
@@ -49,7 +49,7 @@ def read_records(path: Path) -> Iterator[Record]:
         for line, row in read_jsonl(file):
             step = _step(file, line, row, None if named is None else int(named[1]))
             steps.setdefault(step, []).append(_checked(file, line, row))
-    yield from (Record(step, tuple(steps[step])) for step in sorted(steps))
+    yield from (StepRecord(step, tuple(steps[step])) for step in sorted(steps))
 
 
 def _step(file: Path, line: int, row: JsonObject, named: int | None) -> int:
@@ -75,7 +75,7 @@ def as_rollout(row: JsonObject) -> Rollout:
 
 
 def _checked(file: Path, line: int, row: JsonObject) -> Rollout:
-    """The rollout of a line that anyone may have written."""
+    """The rollout of a line, checked field by field. Raises InputError."""
     text_field(file, line, row, "goal")
     history, reward = row.get("history"), row.get("reward", "")
     if not isinstance(row.get("completion"), str):

@@ -1,4 +1,4 @@
-"""What the completions of a training step show, from live training or from recorded files."""
+"""The completions of a training step, live or recorded, and statistics of them."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from recipe.reward.scorer import Steps
 
 NEAR = 0.75
-"""Share of common words from which on two lines are the same."""
+"""Share of common words from which on two lines count as the same."""
 _SMALL = frozenset(
     {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
     | {"then", "now", "next", "first", "finally", "please"}
 )
-"""Words that are no content."""
+"""Function words."""
 _WORD = re.compile(r"\w+")
 
 
@@ -35,8 +35,8 @@ class Rollout(NamedTuple):
     """Whether the completion was cut at the token limit."""
 
 
-class Reading(NamedTuple):
-    """The numbers of one step; None where the step says nothing of it."""
+class StepStatistics(NamedTuple):
+    """The numbers of one step; None where the step has no completions to take a number from."""
 
     step: int
     length: float
@@ -44,27 +44,27 @@ class Reading(NamedTuple):
     copied: float | None
     """Share of all steps planned that the history holds already."""
     repeated: float | None
-    """Share of all steps planned that the same plan has said before."""
+    """Share of all steps planned that the same plan holds already."""
     reward: float | None
     """Mean over the completions that were scored."""
     gated: float | None
     """Share of those that fell below the gate."""
     still: float | None
-    """Share of groups whose completions all earn the same, so that they teach nothing."""
+    """Share of groups whose completions all earn the same, so that nothing is learnt from them."""
     clipped: float
     """Share of completions that were cut at the token limit."""
     length_pay: float | None
     """Correlation of reward and length among the completions of a prompt, all groups pooled."""
 
 
-def read_step(step: int, rollouts: Sequence[Rollout]) -> Reading:
-    """The numbers of a step's completions, at least one; a prompt's completions are a group."""
+def step_statistics(step: int, rollouts: Sequence[Rollout]) -> StepStatistics:
+    """The statistics of a step's completions, at least one; a prompt's completions are a group."""
     planned = sum(len(one.plan) for one in rollouts)
     copied = sum(_copies(one.history, one.plan) for one in rollouts)
     repeated = sum(_repeats(one.plan) for one in rollouts)
     scored = [one for one in rollouts if one.reward is not None]
     groups = _groups(scored)
-    return Reading(
+    return StepStatistics(
         step=step,
         length=planned / len(rollouts),
         copied=copied / planned if planned else None,
@@ -78,7 +78,7 @@ def read_step(step: int, rollouts: Sequence[Rollout]) -> Reading:
 
 
 def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
-    """Share of a plan's lines that say a step of the history again; 0 for a plan without lines.
+    """Share of a plan's lines that repeat a step of the history; 0 for a plan without lines.
 
     >>> copied_share(["Add the eggs."], ["now add eggs", "whisk"])
     0.5
@@ -87,7 +87,7 @@ def copied_share(history: Sequence[str], plan: Sequence[str]) -> float:
 
 
 def repeated_share(plan: Sequence[str]) -> float:
-    """Share of a plan's lines that say an earlier line of it again; 0 for a plan without lines.
+    """Share of a plan's lines that repeat an earlier line; 0 for a plan without lines.
 
     >>> repeated_share(["whisk", "pour", "then whisk", "whisk"])
     0.5
@@ -97,21 +97,21 @@ def repeated_share(plan: Sequence[str]) -> float:
 
 def _copies(history: Sequence[str], plan: Sequence[str]) -> int:
     done = [content_words(step) for step in history]
-    return sum(_said(content_words(line), done) for line in plan)
+    return sum(_is_among(content_words(line), done) for line in plan)
 
 
 def _repeats(plan: Sequence[str]) -> int:
     lines = [content_words(line) for line in plan]
-    return sum(_said(line, lines[:place]) for place, line in enumerate(lines))
+    return sum(_is_among(line, lines[:place]) for place, line in enumerate(lines))
 
 
-def _said(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
+def _is_among(line: frozenset[str], before: Iterable[frozenset[str]]) -> bool:
     return any(line == one or len(line & one) >= NEAR * len(line | one) for one in before)
 
 
 @lru_cache(maxsize=65_536)
 def content_words(line: str) -> frozenset[str]:
-    """The words of a line that carry content; all of them where none does."""
+    """The words of a line without function words; all of them where it has no others."""
     words = frozenset(_WORD.findall(line.casefold()))
     return words - _SMALL or words
 
