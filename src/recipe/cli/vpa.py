@@ -359,7 +359,7 @@ def _scored(rows: list[dict[str, Any]], source: Source) -> list[dict[str, Any]]:
     scored: list[dict[str, Any]] = [{"name": "random-goal, expected", "figures": chance}]
     for row in rows:
         scores = run_predictions(task, predictions[row["name"]], _no_encoder, row["name"]).scores
-        scored.append(row | {"figures": figures_of(scores), "samples": len(task.samples)})
+        scored.append(row | {"figures": figures_of(scores.horizons), "samples": len(task.samples)})
     return scored
 
 

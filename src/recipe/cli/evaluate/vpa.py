@@ -111,7 +111,7 @@ def _table(scores: "VpaScores", references: "References", show_published: bool) 
     from recipe.report.elements import Cell, Heading, Table, row
 
     columns = references.columns.columns
-    figures = figures_of(scores)
+    figures = figures_of(scores.horizons)
     rows = [row(f"{scores.system}{', supervised' * scores.supervised}", *(figures.get(one.key) for one in columns))]
     for other in references.rows:
         if show_published or not other.published:

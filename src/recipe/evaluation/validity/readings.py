@@ -1,4 +1,22 @@
-"""Plans in free words as steps of a task graph."""
+"""Plans in free words as steps of a task graph: what scores and statuses are made of.
+
+*Which steps a line may name.* A line with the words of a step, up to case and punctuation, names that step. Any other
+line is compared with all wordings of the goal's steps by the cosine of an encoder; below the threshold it names none.
+It may name each step within `MARGIN` of the nearest one, and the nearest one's twins, steps whose words are the same or
+nearly so. A line in exact words names a twin only once the steps of its words are done: the second "flip the pancake"
+is "flip it again".
+
+*Which of them it names* is chosen for history and plan together. A line takes a step that no line before it took, where
+its words fit one. Among all such choices, the best one covers the most required steps, then the most steps; among
+equals it breaks the fewest dependencies in the plan, then in the history, and then is the nearest in words. So every
+valid order is read as itself and scores 1. To read a sequence of equally named steps is membership in a pomset's
+language, which is NP-complete in general (Feigenbaum, Kahn and Lund, Complexity results for pomset languages, 1993).
+Here it is a search over the sets of steps that can be done after each line: exact while no more than `BEAM` of them are
+open at once, which the known graphs stay far below. Beyond that the best `BEAM` go on.
+
+The score is that of `world.validity`. It depends on the goal's own graph only, and not on which other plans or graphs
+are read with it. A line is one step, unless lines are to be split.
+"""
 
 import re
 import unicodedata
@@ -18,15 +36,28 @@ from recipe.prompting import visible
 from recipe.world.graph import TaskGraph, World
 from recipe.world.validity import PlanKey, Validity, plan_key, score_key
 
-# A plan as steps of its goal's task graph, whoever matched its words: what scores and statuses are made of.
-
-
 MOST_LINES = 1_000
 """Lines of a plan that are read, or twice the goal's steps where those are more; the others name no step."""
 MOST_CHARACTERS = 500
 """Characters of a line that are read."""
+BEAM = 64
+"""Sets of done steps that are followed at once."""
+MARGIN = 0.02
+"""How much less similar than the nearest one a step may be and still be meant."""
+TWINS = 0.95
+"""Least similarity of two steps that lines are not trusted to tell apart."""
+FOREIGN = 0.85
+"""Share of the steps of other goals that a threshold keeps out."""
+THRESHOLDS = {"minilm": 0.6}
+"""Least similarity of a line that means a step, by encoder: by the rule of `FOREIGN` on the graphs of CaptainCook4D."""
+_DIGITS = 4
+"""Decimals of a similarity; those after them depend on what else was encoded in the same batch."""
+_AT_ONCE = 4096
+"""Texts embedded in one call."""
+_JOINTS = re.compile(r"\s*(?:;|,?\s(?:and\s+then|then|and)\s)\s*", re.IGNORECASE)
 _CUT = "…"
 
+Vectors = NDArray[np.float32]
 Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
 """What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
 that does not belong to the goal; a step of the goal that comes too early; not known."""
@@ -47,24 +78,16 @@ class Line:
     status: Status = "unknown"
 
 
-class Lines(NamedTuple):
-    """A plan's lines as they are read."""
-
-    read: list[str]
-    unread: list[str]
-    """Those after the last one that is read."""
-
-
-def lines_of(steps: Sequence[str], graph: TaskGraph) -> Lines:
-    """A plan cut to what is read of it, so that a plan without end takes bounded time."""
-    lines, most = [shown(text) for text in steps], max(MOST_LINES, 2 * len(graph.after))
-    return Lines(lines[:most], lines[most:])
-
-
 def shown(text: str) -> str:
-    """A line as it is read: without characters that could hide, and no longer than a limit; as judges are shown it."""
-    seen = visible(text[:MOST_CHARACTERS]).strip()
-    return seen[: MOST_CHARACTERS - 1] + _CUT if len(text) > MOST_CHARACTERS else seen
+    """A line as it is read: without invisible characters, and no longer than a limit; judges see the same."""
+    line = visible(text[:MOST_CHARACTERS]).strip()
+    return line[: MOST_CHARACTERS - 1] + _CUT if len(text) > MOST_CHARACTERS else line
+
+
+def _bounded(steps: Sequence[str], graph: TaskGraph) -> tuple[list[str], list[str]]:
+    """The lines that are read and those after them, so that a plan without end takes bounded time."""
+    lines, most = [shown(text) for text in steps], max(MOST_LINES, 2 * len(graph.after))
+    return lines[:most], lines[most:]
 
 
 def shortened(line: str) -> bool:
@@ -126,14 +149,14 @@ class GraphPlan(NamedTuple):
 
 
 class Reader(Protocol):
-    """Anything that knows the task graphs of goals and which of their steps a text says."""
+    """Reads plans as steps of the task graphs of their goals."""
 
     def knows(self, goal: str) -> bool:
         """Whether the goal has a task graph."""
         ...
 
-    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
-        """Compare (goal, text) pairs that will be read, many at once; reading alone does so, too, but one by one."""
+    def learn(self, texts: Iterable[tuple[str, str]]) -> None:
+        """Compare (goal, text) pairs that will be read, many at once; `read` compares what is new one by one."""
         ...
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
@@ -151,51 +174,28 @@ class WorldReader:
         """Whether the world has the goal."""
         return goal in self._world.goals
 
-    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+    def learn(self, texts: Iterable[tuple[str, str]]) -> None:
         """Nothing to do: the world compares words, and remembers them by itself."""
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """A plan as steps of the world. Raises InputError for an unknown goal."""
         graph = self._world.graph(goal)
-        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
-        plan = plan_key(self._world, goal, lines) + (None,) * len(unread)
-        return GraphPlan(
-            graph,
-            self._world.wordings,
-            plan_key(self._world, goal, done),
-            plan,
-            (*lines, *unread),
-            (None,) * len(plan),
-            len(unread),
-        )
-
-
-# Which step a line means when its words fit several: the choice that breaks the fewest dependencies.
-#
-# A recipe may say "flip the pancake" twice. A line takes a step that no line before it took, where its words fit one.
-# Among all such choices for history and plan together, the best one covers the most required steps, then the most
-# steps; among equals it breaks the fewest dependencies in the plan, then in the history, and then is the nearest in
-# words. So every valid order is read as itself.
-#
-# To read a sequence of equally named steps is membership in a pomset's language, which is NP-complete in general
-# (Feigenbaum, Kahn and Lund, Complexity results for pomset languages, 1993). Here it is a search over the sets of steps
-# that can be done after each line: exact while no more than `BEAM` of them are open at once, which the graphs that we
-# know stay far below. Beyond that the best `BEAM` go on.
-
-
-BEAM = 64
-"""Sets of done steps that are followed at once."""
+        (lines, unread), (done, _) = _bounded(steps, graph), _bounded(history, graph)
+        plan, nothing = plan_key(self._world, goal, lines), (None,) * len(unread)
+        before, similarities = plan_key(self._world, goal, done), (None,) * (len(lines) + len(unread))
+        read = (*lines, *unread)
+        return GraphPlan(graph, self._world.wordings, before, plan + nothing, read, similarities, len(unread))
 
 
 class StepCandidate(NamedTuple):
-    """A step that a line may mean."""
+    """A step that a line may name."""
 
     step: str
     similarity: float
 
 
 class Candidates(NamedTuple):
-    """The steps that a line may mean, best first; none for a line that means no step."""
+    """The steps that a line may name, best first; none for a line that names no step."""
 
     first: tuple[StepCandidate, ...] = ()
     then: tuple[StepCandidate, ...] = ()
@@ -203,7 +203,7 @@ class Candidates(NamedTuple):
 
 
 class _Cost(NamedTuple):
-    """What speaks against a choice, in the order of weight."""
+    """The cost of a choice, in the order of weight."""
 
     broken_in_plan: int = 0
     broken_in_history: int = 0
@@ -212,7 +212,7 @@ class _Cost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A set of done steps and the best way found to it."""
+    """A set of done steps and the best choices that lead to it."""
 
     done: frozenset[str]
     cost: _Cost
@@ -229,7 +229,7 @@ class _State:
 
 
 class Chooser:
-    """Reads lines against one task graph."""
+    """Chooses which steps of one task graph lines name."""
 
     def __init__(self, graph: TaskGraph) -> None:
         self._graph = graph
@@ -244,25 +244,24 @@ class Chooser:
         }
 
     def choose(self, lines: Sequence[Candidates], history: int) -> PlanKey:
-        """The step of each line, None for one that means none; the first `history` lines are done already."""
-        reached = [_State(frozenset(), _Cost())]
+        """The step of each line, None for a line that names none; the first `history` lines are done already."""
+        states = [_State(frozenset(), _Cost())]
         for index, candidates in enumerate(lines):
-            found: dict[frozenset[str], _State] = {}
-            for state in reached:
+            best: dict[frozenset[str], _State] = {}
+            for state in states:
                 for following in self._following(state, candidates, planned=index >= history):
-                    known = found.setdefault(following.done, following)
-                    if following.cost < known.cost:
-                        found[following.done] = following
-            reached = sorted(found.values(), key=self._rank)[:BEAM]
-        return reached[0].choices()
+                    if following.cost < best.setdefault(following.done, following).cost:
+                        best[following.done] = following
+            states = sorted(best.values(), key=self._rank)[:BEAM]
+        return states[0].choices()
 
     def _rank(self, state: _State) -> tuple[int, int, _Cost]:
         return -len(state.done & self._graph.required), -len(state.done), state.cost
 
     def _following(self, state: _State, candidates: Candidates, planned: bool) -> list[_State]:
         """What `state` becomes by one more line; a repeated step and none at all change nothing."""
-        for meant in candidates:
-            if free := [one for one in meant if one.step not in state.done]:
+        for some in candidates:
+            if free := [one for one in some if one.step not in state.done]:
                 return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
         again = candidates.first[0].step if candidates.first else None
         return [_State(state.done, state.cost, again, state)]
@@ -278,11 +277,11 @@ class Chooser:
         unbroken = (one for one in free if not self._broken(one.step, state.done))
         return list(islice(unbroken, BEAM)) or free[:BEAM]
 
-    def _take(self, state: _State, meant: StepCandidate, planned: bool) -> _State:
-        broken = self._broken(meant.step, state.done)
+    def _take(self, state: _State, step: StepCandidate, planned: bool) -> _State:
+        broken = self._broken(step.step, state.done)
         plan, history, far = state.cost
-        cost = _Cost(plan + broken * planned, history + broken * (not planned), round(far + 1 - meant.similarity, 4))
-        return _State(state.done | {meant.step}, cost, meant.step, state)
+        cost = _Cost(plan + broken * planned, history + broken * (not planned), round(far + 1 - step.similarity, 4))
+        return _State(state.done | {step.step}, cost, step.step, state)
 
     def _broken(self, step: str, done: frozenset[str]) -> int:
         """Dependencies broken by doing `step` now: its own, and those of done steps that it comes too late for."""
@@ -302,29 +301,6 @@ def _waiting(graph: TaskGraph, step: str, followers: Mapping[str, Sequence[str]]
             found.add(later)
             asked += followers[later] if later in graph.optional else []
     return frozenset(found)
-
-
-# Which steps of a goal a line in free words may mean.
-#
-# A line with the words of a step, up to case and punctuation, means that step. Any other line is compared with all
-# wordings of the goal's steps by the cosine of an encoder; below the threshold it means none. It may mean each step
-# within `MARGIN` of the nearest one, and the nearest one's twins, steps whose words are the same or nearly so. A line
-# in exact words means a twin only once the steps of its words are done: the second "flip the pancake" is "flip it
-# again".
-
-
-MARGIN = 0.02
-"""How much less similar than the nearest one a step may be and still be meant."""
-TWINS = 0.95
-"""Least similarity of two steps that lines are not trusted to tell apart."""
-FOREIGN = 0.85
-"""Share of the steps of other goals that a threshold keeps out."""
-THRESHOLDS = {"minilm": 0.6}
-"""Least similarity of a line that means a step, by encoder: by the rule of `FOREIGN` on the graphs of CaptainCook4D."""
-_DIGITS = 4
-"""Decimals of a similarity; those after them depend on what else was encoded in the same batch."""
-
-Vectors = NDArray[np.float32]
 
 
 class Matcher:
@@ -424,18 +400,6 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     return round(float(np.quantile(found, share)), 2)
 
 
-# Plans in free words against task graphs: lines are matched to steps (`task_graph_matching`), and the graph judges.
-#
-# Which of several steps a line means is chosen for history and plan together (`task_graph_choice`), so that every valid
-# order scores 1. The score is that of `world.validity`. It depends on the goal's own graph only, and not on which other
-# plans or graphs are read with it. A line is one step, its nearest, unless lines are to be split.
-
-
-_AT_ONCE = 4096
-"""Texts embedded in one call."""
-_JOINTS = re.compile(r"\s*(?:;|,?\s(?:and\s+then|then|and)\s)\s*", re.IGNORECASE)
-
-
 class GraphReader:
     """Task graphs and an encoder; each text is embedded once for all goals."""
 
@@ -453,40 +417,39 @@ class GraphReader:
         """Whether the goal has a task graph."""
         return self.graphs.find(goal) is not None
 
-    def learn(self, asked: Iterable[tuple[str, str]]) -> None:
+    def learn(self, texts: Iterable[tuple[str, str]]) -> None:
         """Compare new (goal, text) pairs, in few calls of the encoder. Raises InputError for an unknown goal."""
-        self._learn((self._key(goal), shown(text)) for goal, text in asked)
+        self._learn((self._key(goal), shown(text)) for goal, text in texts)
 
     def read(self, goal: str, history: Sequence[str], steps: Sequence[str]) -> GraphPlan:
         """A plan as steps of its goal. Raises InputError for a goal without a graph."""
         key, known = self._key(goal), self.graphs.of(goal)
         graph = known.graph
-        (lines, unread), done = lines_of(steps, graph), lines_of(history, graph).read
+        (lines, unread), (done, _) = _bounded(steps, graph), _bounded(history, graph)
         self._learn((key, text) for text in (*done, *lines))
         if self._split_lines:
             done, lines = self._split(key, done), self._split(key, lines)
         candidates = [self._known[key][text] for text in (*done, *lines)]
-        found = self._choosers[key].choose(candidates, len(done))
-        plan = found[len(done) :]
-        similarities = [_similarity(one, step) for one, step in zip(candidates[len(done) :], plan, strict=True)]
+        chosen, before = self._choosers[key].choose(candidates, len(done)), len(done)
+        similarities = tuple(map(_similarity, candidates[before:], chosen[before:]))
         nothing = (None,) * len(unread)
         return GraphPlan(
-            graph,
-            known.wordings,
-            found[: len(done)],
-            plan + nothing,
-            (*lines, *unread),
-            (*similarities, *nothing),
-            len(unread),
+            graph=graph,
+            wordings=known.wordings,
+            history=chosen[:before],
+            plan=chosen[before:] + nothing,
+            lines=(*lines, *unread),
+            similarities=similarities + nothing,
+            unread=len(unread),
         )
 
     def _key(self, goal: str) -> str:
         self.graphs.of(goal)
         return goal_key(goal)
 
-    def _learn(self, asked: Iterable[tuple[str, str]]) -> None:
+    def _learn(self, pairs: Iterable[tuple[str, str]]) -> None:
         goals: dict[str, set[str]] = defaultdict(set)
-        for key, text in asked:
+        for key, text in pairs:
             if text in self._known[key]:
                 continue
             if (exact := self._matchers[key].exact(text)) is not None:
@@ -517,5 +480,5 @@ class GraphReader:
 
 
 def _similarity(candidates: Candidates, step: str | None) -> float | None:
-    found = (meant.similarity for meants in candidates for meant in meants if meant.step == step)
-    return next(found, None)
+    same = (one.similarity for some in candidates for one in some if one.step == step)
+    return next(same, None)

@@ -1,7 +1,25 @@
-"""What a result is read against: chance, counts of the training videos, and the published rows."""
+"""What a VPA result is read against: plans by chance, plans counted in training videos, and the published rows.
+
+*Chance* takes every action with the same probability, repeats allowed, of all actions or of the goal's card. The
+paper's rows Random and Random w/ goal are these. They depend on nothing but the samples, the actions and the measures,
+so they are the calibration of the protocol: samples, actions, or a treatment of ends and repeats that differ from the
+published ones move a figure of the row, and then the run may not be compared with the paper's table. Their expectation
+is exact.
+
+*Floors* look at no video; they count in the training and validation videos what usually comes next:
+
+    unigram    the most frequent action, at every position
+    ranked     the most frequent actions, each once, most frequent first
+    bigram     from the last step done, or the start, to its most frequent successor, and on from there
+
+Each is counted over all videos or, with `goal-` before its name, over those of the goal. The end of a video is a
+successor like any other; after it, or any action that nothing follows, comes the most frequent action. Ties go to the
+order of the release. The history is the annotated one. The paper does not define its rows Most Probable, and none of
+these floors reproduces them, so they have names of their own.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from math import comb
 from typing import Literal, NamedTuple, get_args
@@ -13,14 +31,15 @@ from recipe.evaluation.vpa.measures import ActionIds, Ids, Positions
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.types import Procedure
 
-# Plans by chance: every action with the same probability, repeats allowed, of all actions or of the goal's card.
-#
-# The paper's rows Random and Random w/ goal are these, which makes them the calibration of the protocol: they depend on
-# nothing but the samples, the actions and the measures. What is drawn has an exact expectation, too.
-
+Floor = Literal["unigram", "ranked", "bigram", "goal-unigram", "goal-ranked", "goal-bigram"]
+FLOORS: tuple[Floor, ...] = get_args(Floor)
 
 DRAWS = 150
 """Random plans of each sample that a row is the mean of."""
+TOLERANCE = 0.3
+"""Points by which a figure of the row may differ."""
+ROW = "Random w/ goal"
+_START = ""
 
 
 def random_plans(
@@ -78,26 +97,6 @@ def _surjections(length: int, kinds: int) -> int:
     return sum((-1) ** left * comb(kinds, left) * (kinds - left) ** length for left in range(kinds + 1))
 
 
-# Floors that look at no video: what usually comes next, counted in the training and validation videos.
-#
-#     unigram    the most frequent action, at every position
-#     ranked     the most frequent actions, each once, most frequent first
-#     bigram     from the last step done, or the start, to its most frequent successor, and on from there
-#
-# Each is counted over all videos or, with `goal-` before its name, over those of the goal. The end of a video is a
-# successor like any other; after it, or any action that nothing follows, comes the most frequent action. Ties go to the
-# order of the release. The history is the annotated one.
-#
-# The paper's rows Most Probable, which it does not define, are reproduced by none of these; so they have names of their
-# own.
-
-
-Floor = Literal["unigram", "ranked", "bigram", "goal-unigram", "goal-ranked", "goal-bigram"]
-FLOORS: tuple[Floor, ...] = get_args(Floor)
-
-_START = ""
-
-
 class _Counts(NamedTuple):
     """How often actions occur, and follow another, in the videos of one goal or of all."""
 
@@ -112,7 +111,7 @@ def floor_plans(
     by_goal = floor.startswith("goal-")
     counted = _count(training, taxonomy, by_goal)
     order = {action: place for place, action in enumerate((*taxonomy.actions, END))}
-    plan = _KINDS[floor.removeprefix("goal-")]
+    kind = floor.removeprefix("goal-")
     nothing = _Counts(Counter(), {})
     made: dict[tuple[str, str], tuple[str, ...]] = {}
     plans = []
@@ -120,7 +119,7 @@ def floor_plans(
         last = taxonomy.action(sample.history[-1], sample.goal) if sample.history else _START
         key = (sample.goal if by_goal else "", last)
         if key not in made:
-            made[key] = tuple(plan(counted.get(key[0], nothing), last, width, order))
+            made[key] = tuple(_plan(kind, counted.get(key[0], nothing), last, width, order))
         plans.append(made[key])
     return plans
 
@@ -140,38 +139,16 @@ def _ranked(counts: Counter[str], order: dict[str, int]) -> list[str]:
     return sorted(counts, key=lambda action: (-counts[action], order[action]))
 
 
-def _unigram(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
-    return _ranked(counts.single, order)[:1] * width
-
-
-def _most_frequent(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
-    return _ranked(counts.single, order)[:width]
-
-
-def _bigram(counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
+def _plan(kind: str, counts: _Counts, last: str, width: int, order: dict[str, int]) -> list[str]:
+    if kind == "unigram":
+        return _ranked(counts.single, order)[:1] * width
+    if kind == "ranked":
+        return _ranked(counts.single, order)[:width]
     plan: list[str] = []
     while len(plan) < width and counts.single:
         last = _ranked(counts.after.get(last) or counts.single, order)[0]
         plan.append(last)
     return plan
-
-
-_KINDS: dict[str, Callable[[_Counts, str, int, dict[str, int]], Sequence[str]]] = {
-    "unigram": _unigram,
-    "ranked": _most_frequent,
-    "bigram": _bigram,
-}
-
-
-# Whether a protocol is the published one: the row Random w/ goal depends on nothing else, and is known exactly.
-#
-# Samples, actions, the metrics' treatment of ends and repeats: a choice that differs from the published one moves a
-# figure of that row. So a run whose row lies elsewhere may not be compared with the paper's table.
-
-
-TOLERANCE = 0.3
-"""Points by which a figure of the row may differ."""
-ROW = "Random w/ goal"
 
 
 class Calibration(NamedTuple):

@@ -1,4 +1,17 @@
-"""Measures of Visual Planning for Assistance: success, accuracy, edits and four mIoUs, with intervals."""
+"""Measures of Visual Planning for Assistance on arrays of action ids: success, accuracy, edits and four mIoUs.
+
+Four different quantities are called mIoU in published code:
+
+    per_sample   |plan and reference| / |plan or reference| as sets, mean over samples      VLaMP; PDPP, KEPP "MIoU2"
+    batch        one such quotient over all actions of a batch                              PDPP, KEPP "MIoU1"
+    cumulative   per sample, but with sets that are never cleared within a batch            SCHEMA, PlanLLM and heirs
+    bitwise      per sample, sum of (plan & reference) / sum of (plan | reference) on ids   P3IV and its heirs
+
+Only the first is a measure of plans: it does not change with the size or the order of batches. The others show what a
+published figure may mean; none is comparable with it, or with the same one at another batch size.
+
+Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a position is wrong, and in no set.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -10,31 +23,18 @@ from recipe.evaluation.scores import HorizonScores
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.stats import mean_interval
 
-# Measures of Visual Planning for Assistance on arrays of action ids: success, accuracy, edits and four mIoUs.
-#
-# Four different quantities are called mIoU in published code:
-#
-#     per_sample   |plan and reference| / |plan or reference| as sets, mean over samples      VLaMP; PDPP, KEPP "MIoU2"
-#     batch        one such quotient over all actions of a batch                              PDPP, KEPP "MIoU1"
-#     cumulative   per sample, but with sets that are never cleared within a batch            SCHEMA, PlanLLM and heirs
-#     bitwise      per sample, sum of (plan & reference) / sum of (plan | reference) on ids   P3IV and its heirs
-#
-# Only the first is a measure of plans: it does not change with the size or the order of batches. The others are here to
-# show what a published figure may mean; none is comparable with it, or with the same one at another batch size.
-#
-# Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a position is wrong, and in no set.
-
-
 Ids = NDArray[np.int64]
 """Action ids [samples, T]."""
 Array = NDArray[np.float64]
 
 NONE = -1
 """No action."""
+NOT_COMPARABLE = ("iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise")
+"""Further quantities that are called mIoU: not comparable with `iou`, nor with themselves at another batch size."""
 
 
 class Positions(NamedTuple):
-    """What is said of each sample, each of shape [samples]."""
+    """Measures of each sample, each of shape [samples]."""
 
     success: Array
     """1 where all T actions are those of the reference, in order."""
@@ -140,9 +140,6 @@ def _counted(places: Ids, size: int, samples: int) -> Ids:
     return np.asarray(entered[:, :size].cumsum(axis=1).ravel()[:samples], dtype=np.int64)
 
 
-# Samples and plans as arrays of action ids, which is what measures are taken of.
-
-
 class ActionIds:
     """Numbers the actions of a taxonomy in its order, the end of a video last."""
 
@@ -173,13 +170,6 @@ class ActionIds:
         return tuple(self.names[number] for number in row if number != NONE)
 
 
-# From plans as arrays of ids to the figures of a table row, with intervals that draw whole videos.
-
-
-NOT_COMPARABLE = ("iou_batch_256", "iou_cumulative_256", "iou_cumulative_32", "iou_bitwise")
-"""Further quantities that are called mIoU: not comparable with `iou`, nor with themselves at another batch size."""
-
-
 def score_plans(
     samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids], horizons: Sequence[int], seed: int = 0
 ) -> tuple[HorizonScores, ...]:
@@ -198,20 +188,10 @@ def score_plans(
             own, reference = plan[chosen[T], :T], references[chosen[T], :T]
             further = (edit_distance(own, reference), own[:, 0] == reference[:, 0])
             sums[T] += np.stack([*positions(own, reference), *further])
-            others[T].append(_not_comparable(own, reference))
+            cumulative = [cumulative_iou(own, reference, size) for size in (256, 32)]
+            others[T].append(np.array([batch_iou(own, reference, 256), *cumulative, bitwise_iou(own, reference)]))
     return tuple(
         _horizon([one for one in samples if T in one.horizons], T, sums[T] / count, others[T], seed) for T in horizons
-    )
-
-
-def _not_comparable(plan: Ids, reference: Ids) -> Array:
-    return np.array(
-        [
-            batch_iou(plan, reference, 256),
-            cumulative_iou(plan, reference, 256),
-            cumulative_iou(plan, reference, 32),
-            bitwise_iou(plan, reference),
-        ]
     )
 
 

@@ -1,6 +1,10 @@
-"""One evaluation on VPA: the task, a baseline or predictions, their scores, and the rows beside them."""
+"""One evaluation on VPA: the task, a baseline or predictions, their scores and rows, and the rows to read them against.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+Numbers of procedure planning (PDPP, SCHEMA, ViterbiPlanNet and others) are of another task, which is given the goal's
+picture and windows of exactly T actions; they are in no table here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
@@ -10,7 +14,7 @@ from recipe.data.crosstask import StepOrder
 from recipe.data.supervision import cut_at
 from recipe.errors import InputError
 from recipe.evaluation.published import PublishedTable, published
-from recipe.evaluation.scores import VpaScores
+from recipe.evaluation.scores import HorizonScores, VpaScores
 from recipe.evaluation.vpa.baselines import (
     DRAWS,
     FLOORS,
@@ -28,13 +32,12 @@ from recipe.planning.admissible import Embed
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.types import Example, Procedure
 
-# One evaluation: the task as the protocol cuts it, a baseline or a file of predictions, scores and their rows.
-
-
 Chance = Literal["random", "random-goal"]
 BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
 """What needs no model: plans by chance, and floors that are counted in training videos."""
 Training = Literal["train", "train+validation"]
+_FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
+"""Floors that stand beside a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +122,12 @@ def run_baseline(task: Task, name: str, seed: int = 0, draws: int = DRAWS) -> Re
     return Result(scores, rows)
 
 
-def floor_row(task: Task, name: Floor) -> dict[str, float]:
-    """A floor's figures without intervals, in percent by `horizon.measure`, to stand beside a system's."""
-    found: dict[str, float] = {}
-    for one in score_plans(task.samples, task.ids, [_floor(task, name)], HORIZONS):
-        means = {"success_rate": one.success_rate, "accuracy": one.accuracy, "iou": one.iou}
-        found |= {f"{one.horizon}.{key}": value.mean for key, value in means.items()}
-    return found
-
-
 def _floor(task: Task, name: str) -> Ids:
     if not task.training:
         raise InputError(f"baseline {name!r} is counted in training videos, and the lists name none; check splits/.")
-    known = next(floor for floor in FLOORS if floor == name)
-    plans = floor_plans(known, task.samples, task.training, task.ids.taxonomy, task.width)
+    plans = floor_plans(
+        next(floor for floor in FLOORS if floor == name), task.samples, task.training, task.ids.taxonomy, task.width
+    )
     return task.ids.of(plans, task.width)
 
 
@@ -200,15 +195,6 @@ def _row(task: Task, sample: Sample, plan: MappedPlan) -> JsonObject:
     }
 
 
-# What a result is read against: chance and floors on the same samples, and the rows that the paper publishes.
-#
-# Numbers of procedure planning (PDPP, SCHEMA, ViterbiPlanNet and others) are of another task, which is given the goal's
-# picture and windows of exactly T actions; they are in no table here.
-
-
-_SHOWN: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
-
-
 class ReferenceRow(NamedTuple):
     """One row, in percent."""
 
@@ -236,28 +222,20 @@ def references(task: Task, scores: VpaScores) -> References:
         ReferenceRow("chance", name, expected_figures(task.samples, task.ids, keys, with_goal))
         for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
     ]
-    if task.training:
-        rows += [
-            ReferenceRow("floor", name, {key: value for key, value in floor_row(task, name).items() if key in keys})
-            for name in _SHOWN
-            if name != scores.system
-        ]
-    rows += [
-        ReferenceRow(
-            row.group,
-            row.name,
-            {key: value for key, value in zip(keys, row.values, strict=True) if value is not None},
-            True,
-        )
-        for row in table.rows
-    ]
+    for name in _FLOORS if task.training else ():
+        if name != scores.system:
+            figures = figures_of(score_plans(task.samples, task.ids, [_floor(task, name)], HORIZONS))
+            rows.append(ReferenceRow("floor", name, {key: figures[key] for key in keys if key in figures}))
+    for row in table.rows:
+        figures = {key: value for key, value in zip(keys, row.values, strict=True) if value is not None}
+        rows.append(ReferenceRow(row.group, row.name, figures, published=True))
     return References(rows, task.calibration, table)
 
 
-def figures_of(scores: VpaScores) -> dict[str, float]:
+def figures_of(horizons: Iterable[HorizonScores]) -> dict[str, float]:
     """The means of a result by `horizon.measure`."""
-    found = {}
-    for one in scores.horizons:
-        for name, value in (("success_rate", one.success_rate), ("accuracy", one.accuracy), ("iou", one.iou)):
-            found[f"{one.horizon}.{name}"] = value.mean
-    return found
+    return {
+        f"{one.horizon}.{name}": value.mean
+        for one in horizons
+        for name, value in (("success_rate", one.success_rate), ("accuracy", one.accuracy), ("iou", one.iou))
+    }

@@ -1,1 +1,0 @@
-"""The audit of rewards: what it measures, in words, as a table, as plots and as a page."""
