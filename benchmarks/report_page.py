@@ -29,7 +29,7 @@ from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, Judgement, judge
 from recipe.evaluation.scoreboard.page import make_report, render_page
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import Counts, JudgeIdentity, ValidityScores, rows_path, write_scores
-from recipe.evaluation.validity.measure import line_statuses
+from recipe.evaluation.validity.readings import WorldReader
 from recipe.stats import mean_interval
 from recipe.types import Example, Unscored, Verdict
 from recipe.world.examples import draw_examples
@@ -123,7 +123,7 @@ def _validity(folder: Path, world: World, system: str, planned: Planned) -> Path
     rows, values, goals = [], [], []
     for example, steps in zip(*planned, strict=True):
         validity = score_plan(world, example.goal, example.history, steps)
-        statuses = [line.status for line in line_statuses(world, example.goal, example.history, steps)]
+        statuses = [line.status for line in WorldReader(world).read(example.goal, example.history, steps).statuses()]
         parts = {name: getattr(validity, name) for name in PARTS}
         rows.append(
             {"example_id": example.example_id, "sample": 0, "steps": list(steps), "statuses": statuses, **parts}

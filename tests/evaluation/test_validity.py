@@ -11,13 +11,13 @@ from recipe.evaluation.validity.measure import (
     ScoredPlan,
     best_of,
     differences,
-    line_statuses,
     plan_lengths,
     prompt_means,
     reranking,
     score_predictions,
     summarise,
 )
+from recipe.evaluation.validity.readings import WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe.world.graph import World
@@ -168,9 +168,9 @@ def test_lines_are_told_apart() -> None:
     texts = {step: loaded.wordings[step][0] for step in order}
     late = next(step for step in order[1:] if graph.before(step, set(order)) - {order[0]})
     steps = [texts[order[0]], texts[late], texts[late], "sing a song about the moon"]
-    lines = line_statuses(loaded, graph.goal, [texts[order[0]]], steps)
+    lines = WorldReader(loaded).read(graph.goal, [texts[order[0]]], steps).statuses()
     assert [line.status for line in lines] == ["repeat", "out-of-order", "repeat", "alien"]
-    whole = line_statuses(loaded, graph.goal, [], [texts[step] for step in order])
+    whole = WorldReader(loaded).read(graph.goal, [], [texts[step] for step in order]).statuses()
     assert {line.status for line in whole} == {"valid"}
 
 

@@ -75,14 +75,14 @@ def validity(
     known = read_examples(examples) if split else wanted
     judges = [judge for path in verdicts or () for judge in read_judged(path)]
     reader, name, settings = _open(graphs, encoder, threshold, split_lines)
-    asked = select_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
-    planned = asked.predictions
+    selection = select_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
+    planned = selection.predictions
     if corpus is not None:
-        planned = reward_predictions(open_verifier(corpus, config, method), asked.examples, planned, console.progress())
-    scored = score_plans(reader, asked.examples, planned, console.progress())
-    scores = validity_scores(system or predictions.stem, name, asked, scored, settings, judges, seed)
+        planned = reward_predictions(open_verifier(corpus, config, method), selection.examples, planned, console.progress())
+    scored = score_plans(reader, selection.examples, planned, console.progress())
+    scores = validity_scores(system or predictions.stem, name, selection, scored, settings, judges, seed)
     if output is not None:
-        write_jsonl(rows_path(output), plan_rows(scored, asked.missing))
+        write_jsonl(rows_path(output), plan_rows(scored, selection.missing))
         write_scores(output, scores)
     if json:
         console.print_json(to_json(scores))

@@ -1,7 +1,7 @@
 """Measures of predictions, sample by sample and prompt by prompt.
 
 Where goals have task graphs, those of the embedded world or others, they include validity against them. Elsewhere there
-is no such truth: what is left is what the verifier pays, the length, and how many samples differ.
+is no such truth: what is left is the reward, the length, and how many samples differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS, distinct_plans
-from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, Line, Reader, WorldReader
+from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, Reader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.stats import Interval, mean_interval, paired_interval
@@ -23,31 +23,16 @@ from recipe.world.validity import PlanKey, Validity
 REWARDS = ("paper", "grounded", "relevance")
 """Metrics that are rewards, by the name of what pays them."""
 _SHOWN_DIFFERENCES = (
-    "score",
-    "f1",
-    "ordered_f1",
-    "order",
-    "coverage",
-    "clean",
-    "perfect",
-    "steps",
-    "length_error",
-    "length_apart",
-    "repeats",
-    "copied",
-    "reward",
-    "distinct",
-    *REWARDS,
-)
-
-
+    "score", "f1", "ordered_f1", "order", "coverage", "clean", "perfect", "steps", "length_error", "length_apart",
+    "repeats", "copied", "reward", "distinct", *REWARDS,
+)  # fmt: skip
 _AT_ONCE = 256
 """Plans whose lines are compared with steps together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """One row of the table: a regime's means on a split, by metric (see `report.numbers.METRICS`)."""
+    """One row of the table: a regime's means on a split, by metric (see `evaluation.metrics.METRICS`)."""
 
     split: str
     regime: str
@@ -97,7 +82,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """A prediction and what is known of it."""
+    """A prediction and its measures; what is not known is None."""
 
     example_id: str
     goal: str
@@ -119,16 +104,11 @@ class ScoredPlan:
     """The plan as it was written."""
 
     def metrics(self) -> dict[str, float]:
-        """Every metric of one plan (see `report.numbers.METRICS`); those that are not known are left out."""
-        known = {} if self.validity is None else _exact(self.validity)
-        known |= {"steps": float(self.steps), "malformed": float(self.steps == 0)}
-        if self.reward is not None:
-            known["reward"] = self.reward
-        if self.gated is not None:
-            known["gated"] = float(self.gated)
-        if self.kl is not None:
-            known["kl"] = self.kl
-        return {**known, **self.more}
+        """Every metric of one plan (see `evaluation.metrics.METRICS`); those that are not known are left out."""
+        known: dict[str, float | None] = {} if self.validity is None else {**_exact(self.validity)}
+        known |= {"steps": self.steps, "malformed": self.steps == 0}
+        known |= {"reward": self.reward, "gated": self.gated, "kl": self.kl, **self.more}
+        return {name: float(value) for name, value in known.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +148,14 @@ def score_plans(
     scored = []
     with progress.task("checking plans", total=len(predictions)) as advance:
         for start in range(0, len(predictions), _AT_ONCE):
-            asked = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
+            block = [(known[one.example_id], one) for one in predictions[start : start + _AT_ONCE]]
             if reader is not None:
                 reader.learn(
                     (example.goal, text)
-                    for example, one in asked
+                    for example, one in block
                     for text in (*example.history[:MOST_LINES], *one.steps[:MOST_LINES])
                 )
-            for example, prediction in asked:
+            for example, prediction in block:
                 scored.append(_score(reader, example, prediction))
                 advance(1)
     return scored
@@ -267,11 +247,6 @@ def reranking(
     parts = (table.mean(1), chosen, table.max(1))
     mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
     return Reranking(split, regime, count, mean, best, oracle, metric, verifier)
-
-
-def line_statuses(world: World, goal: str, history: Sequence[str], steps: Sequence[str]) -> tuple[Line, ...]:
-    """What each line of a plan is: valid, repeated, foreign to the goal, or too early."""
-    return WorldReader(world).read(goal, history, steps).statuses()
 
 
 def _exact(validity: Validity) -> dict[str, float]:

@@ -1,4 +1,12 @@
-"""Validity of a system: means clustered by goal, one row a plan, and agreement with a judge by rank."""
+"""From checked plans to a file of scores: means clustered by goal, counts, one row a plan, and agreement with judges.
+
+A metric is the mean over the samples of an example first, then over examples. An example without a prediction counts as
+an empty plan, which scores 0.
+
+Agreement with a judge is by rank. Spearman's rho is the correlation of the ranks, equal values sharing their mean rank;
+its interval draws whole goals with replacement and ranks each draw anew. Kendall's tau-b is given beside it. Plans that
+either scores by rule are left out: a missing or empty plan is 0 to both, which is no agreement.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +15,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recipe.artifacts import JsonObject
 from recipe.errors import InputError, listed
@@ -29,17 +36,120 @@ from recipe.prompting import visible
 from recipe.stats import kendall, spearman
 from recipe.types import Example, Verdict
 
-# How far validity and a judge agree on the same plans, by rank.
-#
-# Spearman's rho is the correlation of the ranks, equal values sharing their mean rank; its interval draws whole goals
-# with replacement and ranks each draw anew. Kendall's tau-b is given beside it. Plans that either scores by rule are
-# left out: a missing or empty plan is 0 to both, which is no agreement.
-
-
-Array = NDArray[np.float64]
-
 RULE = "rule"
 """`Judgement.how` of a plan that no judge was shown."""
+
+
+class PlanSelection(NamedTuple):
+    """The plans to check, and what was left out."""
+
+    examples: list[Example]
+    predictions: list[Prediction]
+    """In the order of the examples; an empty one for each example without any."""
+    missing: frozenset[str]
+    """Ids of the examples without a prediction."""
+    skipped: dict[str, int]
+    """Examples that are left out because their goals have no task graph, by goal."""
+    elsewhere: int
+    """Predictions for examples of other splits, left out."""
+
+
+def select_plans(
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    reader: Reader,
+    known: Sequence[Example] | None = None,
+    missing: Missing = "zero",
+    skip_goals: bool = False,
+) -> PlanSelection:
+    """The plans of `examples` whose goals have a task graph; `known` are the examples of all splits.
+
+    Raises InputError for predictions for unknown examples, for missing ones where those are refused, and for goals
+    without a graph where they are not to be skipped.
+    """
+    matched = match_predictions(examples, predictions, known)
+    skipped: dict[str, int] = {}
+    for example in examples:
+        if not reader.knows(example.goal):
+            skipped[example.goal] = skipped.get(example.goal, 0) + 1
+    if skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
+        raise _unknown_goals(reader, skipped, len(examples))
+    kept = [example for example in examples if example.goal not in skipped]
+    lost = frozenset(matched.missing).intersection(example.example_id for example in kept)
+    if lost and missing == "refuse":
+        first = listed([example.example_id for example in kept if example.example_id in lost])
+        remedy = "plan for them, or let them count as empty plans"
+        raise InputError(f"{len(lost)} of {len(kept)} examples have no prediction: {first}; {remedy}.")
+    planned: dict[str, list[Prediction]] = {example.example_id: [] for example in kept}
+    for prediction in matched.predictions:
+        if prediction.example_id in planned:
+            planned[prediction.example_id].append(prediction)
+    plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
+    return PlanSelection(kept, plans, lost, skipped, matched.elsewhere)
+
+
+def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) -> InputError:
+    """The reader's error for the first unknown goal, and how many there are."""
+    count = sum(skipped.values())
+    try:
+        reader.read(next(iter(skipped)), (), ())
+    except InputError as error:
+        others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
+        return InputError(f"{error} {count} of {examples} examples have{others}; --skip-goals leaves them out.")
+    raise AssertionError("a goal that the reader does not know was read")
+
+
+def validity_scores(
+    system: str,
+    graphs: str,
+    selection: PlanSelection,
+    scored: Sequence[ScoredPlan],
+    settings: Mapping[str, str] | None = None,
+    judges: Iterable[tuple[JudgeIdentity, Sequence[Judgement]]] = (),
+    seed: int = 0,
+) -> ValidityScores:
+    """The scores of checked plans, and their agreement with judges of the same plans."""
+    means = prompt_means(scored)
+    by_goal: dict[str, list[float]] = {}
+    for goal, value in zip(means.goals, means.values["score"], strict=True):
+        by_goal.setdefault(visible(goal), []).append(float(value))
+    described = dict(settings or {})
+    if selection.skipped:
+        described["goals without a graph"] = str(len(selection.skipped))
+        described["examples left out with them"] = str(sum(selection.skipped.values()))
+    if selection.elsewhere:
+        described["predictions for other splits"] = str(selection.elsewhere)
+    return ValidityScores(
+        system=system,
+        graphs=graphs,
+        metrics=summarise("", system, means, seed).metrics,
+        counts=_counts(selection, scored),
+        settings=described,
+        by_goal={goal: fmean(values) for goal, values in sorted(by_goal.items())},
+        samples=means.samples,
+        agreement=tuple(agreement_with(judge, rows, scored, seed) for judge, rows in judges),
+    )
+
+
+def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset()) -> Iterable[JsonObject]:
+    """One row a plan: the lines that were read, the status and step of each, and the missing steps."""
+    for plan in scored:
+        if (reading := plan.reading) is None:
+            continue
+        read = len(reading.lines) - reading.unread
+        yield {
+            "example_id": plan.example_id,
+            "sample": plan.sample,
+            "goal": visible(plan.goal),
+            "metrics": plan.metrics(),
+            "steps": list(reading.lines[:read]),
+            "statuses": [line.status for line in reading.statuses()[:read]],
+            "nodes": list(reading.plan[:read]),
+            "similarities": list(reading.similarities[:read]),
+            "unread": reading.unread,
+            "missing_steps": list(reading.missing_words()),
+            "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(reading)],
+        }
 
 
 def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
@@ -88,7 +198,7 @@ def agreement_with(
 
 
 def _require_same(judge: JudgeIdentity, plan: ScoredPlan, judged: Sequence[str]) -> None:
-    """A judge is shown the plan from its start, each line as we read it; rows of people may not hold it."""
+    """A judge sees the plan from its start, each line as it is read here; rows of people may lack it."""
     own = plan.texts[: len(judged)]
     if judged and tuple(shown(text) for text in own) != tuple(judged):
         raise InputError(
@@ -98,135 +208,17 @@ def _require_same(judge: JudgeIdentity, plan: ScoredPlan, judged: Sequence[str])
 
 
 def _identity(name: str, rows: Sequence[Judgement]) -> JudgeIdentity:
-    """What rows alone say of who judged."""
+    """The judge as its rows alone describe it."""
     ways = {row.how for row in rows}
     return JudgeIdentity(name, "human" if "human" in ways else "proxy" if "proxy" in ways else "llm")
 
 
-# From checked plans to a file of scores: means clustered by goal, counts, and one row a plan with its lines told.
-#
-# An example without a prediction counts as an empty plan, which scores 0. A metric is the mean over the samples of an
-# example first, then over examples.
-
-
-class PlanSelection(NamedTuple):
-    """The plans that are to be checked."""
-
-    examples: list[Example]
-    predictions: list[Prediction]
-    """In the order of the examples; an empty one for each example without any."""
-    missing: frozenset[str]
-    """Ids of the examples without a prediction."""
-    skipped: dict[str, int]
-    """Examples that are left out because their goals have no task graph, by goal."""
-    elsewhere: int
-    """Predictions for examples of other splits, left out."""
-
-
-def select_plans(
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    reader: Reader,
-    known: Sequence[Example] | None = None,
-    missing: Missing = "zero",
-    skip_goals: bool = False,
-) -> PlanSelection:
-    """The plans of `examples` whose goals have a task graph; `known` are the examples of all splits.
-
-    Raises InputError for predictions for unknown examples, for missing ones where those are refused, and for goals
-    without a graph where they are not to be skipped.
-    """
-    matched = match_predictions(examples, predictions, known)
-    skipped: dict[str, int] = {}
-    for example in examples:
-        if not reader.knows(example.goal):
-            skipped[example.goal] = skipped.get(example.goal, 0) + 1
-    if skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
-        raise _unknown_goals(reader, skipped, len(examples))
-    kept = [example for example in examples if example.goal not in skipped]
-    lost = frozenset(matched.missing).intersection(example.example_id for example in kept)
-    if lost and missing == "refuse":
-        first = listed([example.example_id for example in kept if example.example_id in lost])
-        remedy = "plan for them, or let them count as empty plans"
-        raise InputError(f"{len(lost)} of {len(kept)} examples have no prediction: {first}; {remedy}.")
-    planned: dict[str, list[Prediction]] = {example.example_id: [] for example in kept}
-    for prediction in matched.predictions:
-        if prediction.example_id in planned:
-            planned[prediction.example_id].append(prediction)
-    plans = [one for name, some in planned.items() for one in some or [Prediction(name, ())]]
-    return PlanSelection(kept, plans, lost, skipped, matched.elsewhere)
-
-
-def _unknown_goals(reader: Reader, skipped: Mapping[str, int], examples: int) -> InputError:
-    """What the reader says of the first of them, and how many there are."""
-    count = sum(skipped.values())
-    try:
-        reader.read(next(iter(skipped)), (), ())
-    except InputError as error:
-        others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
-        return InputError(f"{error} {count} of {examples} examples have{others}; --skip-goals leaves them out.")
-    raise AssertionError("a goal that the reader does not know was read")
-
-
-def validity_scores(
-    system: str,
-    graphs: str,
-    asked: PlanSelection,
-    scored: Sequence[ScoredPlan],
-    settings: Mapping[str, str] | None = None,
-    judges: Iterable[tuple[JudgeIdentity, Sequence[Judgement]]] = (),
-    seed: int = 0,
-) -> ValidityScores:
-    """The scores of checked plans, and their agreement with judges of the same plans."""
-    means = prompt_means(scored)
-    by_goal: dict[str, list[float]] = {}
-    for goal, value in zip(means.goals, means.values["score"], strict=True):
-        by_goal.setdefault(visible(goal), []).append(float(value))
-    told = dict(settings or {})
-    if asked.skipped:
-        told["goals without a graph"] = str(len(asked.skipped))
-        told["examples left out with them"] = str(sum(asked.skipped.values()))
-    if asked.elsewhere:
-        told["predictions for other splits"] = str(asked.elsewhere)
-    return ValidityScores(
-        system=system,
-        graphs=graphs,
-        metrics=summarise("", system, means, seed).metrics,
-        counts=_counts(asked, scored),
-        settings=told,
-        by_goal={goal: fmean(values) for goal, values in sorted(by_goal.items())},
-        samples=means.samples,
-        agreement=tuple(agreement_with(judge, rows, scored, seed) for judge, rows in judges),
-    )
-
-
-def plan_rows(scored: Sequence[ScoredPlan], missing: frozenset[str] = frozenset()) -> Iterable[JsonObject]:
-    """One row a plan: the lines that were read, what each is and which step it names, and what is missing."""
-    for plan in scored:
-        if (reading := plan.reading) is None:
-            continue
-        read = len(reading.lines) - reading.unread
-        yield {
-            "example_id": plan.example_id,
-            "sample": plan.sample,
-            "goal": visible(plan.goal),
-            "metrics": plan.metrics(),
-            "steps": list(reading.lines[:read]),
-            "statuses": [line.status for line in reading.statuses()[:read]],
-            "nodes": list(reading.plan[:read]),
-            "similarities": list(reading.similarities[:read]),
-            "unread": reading.unread,
-            "missing_steps": list(reading.missing_words()),
-            "flags": [*([MISSING] if plan.example_id in missing else []), *_flags(reading)],
-        }
-
-
-def _counts(asked: PlanSelection, scored: Sequence[ScoredPlan]) -> Counts:
+def _counts(selection: PlanSelection, scored: Sequence[ScoredPlan]) -> Counts:
     return Counts(
         plans=len(scored),
-        videos=len({(example.source, example.video_id) for example in asked.examples}),
-        missing=len(asked.missing),
-        empty=sum(plan.steps == 0 and plan.example_id not in asked.missing for plan in scored),
+        videos=len({(example.source, example.video_id) for example in selection.examples}),
+        missing=len(selection.missing),
+        empty=sum(plan.steps == 0 and plan.example_id not in selection.missing for plan in scored),
         shortened=sum(plan.reading is not None and bool(_flags(plan.reading)) for plan in scored),
     )
 
