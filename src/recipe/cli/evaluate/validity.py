@@ -78,7 +78,9 @@ def validity(
     selection = select_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
     planned = selection.predictions
     if corpus is not None:
-        planned = reward_predictions(open_verifier(corpus, config, method), selection.examples, planned, console.progress())
+        planned = reward_predictions(
+            open_verifier(corpus, config, method), selection.examples, planned, console.progress()
+        )
     scored = score_plans(reader, selection.examples, planned, console.progress())
     scores = validity_scores(system or predictions.stem, name, selection, scored, settings, judges, seed)
     if output is not None:

@@ -1,4 +1,13 @@
-"""The plans that a judge is shown: those of a system, and controls written on purpose."""
+"""The plans that a judge is shown: those of a system, and controls written on purpose.
+
+A case is one plan beside its example, no longer than a limit: a plan of millions of characters is cut before anything
+else is done with it. An example without a prediction is judged as an empty plan, which scores 0 by rule, or refused.
+
+Controls show what a judge's figures are to be read against. The reference is the ceiling and the empty plan the floor.
+The others ask whether the judge marks copying, wordiness and wrong order down, whether it knows another goal's plan,
+and whether a text can steer it. They depend on the examples alone, so that every system that is judged on the same
+examples shares their answers.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,12 +22,6 @@ from recipe.errors import InputError, listed
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.prompting import visible
 from recipe.types import Example
-
-# From predictions to the cases that a judge is shown: one plan each, beside its example, and no longer than a limit.
-#
-# An example without a prediction is judged as an empty plan, which scores 0 by rule, or refused; a plan of millions of
-# characters is cut before anything else is done with it.
-
 
 Missing = Literal["zero", "refuse"]
 """What becomes of examples without a prediction: judged as empty plans, or an error."""
@@ -116,13 +119,6 @@ def actionable(steps: Sequence[str]) -> bool:
     return any(char.isalnum() for step in steps for char in step)
 
 
-# Plans written on purpose, judged beside a system's: what a judge's figures are to be read against.
-#
-# The reference is the ceiling and the empty plan the floor. The others ask the judge a question each: whether it marks
-# copying, wordiness and wrong order down, whether it knows another goal's plan, and whether a text can steer it. They
-# depend on the examples alone, so that every system that is judged on the same examples shares their answers.
-
-
 Steps = tuple[str, ...]
 Control = Callable[[Example, Example | None, Random], Steps | None]
 """An example, one of another goal if there is any, and its own random numbers, to a plan; None where there is none."""
@@ -157,7 +153,7 @@ _CONSTANT = (
 def _verbose(example: Example, _other: Example | None, random: Random) -> Steps:
     start = random.randrange(len(_WRAPS))
     wrapped = (
-        _WRAPS[(start + place) % len(_WRAPS)].format(step=_lowered(step))
+        _WRAPS[(start + place) % len(_WRAPS)].format(step=step[:1].lower() + step[1:])
         for place, step in enumerate(example.continuation)
     )
     return (_ADVICE[0], *wrapped, _ADVICE[1])
@@ -170,10 +166,6 @@ def _shuffled(example: Example, _other: Example | None, random: Random) -> Steps
     while tuple(steps) == example.continuation:
         random.shuffle(steps)
     return tuple(steps)
-
-
-def _other_goal(_example: Example, other: Example | None, _random: Random) -> Steps | None:
-    return other.continuation if other else None
 
 
 def _injected(_example: Example, other: Example | None, random: Random) -> Steps | None:
@@ -189,7 +181,7 @@ CONTROLS: dict[str, Control] = {
     "verbose": _verbose,
     "shuffled": _shuffled,
     "copied": lambda example, other, random: example.history or None,
-    "other-goal": _other_goal,
+    "other-goal": lambda example, other, random: other.continuation if other else None,
     "injected": _injected,
     "constant": lambda example, other, random: _CONSTANT,
     "empty": lambda example, other, random: (),
@@ -244,7 +236,3 @@ def _of_another_goal(example: Example, examples: Sequence[Example], seed: int) -
 
 def _hash(seed: int, name: str) -> str:
     return sha256(f"{seed} control {name}".encode()).hexdigest()
-
-
-def _lowered(step: str) -> str:
-    return step[:1].lower() + step[1:]

@@ -1,4 +1,4 @@
-"""A stand-in for a judge: the six criteria from embeddings, without a model to ask. It is not the paper's judge.
+"""The proxy judge: the six criteria from embeddings, without a language model. It is not the paper's judge.
 
 Steps are compared by `likeness`. An assignment pairs the plan's n steps with the m of the reference; a_i is the
 likeness of step i with its partner j(i), 0 without one. Each criterion is a share x, and its score the nearest integer
@@ -47,10 +47,10 @@ EXCESS = 0.25
 """Share of a plan's words that may be excess before the fluff rule caps it."""
 FLUFF_CAP = 2
 HALF = 0.5
-"""Share of a step's content words that must be known, where it is like nothing known, lest it is foreign."""
+"""A step that is like nothing known is foreign where fewer of its content words are known."""
 VERSION = 1
 """Of the formulas: another one is another judge."""
-_TOGETHER = 8_192
+_AT_ONCE = 8_192
 """Texts embedded in one call, about."""
 _WORD = re.compile(r"[^\W\d_]+")
 _FUNCTION_WORDS = (
@@ -61,8 +61,8 @@ _NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
 _ENDINGS = ("ing", "es", "ed", "s", "e")
 
 
-class _Reading(NamedTuple):
-    """A plan beside its example, compared."""
+class _Features(NamedTuple):
+    """A plan compared with its example."""
 
     lines: int
     """n; steps of a long plan that are not shown count as steps that are like nothing."""
@@ -77,7 +77,7 @@ class _Reading(NamedTuple):
     copied: Array
     """c_i [steps]."""
     grounded: Array
-    """How far what the step speaks of is known [steps]."""
+    """Share of the step's content that is known [steps]."""
     foreign: NDArray[np.bool_]
     """Steps like nothing known, by chance at most and in fewer than half of their words [steps]."""
 
@@ -87,10 +87,10 @@ class _Reading(NamedTuple):
 
 
 class ProxyJudge:
-    """Judges by embeddings; a `Judge`, and named for what it is."""
+    """A judge by embeddings; its name says so."""
 
     def __init__(self, embed: Embed, encoder: str = "minilm") -> None:
-        """`encoder` is the name that the judge's own name tells. Raises ComputeError for one that tells nothing."""
+        """`encoder` is part of the judge's name. Raises ComputeError for an encoder that tells no steps apart."""
         self._embed, self.calibration = embed, calibrate(embed)
         settings = {
             "encoder": encoder,
@@ -133,16 +133,16 @@ _NO_REFERENCE = "the example has no continuation to compare with"
 
 
 def verdict_of(case: Case, likeness: Likeness) -> Verdict:
-    """The six scores of a plan that says something; `likeness` knows its texts and the example's."""
-    reading = _read(case, likeness)
-    cap = FLUFF_CAP if _excess(case, reading) > EXCESS else HIGHEST
+    """The six scores of a plan with words; `likeness` holds its texts and the example's."""
+    features = _features(case, likeness)
+    cap = FLUFF_CAP if _excess(case, features) > EXCESS else HIGHEST
     return Verdict(
-        logical_progression=_score(_logical(reading)),
-        temporal_alignment=_score(2 * ordered_likeness(reading.likeness) / reading.both),
-        spatial_grounding=_score(float(reading.grounded.sum()) / reading.lines),
-        continuation=_score(_continuation(reading)),
-        clarity=min(cap, _score(_clarity(case, reading))),
-        semantic_alignment=min(cap, _score(2 * float(reading.matched.sum()) / reading.both)),
+        logical_progression=_score(_logical(features)),
+        temporal_alignment=_score(2 * ordered_likeness(features.likeness) / features.both),
+        spatial_grounding=_score(float(features.grounded.sum()) / features.lines),
+        continuation=_score(_continuation(features)),
+        clarity=min(cap, _score(_clarity(case, features))),
+        semantic_alignment=min(cap, _score(2 * float(features.matched.sum()) / features.both)),
     )
 
 
@@ -151,7 +151,7 @@ def _score(share: float) -> int:
     return min(HIGHEST, math.floor(HIGHEST * share + 0.5 + 1e-9))
 
 
-def _read(case: Case, likeness: Likeness) -> _Reading:
+def _features(case: Case, likeness: Likeness) -> _Features:
     example, steps = case.example, case.steps
     matched, partner = np.zeros(len(steps)), np.full(len(steps), -1)
     for pair in likeness.pairs(steps, example.continuation):
@@ -161,7 +161,7 @@ def _read(case: Case, likeness: Likeness) -> _Reading:
     done = likeness.cosines(steps, example.history).max(axis=1, initial=-1.0)
     nearest = likeness.between(steps, known).max(axis=1)
     shares = np.array([_share_known(step, words) for step in steps])
-    return _Reading(
+    return _Features(
         lines=len(steps) + case.left_out,
         wanted=len(example.continuation),
         matched=matched,
@@ -173,35 +173,35 @@ def _read(case: Case, likeness: Likeness) -> _Reading:
     )
 
 
-def _logical(reading: _Reading) -> float:
-    found, supported = np.zeros(reading.likeness.shape[1]), 0.0
-    for likeness, partner in zip(reading.matched, reading.partner, strict=True):
+def _logical(features: _Features) -> float:
+    found, supported = np.zeros(features.likeness.shape[1]), 0.0
+    for likeness, partner in zip(features.matched, features.partner, strict=True):
         if partner >= 0:
             supported += likeness * (found[:partner].mean() if partner else 1.0)
             found[partner] = likeness
-    return float(2 * supported / reading.both)
+    return float(2 * supported / features.both)
 
 
-def _continuation(reading: _Reading) -> float:
-    rows, columns = reading.likeness.shape
-    late = np.minimum(1.0, np.arange(rows) / reading.wanted)
-    early = np.outer(1 - late, 1 - np.arange(columns) / reading.wanted)
-    again = reading.copied.sum() / min(reading.lines, reading.wanted)
-    return float(max(0.0, 1 - again) * (reading.likeness * early).max(initial=0.0))
+def _continuation(features: _Features) -> float:
+    rows, columns = features.likeness.shape
+    late = np.minimum(1.0, np.arange(rows) / features.wanted)
+    early = np.outer(1 - late, 1 - np.arange(columns) / features.wanted)
+    again = features.copied.sum() / min(features.lines, features.wanted)
+    return float(max(0.0, 1 - again) * (features.likeness * early).max(initial=0.0))
 
 
-def _clarity(case: Case, reading: _Reading) -> float:
+def _clarity(case: Case, features: _Features) -> float:
     allowed = _longest(case.example)
-    brief = sum(min(1.0, allowed / words) for words in map(_words, case.steps)) / reading.lines
+    brief = sum(min(1.0, allowed / words) for words in map(_words, case.steps)) / features.lines
     repeated = min(1.0, _distinct(case.steps) / _distinct(case.example.continuation))
-    return brief * min(1.0, reading.wanted / reading.lines) * repeated
+    return brief * min(1.0, features.wanted / features.lines) * repeated
 
 
-def _excess(case: Case, reading: _Reading) -> float:
+def _excess(case: Case, features: _Features) -> float:
     """Share of the words that are beyond the longest known step, or of a foreign step."""
     lengths = np.array([_words(step) for step in case.steps], dtype=np.float64)
     beyond = np.maximum(0.0, lengths - _longest(case.example))
-    return float(np.where(reading.foreign, lengths, beyond).sum() / lengths.sum())
+    return float(np.where(features.foreign, lengths, beyond).sum() / lengths.sum())
 
 
 def _known(example: Example) -> tuple[str, ...]:
@@ -243,12 +243,12 @@ def _stem(word: str) -> str:
 
 
 def _batches(cases: Iterable[Case]) -> Iterator[list[Case]]:
-    """The cases in order, as many at once as hold about `_TOGETHER` texts."""
+    """The cases in order, as many at once as hold about `_AT_ONCE` texts."""
     batch, texts = list[Case](), 0
     for case in cases:
         batch.append(case)
         texts += len(_known(case.example)) + len(case.steps)
-        if texts >= _TOGETHER:
+        if texts >= _AT_ONCE:
             yield batch
             batch, texts = [], 0
     if batch:

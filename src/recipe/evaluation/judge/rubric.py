@@ -1,4 +1,17 @@
-"""The paper's rubric: its prompt, and how an answer is parsed into a verdict."""
+"""The paper's rubric: six criteria from 0 to 5, the prompt that asks for them, and how an answer is parsed.
+
+*Prompt.* Goal, history, reference and prediction are data. They go into the prompt as JSON with every line break
+written as an escape, between two lines with a code that is a hash of that JSON: no text can write a line of its own
+there, let alone the closing one. Brackets are escapes, too, so that no text can write the special tokens of a chat
+template. The prompt is filled in one pass, and values are never read as templates. The paper's fluff rule also caps a
+"holistic score" that is none of the six criteria: there is nothing to cap.
+
+*Answer.* The last JSON object that has the six criteria counts, whatever is written around it: judges that think aloud
+write drafts first. Where there is none, pairs of a criterion and a number are looked for in the text. A score may be
+written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper, appendix). One that is no whole number, on another
+scale, or given twice with different values is no score, and one criterion without a score leaves the plan unscored:
+nothing is guessed.
+"""
 
 import json
 import math
@@ -14,14 +27,6 @@ from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.models.protocol import Chat
 from recipe.prompting import fill, packaged, visible
 from recipe.types import Unscored, Verdict
-
-# What a judge answered, as a verdict or as the reason that there is none: nothing is guessed.
-#
-# The last JSON object that has the six criteria is the answer, whatever is written around it: judges that think aloud
-# write drafts first. Where there is none, pairs of a criterion and a number are looked for in the text. A score may be
-# written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper, appendix). One that is no whole number, on another
-# scale, or given twice with different values is no score, and one criterion without a score leaves the plan unscored.
-
 
 _READ = 50_000
 """Characters at the end of an answer that are read."""
@@ -41,108 +46,6 @@ _PAIRS = {
     )
     for name in CRITERIA
 }
-
-
-class ParsedVerdict(NamedTuple):
-    """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
-
-    outcome: Verdict | Unscored
-    how: str = ""
-
-
-def parse(text: str) -> ParsedVerdict:
-    """The verdict in a judge's answer.
-
-    >>> parse('{"logical_progression": 4, "temporal_alignment": 9, "spatial_grounding": 4, "continuation": 3,'
-    ... ' "clarity": 2, "semantic_alignment": 4}').outcome.total
-    22
-    >>> parse("I cannot judge this.").outcome
-    Unscored(reason="the answer holds no verdict: 'I cannot judge this.'")
-    """
-    read = text[-_READ:]
-    if not read.strip():
-        return ParsedVerdict(Unscored("the answer is empty"))
-    found = _last_object(read)
-    if found is not None:
-        return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
-    pairs = {name: _pairs(name, read) for name in CRITERIA}
-    if not any(pairs.values()):
-        return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
-    return _verdict(
-        {name: next(iter(values)) if len(values) == 1 else None for name, values in pairs.items()}, pairs, "regex"
-    )
-
-
-def _verdict(scores: dict[str, int | None], said: dict[str, Any], how: str) -> ParsedVerdict:
-    bad = [name for name in CRITERIA if scores[name] is None]
-    if bad:
-        shown = quoted(json.dumps(said[bad[0]], default=list))
-        return ParsedVerdict(Unscored(f"{bad[0]} is not one whole number from 0 to {HIGHEST}: {shown}"))
-    return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
-
-
-def _last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object that has the six criteria, keys in any spelling; None where there is none."""
-    decoder, end = json.JSONDecoder(object_pairs_hook=_object), len(text)
-    for _ in range(_TRIES):
-        end = text.rfind("{", 0, end)
-        if end < 0:
-            return None
-        try:
-            value, _end = decoder.raw_decode(text, end)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and all(name in value for name in CRITERIA):
-            return value
-    return None
-
-
-class _Conflict(NamedTuple):
-    """In place of a value: the key was given twice, with different ones."""
-
-    first: Any
-    second: Any
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        name = re.sub(r"[\s_-]+", "_", key.strip().lower())
-        found[name] = _Conflict(found[name], value) if name in found and found[name] != value else value
-    return found
-
-
-def _whole(value: Any) -> int | None:
-    """A score as a whole number, None where it is none."""
-    if isinstance(value, str):
-        match = _SCORE_ALONE.fullmatch(value)
-        return _matched(match) if match else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) else None
-
-
-def _pairs(name: str, text: str) -> set[int | None]:
-    """The different scores that a text gives a criterion."""
-    return {_matched(match) for match in _PAIRS[name].finditer(text)}
-
-
-def _matched(match: re.Match[str]) -> int | None:
-    value, scale = float(match["value"]), match["scale"]
-    if not value.is_integer() or (scale is not None and float(scale) != HIGHEST):
-        return None
-    return int(value)
-
-
-# The paper's rubric: six criteria from 0 to 5, two rules, the prompt that asks for them and the schema of its answer.
-#
-# Goal, history, reference and prediction are data. They go into the prompt as JSON with every line break written as an
-# escape, between two lines with a code that is a hash of that JSON: no text can write a line of its own there, let
-# alone the closing one. Brackets are escapes, too, so that no text can write the special tokens of a chat template. The
-# prompt is filled in one pass, and values are never read as templates.
-#
-# The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there is nothing to cap.
-
 
 MEANINGS = {
     "logical_progression": (
@@ -257,3 +160,94 @@ def _value(value: str | Sequence[str]) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(visible(text), ensure_ascii=False).translate(_ESCAPES)
+
+
+class ParsedVerdict(NamedTuple):
+    """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
+
+    outcome: Verdict | Unscored
+    how: str = ""
+
+
+def parse(text: str) -> ParsedVerdict:
+    """The verdict in a judge's answer.
+
+    >>> parse('{"logical_progression": 4, "temporal_alignment": 9, "spatial_grounding": 4, "continuation": 3,'
+    ... ' "clarity": 2, "semantic_alignment": 4}').outcome.total
+    22
+    >>> parse("I cannot judge this.").outcome
+    Unscored(reason="the answer holds no verdict: 'I cannot judge this.'")
+    """
+    read = text[-_READ:]
+    if not read.strip():
+        return ParsedVerdict(Unscored("the answer is empty"))
+    found = _last_object(read)
+    if found is not None:
+        return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
+    pairs = {name: _pairs(name, read) for name in CRITERIA}
+    if not any(pairs.values()):
+        return ParsedVerdict(Unscored(f"the answer holds no verdict: {quoted(text)}"))
+    return _verdict(
+        {name: next(iter(values)) if len(values) == 1 else None for name, values in pairs.items()}, pairs, "regex"
+    )
+
+
+def _verdict(scores: dict[str, int | None], said: dict[str, Any], how: str) -> ParsedVerdict:
+    bad = [name for name in CRITERIA if scores[name] is None]
+    if bad:
+        shown = quoted(json.dumps(said[bad[0]], default=list))
+        return ParsedVerdict(Unscored(f"{bad[0]} is not one whole number from 0 to {HIGHEST}: {shown}"))
+    return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
+
+
+def _last_object(text: str) -> dict[str, Any] | None:
+    """The last JSON object that has the six criteria, keys in any spelling; None where there is none."""
+    decoder, end = json.JSONDecoder(object_pairs_hook=_object), len(text)
+    for _ in range(_TRIES):
+        end = text.rfind("{", 0, end)
+        if end < 0:
+            return None
+        try:
+            value, _end = decoder.raw_decode(text, end)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and all(name in value for name in CRITERIA):
+            return value
+    return None
+
+
+class _Conflict(NamedTuple):
+    """In place of a value: the key was given twice, with different ones."""
+
+    first: Any
+    second: Any
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        name = re.sub(r"[\s_-]+", "_", key.strip().lower())
+        found[name] = _Conflict(found[name], value) if name in found and found[name] != value else value
+    return found
+
+
+def _whole(value: Any) -> int | None:
+    """A score as a whole number, None where it is none."""
+    if isinstance(value, str):
+        match = _SCORE_ALONE.fullmatch(value)
+        return _matched(match) if match else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def _pairs(name: str, text: str) -> set[int | None]:
+    """The different scores that a text gives a criterion."""
+    return {_matched(match) for match in _PAIRS[name].finditer(text)}
+
+
+def _matched(match: re.Match[str]) -> int | None:
+    value, scale = float(match["value"]), match["scale"]
+    if not value.is_integer() or (scale is not None and float(scale) != HIGHEST):
+        return None
+    return int(value)

@@ -1,4 +1,13 @@
-"""Verdicts as JSON lines, and a judge's scores made from them."""
+"""Verdicts as JSON lines, and a judge's scores made from them.
+
+A file of verdicts holds what judges, proxies and people gave each plan, one object a line. `example_id` and either
+`scores`, an integer from 0 to 5 for each of the six criteria, or `unscored`, the reason that there are none, are
+required. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
+
+A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
+example, then over the examples of a dataset, then over the datasets of a split. Plans without a verdict are in none of
+these.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,22 +25,16 @@ from recipe.report.numbers import MINUS
 from recipe.stats import Interval, macro_interval, mean_interval, paired_interval, video_of
 from recipe.types import Example, Unscored, Verdict
 
-# Verdicts as JSON lines: what judges, proxies and people gave each plan; the rows beside a file of judge scores.
-#
-# One object a line. `example_id` and either `scores`, an integer from 0 to 5 for each of the six criteria, or
-# `unscored`, the reason that there are none, are required. `sample` (0), `repeat` (0), `control`, `how`, `judge`,
-# `steps`, `flags` and `text` are optional, so that ratings of people can be written by hand.
-
-
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
 HIGHEST = 5
 FULL = len(CRITERIA) * HIGHEST
 """The highest total."""
+ALL = "all"
+"""The split of the macro accuracy over every dataset, where some are none of the paper's."""
 _REMEDY = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
-_FIELDS = (
-    "example_id", "sample", "repeat", "control", "judge", "how", "scores", "unscored", "steps", "flags", "text",
-)  # fmt: skip
+_DEFAULTS: dict[str, Any] = {"sample": 0, "repeat": 0, "control": "", "judge": "", "how": "", "text": ""}
+_LISTS = ("steps", "flags")
 
 
 class PlanId(NamedTuple):
@@ -84,8 +87,8 @@ def read_verdicts(path: Path) -> list[Judgement]:
     seen: dict[tuple[object, ...], int] = {}
     found = []
     for line, row in read_jsonl(path):
-        only_fields(path, line, row, _FIELDS)
-        judged = _judged(path, line, row)
+        only_fields(path, line, row, ("example_id", "scores", "unscored", *_DEFAULTS, *_LISTS))
+        judged = _judgement(path, line, row)
         key = (judged.example_id, judged.sample, judged.repeat, judged.control, judged.judge)
         if (first := seen.setdefault(key, line)) != line:
             problem = f"{judged.example_id!r} was already judged so in line {first}"
@@ -96,36 +99,21 @@ def read_verdicts(path: Path) -> list[Judgement]:
 
 def _row(judged: Judgement) -> JsonObject:
     outcome = judged.outcome
-    told: JsonObject = (
+    scores: JsonObject = (
         {"unscored": outcome.reason}
         if isinstance(outcome, Unscored)
         else {"scores": {name: getattr(outcome, name) for name in CRITERIA}}
     )
-    row: JsonObject = {"example_id": judged.example_id, "sample": judged.sample, "repeat": judged.repeat}
-    optional: JsonObject = {
-        "control": judged.control,
-        "judge": judged.judge,
-        "how": judged.how,
-        "steps": list(judged.steps),
-        "flags": list(judged.flags),
-        "text": judged.text,
-    }
-    return row | told | {name: value for name, value in optional.items() if value}
+    row: JsonObject = {"example_id": judged.example_id, "sample": judged.sample, "repeat": judged.repeat, **scores}
+    optional = {name: getattr(judged, name) for name in ("control", "judge", "how", "steps", "flags", "text")}
+    return row | {name: list(value) if name in _LISTS else value for name, value in optional.items() if value}
 
 
-def _judged(path: Path, line: int, row: JsonObject) -> Judgement:
-    return Judgement(
-        example_id=text_field(path, line, row, "example_id"),
-        outcome=_outcome(path, line, row),
-        sample=_typed(path, line, row, "sample", 0),
-        repeat=_typed(path, line, row, "repeat", 0),
-        control=_typed(path, line, row, "control", ""),
-        judge=_typed(path, line, row, "judge", ""),
-        how=_typed(path, line, row, "how", ""),
-        steps=_texts(path, line, row, "steps"),
-        flags=_texts(path, line, row, "flags"),
-        text=_typed(path, line, row, "text", ""),
-    )
+def _judgement(path: Path, line: int, row: JsonObject) -> Judgement:
+    example_id, outcome = text_field(path, line, row, "example_id"), _outcome(path, line, row)
+    optional = {name: _typed(path, line, row, name, default) for name, default in _DEFAULTS.items()}
+    optional |= {name: _texts(path, line, row, name) for name in _LISTS}
+    return Judgement(example_id, outcome, **optional)
 
 
 def _outcome(path: Path, line: int, row: JsonObject) -> Verdict | Unscored:
@@ -155,16 +143,6 @@ def _texts(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...
     if not isinstance(value, list) or any(not isinstance(item, str) for item in value):
         raise InputError.at(path, "no list of strings", "give a list, or leave it out", line=line, field=field)
     return tuple(value)
-
-
-# From verdicts to a judge's scores: accuracy of each dataset, macro accuracy of each split, the controls.
-#
-# A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
-# example, then over the examples of a dataset, then over the datasets of a split. What is unscored is in none of these.
-
-
-ALL = "all"
-"""The split of the macro accuracy over every dataset, where some are none of the paper's."""
 
 
 def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, dict[str, float]]:
@@ -368,10 +346,10 @@ def _findings(
         sentence = check.kept if (difference.low is not None and difference.low > 0) == check.more else check.broken
         if difference.low is None:
             sentence = f"One video is too few to compare {check.first} with {check.second}"
-        found.append(f"{sentence} ({check.first} minus {check.second}: {_told(difference)}).")
+        found.append(f"{sentence} ({check.first} minus {check.second}: {_in_points(difference)}).")
     return found
 
 
-def _told(difference: Interval) -> str:
+def _in_points(difference: Interval) -> str:
     bounds = "" if difference.low is None else f", {difference.low:+.1f} to {difference.high:+.1f}"
     return f"{difference.mean:+.1f} points{bounds}".replace("-", MINUS)
