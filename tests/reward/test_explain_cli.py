@@ -12,7 +12,7 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
-from recipe.explain.explain import as_row, explain, from_row
+from recipe.explain.explain import as_row, explain
 from recipe.explain.records import Links
 from recipe.reward.verifier import Verifier
 
@@ -49,7 +49,6 @@ def test_json_is_the_explanation(folder: Path) -> None:
         recipe("--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json")
     )
     expected = explain(Verifier(Corpus.open(folder)), HISTORY, PLAN, "tea")
-    assert from_row(row) == expected
     assert row == json.loads(json.dumps(as_row(expected, Links())))
 
 

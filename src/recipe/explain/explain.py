@@ -1,110 +1,24 @@
-"""The evidence behind a reward: gathered, put into words, written as JSON."""
+"""The evidence behind a reward: gathered, put into words, written as JSON.
+
+No narration decides alone, so the evidence for a step is the whole pool's.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from recipe.artifacts import JsonObject
 from recipe.clock import clock
-from recipe.config import RewardConfig
-from recipe.explain.records import (
-    AlignedNarration,
-    Explanation,
-    Ground,
-    GroundedStep,
-    Links,
-    Match,
-    StepEvidence,
-    best_matches,
-)
-from recipe.reward.embeddings import NarrationIndex
-from recipe.reward.scorer import Steps, as_steps
-from recipe.reward.wire import reward_row, rewards_of_rows
-from recipe.types import Narration, PooledAlignment, Reward, Segment
+from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
+from recipe.reward.scorer import as_steps
+from recipe.reward.wire import reward_row
+from recipe.types import Narration, PooledAlignment, Segment
 
-# The evidence behind a reward, gathered: no narration decides alone, so each step is asked of the whole pool.
-
-
-class Explained(Protocol):
-    """What an explanation asks of a verifier."""
-
-    @property
-    def corpus(self) -> NarrationIndex: ...
-
-    @property
-    def config(self) -> RewardConfig: ...
-
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]: ...
-
-    def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]: ...
-
-
-def explain(verifier: Explained, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
-    """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
-
-    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Raises as
-    `Verifier.score`.
-    """
-    h, plan = as_steps(history), as_steps(continuation)
-    shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
-    reward, *without = verifier.score(h, [plan, *shorter], goal)
-    narrations = tuple(_aligned(verifier.corpus, pooled) for pooled in verifier.align(h, plan, goal))
-    return Explanation(
-        goal=goal,
-        history=h,
-        continuation=plan,
-        config=verifier.config,
-        reward=reward,
-        evidence=_evidence(h, plan, reward, without, narrations),
-        narrations=narrations,
-    )
-
-
-def _aligned(corpus: NarrationIndex, pooled: PooledAlignment) -> AlignedNarration:
-    W = pooled.similarities
-    return AlignedNarration(
-        index=pooled.hit.narration,
-        narration=corpus.narration(pooled.hit.narration),
-        retrieved=pooled.hit.score,
-        score=pooled.score,
-        matches=tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in pooled.matches),
-        similarities=tuple(tuple(round(value, 4) for value in row) for row in W.tolist()),
-    )
-
-
-def _evidence(
-    h: Steps, plan: Steps, reward: Reward, without: Sequence[Reward], narrations: Sequence[AlignedNarration]
-) -> tuple[StepEvidence, ...]:
-    shorter: list[Reward | None] = [*[None] * len(h), *without]
-    grounds = _grounds(len(h) + len(plan), narrations)
-    return tuple(
-        StepEvidence(
-            text=text,
-            in_history=i < len(h),
-            without=None if missing is None else missing.total,
-            gated_without=missing is not None and missing.gated,
-            contribution=None if missing is None else reward.total - missing.total,
-            matched_in=len(found),
-            mean_similarity=sum(ground.similarity for ground in found) / len(found) if found else None,
-            grounds=found,
-        )
-        for i, (text, missing, found) in enumerate(zip(h + plan, shorter, grounds, strict=True))
-    )
-
-
-def _grounds(steps: int, narrations: Sequence[AlignedNarration]) -> list[tuple[Ground, ...]]:
-    """For each step its best segment in every narration that matches it, most similar first, ties in pool order."""
-    found: list[list[Ground]] = [[] for _ in range(steps)]
-    for aligned in narrations:
-        for match in best_matches(aligned.matches).values():
-            found[match.step].append(Ground(aligned.index, match.segment, match.similarity))
-    return [tuple(sorted(grounds, key=lambda ground: -ground.similarity)) for grounds in found]
-
-
-# A reward in plain words: what was paid, on what evidence, and what was not.
-
+if TYPE_CHECKING:
+    from recipe.reward.embeddings import NarrationIndex
+    from recipe.reward.verifier import Verifier
 
 _SMALL = 0.0005
-"""Contributions below it read 0.000 and are told as none."""
+"""Contributions below it read 0.000 and are reported as none."""
 
 _PAPER = {
     "A(h)": "how well the history alone aligns",
@@ -132,6 +46,55 @@ class Part(NamedTuple):
     meaning: str
 
 
+def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+    """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
+
+    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Raises as
+    `Verifier.score`.
+    """
+    h, plan = as_steps(history), as_steps(continuation)
+    shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
+    reward, *without = verifier.score(h, [plan, *shorter], goal)
+    narrations = tuple(_aligned(verifier.corpus, pooled) for pooled in verifier.align(h, plan, goal))
+    evidence = []
+    for i, text in enumerate(h + plan):
+        missing = without[i - len(h)] if i >= len(h) else None
+        grounds = _grounds(i, narrations)
+        step = StepEvidence(
+            text=text,
+            in_history=missing is None,
+            without=None if missing is None else missing.total,
+            gated_without=missing is not None and missing.gated,
+            contribution=None if missing is None else reward.total - missing.total,
+            matched_in=len(grounds),
+            mean_similarity=sum(ground.similarity for ground in grounds) / len(grounds) if grounds else None,
+            grounds=grounds,
+        )
+        evidence.append(step)
+    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations)
+
+
+def _aligned(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
+    W = pooled.similarities
+    return AlignedNarration(
+        index=pooled.hit.narration,
+        narration=corpus.narration(pooled.hit.narration),
+        retrieved=pooled.hit.score,
+        score=pooled.score,
+        matches=tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in pooled.matches),
+        similarities=tuple(tuple(round(value, 4) for value in row) for row in W.tolist()),
+    )
+
+
+def _grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground, ...]:
+    """The best segment of a step in every narration that matches it, most similar first, ties in pool order."""
+    grounds = []
+    for aligned in narrations:
+        if match := best_matches(aligned.matches).get(step):
+            grounds.append(Ground(aligned.index, match.segment, match.similarity))
+    return tuple(sorted(grounds, key=lambda ground: -ground.similarity))
+
+
 def parts(explanation: Explanation) -> list[Part]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
@@ -149,12 +112,10 @@ def parts(explanation: Explanation) -> list[Part]:
 
 def in_words(explanation: Explanation) -> list[str]:
     """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
-    return [
-        _verdict(explanation),
-        *_coverage(explanation),
-        *_evidence_sentence(explanation),
-        *_contributions(explanation),
-    ]
+    coverage = explanation.reward.coverage
+    covers = f"The corpus covers this prompt at {coverage or 0.0:.2f} (coverage, whatever is planned)."
+    sentences = [] if coverage is None else [covers]
+    return [_verdict(explanation), *sentences, *_evidence(explanation), *_contributions(explanation)]
 
 
 def when(segment: Segment) -> str:
@@ -175,7 +136,9 @@ def _verdict(explanation: Explanation) -> str:
     if not explanation.continuation:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
     if config.verifier != "paper":
-        return f"Reward {_number(reward.total)}{_contrast(reward.parts)}."
+        gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))
+        said = f"the plan adds {gain} to what narrations of this activity say, and {background} to random ones"
+        return f"Reward {_number(reward.total)}: {said}."
     if reward.gated:
         return (
             f"Penalty {_number(reward.total)}: the plan's progress over the history, rho = {_number(reward.rho)}, "
@@ -190,21 +153,7 @@ def _verdict(explanation: Explanation) -> str:
     )
 
 
-def _contrast(found: dict[str, float]) -> str:
-    if not {"gain", "background"} <= found.keys():
-        return ""
-    return (
-        f": the plan adds {_number(found['gain'])} to what narrations of this activity say, "
-        f"and {_number(found['background'])} to random ones"
-    )
-
-
-def _coverage(explanation: Explanation) -> Iterator[str]:
-    if explanation.reward.coverage is not None:
-        yield f"The corpus covers this prompt at {explanation.reward.coverage:.2f} (coverage, whatever is planned)."
-
-
-def _evidence_sentence(explanation: Explanation) -> Iterator[str]:
+def _evidence(explanation: Explanation) -> Iterator[str]:
     if not explanation.narrations:
         yield "Nothing was aligned: there is no narration or no step to align."
         return
@@ -255,55 +204,39 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-# An explanation as JSON that holds all of it: what is written can be read back into the same explanation.
-
-
 def as_row(explanation: Explanation, links: Links) -> JsonObject:
     """Everything in an explanation, with links, as plain values for JSON."""
-    best, reward = explanation.best, explanation.reward
-    videos = {aligned.index: aligned for aligned in explanation.narrations}
+    best = explanation.best
+    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
     return {
         "goal": explanation.goal,
         "history": list(explanation.history),
         "continuation": list(explanation.continuation),
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
-        "reward": reward_row(reward) | {"best_video_id": best.narration.video_id if best else None},
-        "steps": [_step_row(step, videos, links) for step in explanation.evidence],
+        "reward": reward_row(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
+        "steps": [
+            {
+                "step": step.text,
+                "in_history": step.in_history,
+                "without": step.without,
+                "gated_without": step.gated_without,
+                "contribution": step.contribution,
+                "matched_in": step.matched_in,
+                "mean_similarity": step.mean_similarity,
+                "grounds": [_ground_row(ground, narrations[ground.narration], links) for ground in step.grounds],
+            }
+            for step in explanation.evidence
+        ],
         "narrations": [_narration_row(explanation, aligned, links) for aligned in explanation.narrations],
     }
 
 
-def from_row(row: JsonObject) -> Explanation:
-    """The explanation that `as_row` wrote; its summary, texts and links follow from the rest and are not read."""
-    return Explanation(
-        goal=row["goal"],
-        history=tuple(row["history"]),
-        continuation=tuple(row["continuation"]),
-        config=RewardConfig.model_validate(row["settings"]),
-        reward=rewards_of_rows([row["reward"]])[0],
-        evidence=tuple(_evidence_from_row(step) for step in row["steps"]),
-        narrations=tuple(_narration(one) for one in row["narrations"]),
-    )
-
-
-def _step_row(step: StepEvidence, videos: dict[int, AlignedNarration], links: Links) -> JsonObject:
-    return {
-        "step": step.text,
-        "in_history": step.in_history,
-        "without": step.without,
-        "gated_without": step.gated_without,
-        "contribution": step.contribution,
-        "matched_in": step.matched_in,
-        "mean_similarity": step.mean_similarity,
-        "grounds": [_ground_row(ground, videos[ground.narration].narration, links) for ground in step.grounds],
-    }
-
-
 def _ground_row(ground: Ground, narration: Narration, links: Links) -> JsonObject:
-    segment = narration.segments[ground.segment]
     place = {"narration": ground.narration, "video_id": narration.video_id, "segment": ground.segment}
-    return place | {"similarity": ground.similarity} | _segment_row(narration, segment, links)
+    return (
+        place | {"similarity": ground.similarity} | _segment_row(narration, narration.segments[ground.segment], links)
+    )
 
 
 def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: Links) -> JsonObject:
@@ -317,7 +250,18 @@ def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: L
         "retrieved": aligned.retrieved,
         "score": aligned.score,
         "history_end": aligned.history_end(len(explanation.history)),
-        "steps": [_grounded_row(step) for step in explanation.grounded(aligned)],
+        "steps": [
+            {
+                "step": step.text,
+                "in_history": step.in_history,
+                "segment": step.index,
+                "similarity": step.similarity,
+                "text": step.segment.text if step.segment else None,
+                "start": step.segment.start if step.segment else None,
+                "end": step.segment.end if step.segment else None,
+            }
+            for step in explanation.grounded(aligned)
+        ],
         "matches": [match._asdict() for match in aligned.matches],
         "unmatched_steps": list(aligned.unmatched_steps),
         "unmatched_segments": list(aligned.unmatched_segments),
@@ -326,44 +270,10 @@ def _narration_row(explanation: Explanation, aligned: AlignedNarration, links: L
     }
 
 
-def _grounded_row(step: GroundedStep) -> JsonObject:
-    segment = step.segment
-    return {
-        "step": step.text,
-        "in_history": step.in_history,
-        "segment": step.index,
-        "similarity": step.similarity,
-        "text": segment.text if segment else None,
-        "start": segment.start if segment else None,
-        "end": segment.end if segment else None,
-    }
-
-
 def _segment_row(narration: Narration, segment: Segment, links: Links) -> JsonObject:
-    times = {"start": segment.start, "end": segment.end}
-    return {"text": segment.text} | times | {"link": links.of(narration, segment)}
-
-
-def _evidence_from_row(row: dict[str, Any]) -> StepEvidence:
-    return StepEvidence(
-        text=row["step"],
-        in_history=row["in_history"],
-        without=row["without"],
-        gated_without=row["gated_without"],
-        contribution=row["contribution"],
-        matched_in=row["matched_in"],
-        mean_similarity=row["mean_similarity"],
-        grounds=tuple(Ground(one["narration"], one["segment"], one["similarity"]) for one in row["grounds"]),
-    )
-
-
-def _narration(row: dict[str, Any]) -> AlignedNarration:
-    segments = tuple(Segment(one["text"], one["start"], one["end"]) for one in row["segments"])
-    return AlignedNarration(
-        index=row["narration"],
-        narration=Narration(row["video_id"], segments, row["title"], row["source"]),
-        retrieved=row["retrieved"],
-        score=row["score"],
-        matches=tuple(Match(**match) for match in row["matches"]),
-        similarities=tuple(tuple(values) for values in row["similarities"]),
-    )
+    return {
+        "text": segment.text,
+        "start": segment.start,
+        "end": segment.end,
+        "link": links.of(narration, segment),
+    }

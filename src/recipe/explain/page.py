@@ -1,36 +1,200 @@
-"""An explanation as one self-contained HTML page, with a picture of the alignment."""
+"""An explanation as one self-contained HTML page, with a picture of each alignment.
 
-import base64
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+A picture has the steps at the left, the narration along a time axis at the right, and links between them. Heights are
+in units that the page scales; widths are percent of the column between steps and texts, so that one picture fits a
+screen and a phone. The page's only script is pinned by its hash.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recipe.artifacts import write_text
 from recipe.clock import clock
 from recipe.errors import MissingExtra
-from recipe.explain.explain import Part, in_words, parts, when
+from recipe.explain.explain import in_words, parts, when
 from recipe.explain.records import AlignedNarration, Explanation, GroundedStep, Links, Match, StepEvidence
-from recipe.report.html import template
-from recipe.report.numbers import format_number
+from recipe.report.html import script_hash, template
+from recipe.report.numbers import format_number, format_signed
 from recipe.types import Narration
 
-# An alignment as a picture: steps at the left, the narration along a time axis at the right, links between them.
-#
-# Heights are in units that the page scales; widths are percent of the column between steps and texts, so that one
-# picture fits a screen and a phone.
-
+try:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+except ModuleNotFoundError as error:
+    raise MissingExtra("an explanation's page", "report") from error
 
 STEP, TEXT, LINE = 52.0, 54.0, 21.0
 """Heights of a step, of the text of a matched segment, and of the one line of an unmatched one."""
 AXIS, WIDTH = 70.0, 7.0
 """Left edge and width of the time axis, in percent of the column."""
-
 _LOWEST, _THINNEST = 440.0, 3.0
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 """Seconds between two ticks of the axis."""
+_GROUNDS = 3
+"""Segments named for each step, of all that the pool has for it."""
+
+
+def write_page(explanation: Explanation, target: Path, links: Links, narrations: int) -> None:
+    """Write the page with pictures of the `narrations` best narrations, all or nothing."""
+    write_text(target, render_page(explanation, links, narrations))
+
+
+def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
+    """The whole page. The same explanation gives the same page."""
+    script = page_template("alignment.js") + page_template("explanation.js")
+    named = parts(explanation)
+    largest = max(1.0, *(abs(part.value) for part in named))
+    config = explanation.config
+    settings = config.model_dump(exclude={"grounded"})
+    if config.verifier != "paper":
+        settings = {"verifier": config.verifier} | config.grounded.model_dump()
+    return (
+        page_environment()
+        .get_template("explanation.html.jinja")
+        .render(
+            explanation=explanation,
+            sentences=in_words(explanation),
+            parts=[(part, round(abs(part.value) / largest, 4)) for part in named],
+            rows=list(step_rows(explanation, links)),
+            panels=[panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
+            others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
+            style=Markup(page_template("explanation.css") + page_template("alignment.css")),
+            script=Markup(script),
+            script_hash=script_hash(script),
+            settings=list(settings.items()),
+        )
+    )
+
+
+def page_environment() -> Environment:
+    """What renders the pages with pictures of alignments: templates of this room, texts escaped."""
+    environment = Environment(
+        loader=FunctionLoader(page_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": format_number, "signed": lambda value: format_signed(value, 3)}
+    return environment
+
+
+def page_template(name: str) -> str:
+    """A file of the templates."""
+    return template("recipe.explain", name)
+
+
+def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]]:
+    """Every step of h + c with what the pool says of it, as the templates read it; `share` is its contribution against
+    the largest one, from -1 to 1, `number` counts in the history or in the plan."""
+    largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
+    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
+    for name, step in zip(_names(explanation), explanation.evidence, strict=True):
+        similarity = {ground.narration: ground.similarity for ground in step.grounds}
+        yield {
+            "name": name,
+            "number": int(name.split()[-1]),
+            "evidence": step,
+            "share": (step.contribution or 0.0) / largest,
+            "strip": Markup(pool_strip([similarity.get(index) for index in narrations])),
+            "grounds": list(_strongest(step, narrations, links)),
+        }
+
+
+def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[dict[str, Any]]:
+    """The most similar segments of a step, each text once."""
+    texts = set[str]()
+    for ground in step.grounds:
+        narration = narrations[ground.narration]
+        segment = narration.segments[ground.segment]
+        if len(texts) < _GROUNDS and segment.text not in texts:
+            texts.add(segment.text)
+            yield {
+                "text": segment.text,
+                "place": when(segment) or f"segment {ground.segment + 1}",
+                "similarity": ground.similarity,
+                "link": links.of(narration, segment),
+            }
+
+
+def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> dict[str, Any]:
+    """One narration of the pool with its picture, as the templates read it.
+
+    A mark stands beside the picture at the height `y`; `links` are the numbers of its links in the picture, `note` is
+    what the page says where it is pointed at.
+    """
+    history, names = len(explanation.history), _names(explanation)
+    picture, segments = place(aligned, history), aligned.narration.segments
+    notes = [segment_note(aligned, k, names) for k in range(len(segments))]
+    addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
+    kinds = _kinds(aligned, history)
+    marks = [
+        {
+            "y": picture.texts.get(k, 0.0),
+            "text": segment.text,
+            "place": when(segment) or f"segment {k + 1}",
+            "link": addresses[k] or None,
+            "links": link_numbers(aligned, k),
+            "kind": kinds.get(k, "free"),
+            "similarity": max((match.similarity for match in aligned.matches if match.segment == k), default=None),
+            "note": notes[k],
+        }
+        for k, segment in enumerate(segments)
+    ]
+    steps = [
+        {
+            "y": y,
+            "ground": ground,
+            "links": " ".join(str(number) for number, match in enumerate(aligned.matches) if match.step == i),
+            "note": _step_note(names[i], ground, aligned, i),
+        }
+        for i, (y, ground) in enumerate(zip(picture.steps, explanation.grounded(aligned), strict=True))
+    ]
+    return {
+        "aligned": aligned,
+        "link": links.of(aligned.narration),
+        "picture": picture,
+        "svg": Markup(draw(picture, aligned, history, notes, addresses)),
+        "strip": Markup(barcode(aligned, history)),
+        "steps": steps,
+        "texts": [marks[k] for k in sorted(picture.texts)],
+        "transcript": marks,
+    }
+
+
+def _names(explanation: Explanation) -> list[str]:
+    done = [f"history step {number}" for number in range(1, len(explanation.history) + 1)]
+    return done + [f"step {number}" for number in range(1, len(explanation.continuation) + 1)]
+
+
+def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) -> str:
+    """What is said of a segment where it is pointed at: its time, text, and the step it is matched with or nearest to.
+
+    `names` are those of the steps of h + c, such as `step 2`.
+    """
+    here = aligned.narration.segments[segment]
+    place = when(here) or f"segment {segment + 1}"
+    if matches := [match for match in aligned.matches if match.segment == segment]:
+        with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
+        return f"{place} “{here.text}”: matched with {with_steps}"
+    nearest = aligned.closest_step(segment)
+    near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
+    return f"{place} “{here.text}”: unmatched{near}"
+
+
+def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
+    here = f"{name} “{ground.text}”"
+    if ground.segment is None or ground.index is None or ground.similarity is None:
+        nearest = aligned.closest_segment(step)
+        if nearest is None:
+            return f"{here}: unmatched"
+        text = aligned.narration.segments[nearest.segment].text
+        return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
+    place = when(ground.segment) or f"segment {ground.index + 1}"
+    return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"
 
 
 class Span(NamedTuple):
@@ -92,16 +256,34 @@ def draw(picture: Picture, aligned: AlignedNarration, history: int, notes: Seque
 
     `notes` and `links` are a sentence and an address, which may be empty, for each segment.
     """
-    number = {match: i for i, match in enumerate(aligned.matches)}
-    parts = [
-        *_frontier(picture),
-        *(_leader(picture, k) for k in picture.texts),
-        *(_link(picture, match, number[match], history) for match in aligned.matches),
-        *_axis(picture, aligned, history, notes, links),
-    ]
+    elements = []
+    if picture.divide is not None and picture.history_end is not None:
+        curve = _curve(picture.divide, picture.history_end)
+        elements.append(f'<path class="frontier" d="{curve} H{AXIS + WIDTH + 4:g}"/>')
+    for k, text in picture.texts.items():
+        start, middle = AXIS + WIDTH + 1, picture.segments[k].middle
+        elements.append(f'<path class="leader" d="M{start:g} {middle:.2f} L98 {text:.2f}"/>')
+    for number, match in enumerate(aligned.matches):
+        curve = _curve(picture.steps[match.step], picture.segments[match.segment].middle)
+        elements.append(
+            f'<path class="link {_kind(match, history)}" data-links="{number}" data-step="{match.step}" '
+            f'data-segment="{match.segment}" style="--s:{min(max(match.similarity, 0.0), 1.0):g}" d="{curve}"/>'
+        )
+    kinds = _kinds(aligned, history)
+    for k, span in enumerate(picture.segments):
+        bar = (
+            f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
+            f'height="{span.bottom - span.top:.2f}"/>'
+        )
+        address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
+        name, role = ("a", "") if links[k] else ("g", ' role="img"')
+        note = escape(notes[k])
+        tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+        focus = f'class="segment" tabindex="{-1 if k else 0}"'
+        elements.append(f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>")
     return (
         f'<svg class="links" viewBox="0 0 100 {picture.height:g}" preserveAspectRatio="none" role="group" '
-        f'aria-label="Segments along time; arrow keys move between them">{"".join(parts)}</svg>'
+        f'aria-label="Segments along time; arrow keys move between them">{"".join(elements)}</svg>'
     )
 
 
@@ -203,291 +385,11 @@ def _kind(match: Match, history: int) -> str:
     return "done" if match.step < history else "plan"
 
 
-def _frontier(picture: Picture) -> Iterable[str]:
-    if picture.divide is not None and picture.history_end is not None:
-        curve = _curve(picture.divide, picture.history_end)
-        yield f'<path class="frontier" d="{curve} H{AXIS + WIDTH + 4:g}"/>'
-
-
-def _leader(picture: Picture, segment: int) -> str:
-    start, y = AXIS + WIDTH + 1, picture.segments[segment].middle
-    return f'<path class="leader" d="M{start:g} {y:.2f} L98 {picture.texts[segment]:.2f}"/>'
-
-
-def _link(picture: Picture, match: Match, number: int, history: int) -> str:
-    curve = _curve(picture.steps[match.step], picture.segments[match.segment].middle)
-    strength = min(max(match.similarity, 0.0), 1.0)
-    return (
-        f'<path class="link {_kind(match, history)}" data-links="{number}" data-step="{match.step}" '
-        f'data-segment="{match.segment}" style="--s:{strength:g}" d="{curve}"/>'
-    )
-
-
 def _curve(left: float, right: float) -> str:
     return f"M0 {left:.2f} C{AXIS / 2:g} {left:.2f} {AXIS / 2:g} {right:.2f} {AXIS:g} {right:.2f}"
-
-
-def _axis(
-    picture: Picture, aligned: AlignedNarration, history: int, notes: Sequence[str], links: Sequence[str]
-) -> Iterable[str]:
-    kinds = _kinds(aligned, history)
-    for k, span in enumerate(picture.segments):
-        bar = (
-            f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
-            f'height="{span.bottom - span.top:.2f}"/>'
-        )
-        name = "a" if links[k] else "g"
-        address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
-        role = "" if links[k] else ' role="img"'
-        note = escape(notes[k])
-        tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
-        focus = f'class="segment" tabindex="{-1 if k else 0}"'
-        yield f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>"
 
 
 def link_numbers(aligned: AlignedNarration, segment: int) -> str:
     """What ties a segment's bar, text and links together: the numbers of its matches, or a mark of its own."""
     numbers = [str(i) for i, match in enumerate(aligned.matches) if match.segment == segment]
     return " ".join(numbers or [f"free{segment}"])
-
-
-def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) -> str:
-    """What is said of a segment where it is pointed at: its time, text, and the step it is matched with or nearest to.
-
-    `names` are those of the steps of h + c, such as `step 2`.
-    """
-    here = aligned.narration.segments[segment]
-    place = when(here) or f"segment {segment + 1}"
-    matches = [match for match in aligned.matches if match.segment == segment]
-    if matches:
-        with_steps = ", ".join(f"{names[match.step]} ({match.similarity:.2f})" for match in matches)
-        return f"{place} “{here.text}”: matched with {with_steps}"
-    nearest = aligned.closest_step(segment)
-    near = f"; nearest is {names[nearest.step]} ({nearest.similarity:.2f})" if nearest else ""
-    return f"{place} “{here.text}”: unmatched{near}"
-
-
-# An explanation as one HTML page that needs nothing but itself; its only script is pinned by its hash.
-
-
-try:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-    from markupsafe import Markup
-except ModuleNotFoundError as error:
-    raise MissingExtra("an explanation's page", "report") from error
-
-_GROUNDS = 3
-"""Segments named for each step, of all that the pool has for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    """A step of h + c with what the pool says of it, ready to be shown."""
-
-    name: str
-    number: int
-    """In the history or in the plan, from 1."""
-    evidence: StepEvidence
-    share: float
-    """Its contribution against the largest one, from -1 to 1."""
-    strip: Markup
-    grounds: tuple["GroundRow", ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroundRow:
-    """A segment that a step is matched with."""
-
-    text: str
-    place: str
-    similarity: float
-    link: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class StepMark:
-    """A step beside the picture: where it stands, and what is said where it is pointed at."""
-
-    y: float
-    ground: GroundedStep
-    links: str
-    """The numbers of its links in the picture."""
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class TextMark:
-    """A segment's text beside the axis."""
-
-    y: float
-    text: str
-    place: str
-    link: str | None
-    links: str
-    kind: str
-    """`done`, `plan`, or `free` where it is unmatched."""
-    similarity: float | None
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One narration of the pool with its picture."""
-
-    aligned: AlignedNarration
-    link: str | None
-    picture: Picture
-    svg: Markup
-    strip: Markup
-    steps: tuple[StepMark, ...]
-    texts: tuple[TextMark, ...]
-    transcript: tuple[TextMark, ...]
-
-
-def write_page(explanation: Explanation, target: Path, links: Links, narrations: int) -> None:
-    """Write the page with pictures of the `narrations` best narrations, all or nothing."""
-    write_text(target, render_page(explanation, links, narrations))
-
-
-def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
-    """The whole page. The same explanation gives the same page."""
-    script = page_template("alignment.js") + page_template("explanation.js")
-    return (
-        page_environment()
-        .get_template("explanation.html.jinja")
-        .render(
-            explanation=explanation,
-            sentences=in_words(explanation),
-            parts=_shown_parts(explanation),
-            rows=list(step_rows(explanation, links)),
-            panels=[panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
-            others=[(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
-            style=Markup(page_template("explanation.css") + page_template("alignment.css")),
-            script=Markup(script),
-            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            settings=_settings(explanation),
-        )
-    )
-
-
-def page_environment() -> Environment:
-    """What renders the pages with pictures of alignments: templates of this room, texts escaped."""
-    environment = Environment(
-        loader=FunctionLoader(page_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"number": format_number, "signed": _signed}
-    return environment
-
-
-def page_template(name: str) -> str:
-    """A file of the templates."""
-    return template("recipe.explain", name)
-
-
-def _shown_parts(explanation: Explanation) -> list[tuple[Part, float]]:
-    """The parts with the length of each one's bar, all on one scale that reaches 1 or the largest of them."""
-    found = parts(explanation)
-    largest = max(1.0, *(abs(part.value) for part in found))
-    return [(part, round(abs(part.value) / largest, 4)) for part in found]
-
-
-def _settings(explanation: Explanation) -> list[tuple[str, object]]:
-    config = explanation.config
-    if config.verifier == "paper":
-        return [(name, value) for name, value in config.model_dump(exclude={"grounded"}).items()]
-    return [("verifier", config.verifier), *config.grounded.model_dump().items()]
-
-
-def _signed(value: float) -> str:
-    """A contribution with its sign; none before a zero."""
-    shown = format_number(value, 3)
-    return shown if value < 0 or not shown.strip("0.") else f"+{shown}"
-
-
-def _names(explanation: Explanation) -> list[str]:
-    done = [f"history step {number}" for number in range(1, len(explanation.history) + 1)]
-    return done + [f"step {number}" for number in range(1, len(explanation.continuation) + 1)]
-
-
-def step_rows(explanation: Explanation, links: Links) -> Iterator[StepRow]:
-    """Every step with what the pool says of it."""
-    largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
-    narrations = {aligned.index: aligned.narration for aligned in explanation.narrations}
-    for name, step in zip(_names(explanation), explanation.evidence, strict=True):
-        found = {ground.narration: ground.similarity for ground in step.grounds}
-        strip = pool_strip([found.get(index) for index in narrations])
-        grounds = tuple(_strongest(step, narrations, links))
-        number = int(name.split()[-1])
-        yield StepRow(name, number, step, (step.contribution or 0.0) / largest, Markup(strip), grounds)
-
-
-def _strongest(step: StepEvidence, narrations: dict[int, Narration], links: Links) -> Iterator[GroundRow]:
-    """The most similar segments of a step, each text once."""
-    said = set[str]()
-    for ground in step.grounds:
-        narration = narrations[ground.narration]
-        segment = narration.segments[ground.segment]
-        if len(said) < _GROUNDS and segment.text not in said:
-            said.add(segment.text)
-            place = when(segment) or f"segment {ground.segment + 1}"
-            yield GroundRow(segment.text, place, ground.similarity, links.of(narration, segment))
-
-
-def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> Panel:
-    """One narration of the pool with its picture."""
-    history, names = len(explanation.history), _names(explanation)
-    picture, segments = place(aligned, history), aligned.narration.segments
-    notes = [segment_note(aligned, k, names) for k in range(len(segments))]
-    addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
-    marks = [_text_mark(aligned, picture, k, history, addresses[k], notes[k]) for k in range(len(segments))]
-    return Panel(
-        aligned=aligned,
-        link=links.of(aligned.narration),
-        picture=picture,
-        svg=Markup(draw(picture, aligned, history, notes, addresses)),
-        strip=Markup(barcode(aligned, history)),
-        steps=tuple(_step_marks(explanation, aligned, picture, names)),
-        texts=tuple(marks[k] for k in sorted(picture.texts)),
-        transcript=tuple(marks),
-    )
-
-
-def _text_mark(
-    aligned: AlignedNarration, picture: Picture, segment: int, history: int, address: str, note: str
-) -> TextMark:
-    here = aligned.narration.segments[segment]
-    matches = [(number, match) for number, match in enumerate(aligned.matches) if match.segment == segment]
-    return TextMark(
-        y=picture.texts.get(segment, 0.0),
-        text=here.text,
-        place=when(here) or f"segment {segment + 1}",
-        link=address or None,
-        links=link_numbers(aligned, segment),
-        kind=("done" if matches[0][1].step < history else "plan") if matches else "free",
-        similarity=max((match.similarity for _, match in matches), default=None),
-        note=note,
-    )
-
-
-def _step_marks(
-    explanation: Explanation, aligned: AlignedNarration, picture: Picture, names: list[str]
-) -> Iterator[StepMark]:
-    for i, (y, ground) in enumerate(zip(picture.steps, explanation.grounded(aligned), strict=True)):
-        numbers = " ".join(str(number) for number, match in enumerate(aligned.matches) if match.step == i)
-        yield StepMark(y, ground, numbers, _step_note(names[i], ground, aligned, i))
-
-
-def _step_note(name: str, ground: GroundedStep, aligned: AlignedNarration, step: int) -> str:
-    here = f"{name} “{ground.text}”"
-    if ground.segment is None or ground.index is None or ground.similarity is None:
-        nearest = aligned.closest_segment(step)
-        if nearest is None:
-            return f"{here}: unmatched"
-        text = aligned.narration.segments[nearest.segment].text
-        return f"{here}: unmatched; nearest is “{text}” ({nearest.similarity:.2f})"
-    place = when(ground.segment) or f"segment {ground.index + 1}"
-    return f"{here}: matched with {place} “{ground.segment.text}” ({ground.similarity:.2f})"

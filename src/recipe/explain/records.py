@@ -1,7 +1,6 @@
-"""What an explanation holds, and its JSON form."""
+"""What an explanation holds: the reward, each pooled narration's alignment, what steps add, links to videos."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
@@ -9,9 +8,6 @@ from urllib.parse import quote
 from recipe.config import RewardConfig
 from recipe.errors import InputError
 from recipe.types import Narration, Reward, Segment
-
-# Where a narrated second can be watched: a link made from a template, for videos that have one.
-
 
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
 
@@ -71,9 +67,6 @@ def _checked(template: str) -> str:
     return template
 
 
-# What an explanation holds: the reward, every pooled narration's alignment, and what each step adds.
-
-
 class Match(NamedTuple):
     """A step of h + c laid on a segment of a narration; both count from 0."""
 
@@ -122,12 +115,14 @@ class AlignedNarration:
     @property
     def unmatched_steps(self) -> tuple[int, ...]:
         """Positions in h + c that no match names."""
-        return _missing(len(self.similarities), {match.step for match in self.matches})
+        matched = {match.step for match in self.matches}
+        return tuple(i for i in range(len(self.similarities)) if i not in matched)
 
     @property
     def unmatched_segments(self) -> tuple[int, ...]:
         """Positions in the narration that no match names."""
-        return _missing(len(self.narration.segments), {match.segment for match in self.matches})
+        matched = {match.segment for match in self.matches}
+        return tuple(k for k in range(len(self.narration.segments)) if k not in matched)
 
     def history_end(self, history: int) -> int | None:
         """The last segment that one of the first `history` steps is matched with; None where none is."""
@@ -136,12 +131,12 @@ class AlignedNarration:
     def closest_step(self, segment: int) -> Match | None:
         """The step most similar to a segment, the first of equals, matched or not; None without steps."""
         matches = (Match(i, segment, row[segment]) for i, row in enumerate(self.similarities))
-        return max(matches, key=_similarity, default=None)
+        return max(matches, key=lambda match: match.similarity, default=None)
 
     def closest_segment(self, step: int) -> Match | None:
         """The segment most similar to a step, the first of equals, matched or not; None without segments."""
         matches = (Match(step, k, value) for k, value in enumerate(self.similarities[step]))
-        return max(matches, key=_similarity, default=None)
+        return max(matches, key=lambda match: match.similarity, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +196,13 @@ class Explanation:
 
     def grounded(self, aligned: AlignedNarration) -> tuple[GroundedStep, ...]:
         """The steps of h + c on one narration; of several segments of a step, the most similar."""
-        return tuple(_grounded(self, aligned))
+        best, grounded = best_matches(aligned.matches), []
+        for i, text in enumerate((*self.history, *self.continuation)):
+            match, in_history = best.get(i), i < len(self.history)
+            segment = None if match is None else aligned.narration.segments[match.segment]
+            found = (None, None, None) if match is None else (match.segment, segment, match.similarity)
+            grounded.append(GroundedStep(text, in_history, *found))
+        return tuple(grounded)
 
 
 def best_matches(matches: tuple[Match, ...]) -> dict[int, Match]:
@@ -211,22 +212,3 @@ def best_matches(matches: tuple[Match, ...]) -> dict[int, Match]:
         if match.step not in best or match.similarity > best[match.step].similarity:
             best[match.step] = match
     return best
-
-
-def _grounded(explanation: Explanation, aligned: AlignedNarration) -> Iterator[GroundedStep]:
-    best = best_matches(aligned.matches)
-    for i, text in enumerate((*explanation.history, *explanation.continuation)):
-        in_history = i < len(explanation.history)
-        if match := best.get(i):
-            segment = aligned.narration.segments[match.segment]
-            yield GroundedStep(text, in_history, match.segment, segment, match.similarity)
-        else:
-            yield GroundedStep(text, in_history, None, None, None)
-
-
-def _missing(count: int, present: set[int]) -> tuple[int, ...]:
-    return tuple(i for i in range(count) if i not in present)
-
-
-def _similarity(match: Match) -> float:
-    return match.similarity

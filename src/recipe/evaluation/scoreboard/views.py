@@ -23,11 +23,12 @@ from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name,
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
 from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
 from recipe.evaluation.validity.readings import STATUSES
-from recipe.explain.explain import Explained, explain, in_words
+from recipe.explain.explain import explain, in_words
 from recipe.explain.page import page_environment, panel, step_rows
 from recipe.explain.records import Explanation, Links
 from recipe.progress import SILENT, Progress
 from recipe.report.html import shown
+from recipe.reward.verifier import Verifier
 from recipe.types import Verdict
 
 try:
@@ -302,7 +303,7 @@ NO_EXPLANATIONS = PlanExplanations()
 
 
 def explain_plans(
-    verifier: Explained, views: ExampleViews, count: int, links: Links, progress: Progress = SILENT
+    verifier: Verifier, views: ExampleViews, count: int, links: Links, progress: Progress = SILENT
 ) -> PlanExplanations:
     """Explain each system's first plan for `count` examples. Raises ComputeError, CorpusError as the verifier does."""
     start, environment = time.perf_counter(), page_environment()
