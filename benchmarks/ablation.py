@@ -21,7 +21,7 @@ from recipe.artifacts import write_json
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import RewardAudit
-from recipe.audit.score import Audited, score_prompts
+from recipe.audit.score import NamedScorer, score_prompts
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
@@ -113,7 +113,7 @@ def _scored(corpus: Corpus, embeddings: StepEmbeddings, prompts: list[AuditPromp
     config = RewardConfig(verifier="grounded", grounded=GroundedConfig(**settings))
     with _replacing(replaced):
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        return measure("grounded", score_prompts(Audited("grounded", verifier), prompts), {}, None, None)
+        return measure("grounded", score_prompts(NamedScorer("grounded", verifier), prompts), {}, None, None)
 
 
 @contextmanager

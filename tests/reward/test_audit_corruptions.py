@@ -15,8 +15,8 @@ from recipe.audit.perturb import (
     ALTERNATIVE,
     CORRUPTIONS,
     TRUE,
+    AuditProcedure,
     AuditPrompt,
-    Performed,
     audit_prompts,
     collapsed,
     cut_at,
@@ -109,7 +109,7 @@ def test_related_steps_are_of_the_three_nearest_goals() -> None:
 
 
 def test_cuts_are_uniform() -> None:
-    cuts = Counter(cut_at(Performed("home", f"v{n}", "goal", tuple("abcdefghij")), 0).at for n in range(3000))
+    cuts = Counter(cut_at(AuditProcedure("home", f"v{n}", "goal", tuple("abcdefghij")), 0).at for n in range(3000))
     assert sorted(cuts) == [2, 3, 4, 5, 6, 7]
     assert sum((count - 500) ** 2 / 500 for count in cuts.values()) < 20.5  # 99.9% of chi squared, 5 degrees
 

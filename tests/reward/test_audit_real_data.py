@@ -6,7 +6,7 @@ import pytest
 
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.results import Audit
-from recipe.audit.score import Audited
+from recipe.audit.score import NamedScorer
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
@@ -39,7 +39,7 @@ def found(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Audit:
         if name != "coin" or procedure.split == "test"
     ]
     verifiers = {f"paper:{pool}": Verifier(corpus, RewardConfig(pool=pool)) for pool in ("history", "full", "own")}
-    audited = [Audited(name, verifier) for name, verifier in verifiers.items()]
+    audited = [NamedScorer(name, verifier) for name, verifier in verifiers.items()]
     return audit_rewards(audited, corpus, made, verifiers["paper:history"].embed, Extent(limit=60, attacked=0))
 
 

@@ -15,8 +15,8 @@ from recipe.audit.perturb import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, bu
 from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
 from recipe.audit.score import (
     PADDED,
-    Audited,
     LengthScorer,
+    NamedScorer,
     attack,
     attack_prompts,
     composition,
@@ -118,7 +118,7 @@ def prompts(corpus: Any) -> list[AuditPrompt]:
 
 
 def measured(scorer: Any, prompts: list[AuditPrompt]) -> RewardAudit:
-    return measure("it", score_prompts(Audited("it", scorer), prompts), {}, None, None)
+    return measure("it", score_prompts(NamedScorer("it", scorer), prompts), {}, None, None)
 
 
 def test_length_tells_apart_by_length_alone_and_means_one_half(prompts: list[AuditPrompt]) -> None:
@@ -161,7 +161,7 @@ def test_all_prompts_are_scored_in_one_call(prompts: list[AuditPrompt]) -> None:
             calls.append(groups)
             return super().score_groups(groups)
 
-    scored = score_prompts(Audited("it", Recording()), prompts)
+    scored = score_prompts(NamedScorer("it", Recording()), prompts)
     [groups] = calls
     assert len(groups) == len(scored.prompts) == len(prompts)
     for one, group in zip(scored.prompts, groups, strict=True):
@@ -170,7 +170,7 @@ def test_all_prompts_are_scored_in_one_call(prompts: list[AuditPrompt]) -> None:
 
 
 def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
-    scored = score_prompts(Audited("it", Failing()), prompts)
+    scored = score_prompts(NamedScorer("it", Failing()), prompts)
     assert len(scored.prompts) == len(prompts) - 4
     assert len(scored.unscored) == 4
     assert {one.split(": ")[1] for one in scored.unscored} == {
@@ -194,11 +194,11 @@ def test_prompt_means_average_to_the_mean_over_classes(rows: list[list[float]]) 
 
 
 def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[AuditPrompt]) -> None:
-    scored = score_prompts(Audited("short", ByLength(lambda steps: -2.0 * steps)), prompts).prompts
+    scored = score_prompts(NamedScorer("short", ByLength(lambda steps: -2.0 * steps)), prompts).prompts
     assert length_correlation(scored) == pytest.approx(-1.0)
     bent = [one._replace(rewards=one.rewards | {ALTERNATIVE: reward(1e6)}) for one in scored]
     assert length_correlation(bent) == pytest.approx(-1.0)
-    assert length_correlation(score_prompts(Audited("flat", ByLength(lambda _: 1.0)), prompts).prompts) is None
+    assert length_correlation(score_prompts(NamedScorer("flat", ByLength(lambda _: 1.0)), prompts).prompts) is None
 
 
 def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[AuditPrompt]) -> None:
@@ -210,7 +210,7 @@ def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[Aud
 
 
 def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: list[AuditPrompt]) -> None:
-    [found, *_] = attack_prompts(Audited("length", LengthScorer()), prompts, 3)
+    [found, *_] = attack_prompts(NamedScorer("length", LengthScorer()), prompts, 3)
     assert found.steps == (prompts[0].true[0],) * (3 * len(prompts[0].true))
     assert composition([found])["true"] == 1.0
     assert found.repeated == len(found.steps) - 1
@@ -264,7 +264,7 @@ def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:
 
 
 def audited(corpus: Any, **scorers: Any) -> Audit:
-    chosen = [Audited(name, scorer) for name, scorer in scorers.items()]
+    chosen = [NamedScorer(name, scorer) for name, scorer in scorers.items()]
     talks = {f"told {goal}": steps for goal, steps in GOALS.items()} | {"brew tea 1": GOALS["brew tea"]}
     return audit_rewards(chosen, Memory(corpus, talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
 
@@ -301,8 +301,8 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     ):
         audit_rewards([], corpus, [Procedure("home", "v", "tea", (Step("wait"),))], encode)
     with pytest.raises(InputError, match="'length' is audited twice, or is a control's name"):
-        audit_rewards([Audited("length", LengthScorer())], corpus, PROCEDURES, encode)
-    one_goal = audit_rewards([Audited("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
+        audit_rewards([NamedScorer("length", LengthScorer())], corpus, PROCEDURES, encode)
+    one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
     assert one_goal.answer.startswith("Whether the corpus covers these tasks cannot be told: a corpus of 5 narrations")
     [caution, *_] = one_goal.findings
     assert caution.endswith("for any procedure, and are left out of the mean: offgoal, related, too_long.")

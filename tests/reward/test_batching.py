@@ -11,7 +11,7 @@ from recipe.experiments.hand_made import PLANS, HandMadePlans, read_hand_made, r
 from typer.testing import CliRunner
 
 from recipe.audit.perturb import build_prompts, select
-from recipe.audit.score import Audited, attack, score_prompts
+from recipe.audit.score import NamedScorer, attack, score_prompts
 from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
@@ -110,7 +110,7 @@ def test_a_batch_of_the_service(verifier: Verifier, corpus: Any) -> None:
 def test_an_audit(verifier: Verifier, corpus: Any) -> None:
     prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
     assert len(prompts) == len(PROCEDURES)
-    assert work_of(corpus, lambda: score_prompts(Audited("it", verifier), prompts)) == Work(1, 1)
+    assert work_of(corpus, lambda: score_prompts(NamedScorer("it", verifier), prompts)) == Work(1, 1)
 
 
 def test_a_round_of_the_attack_is_one_batch(corpus: Any) -> None:

@@ -1,4 +1,8 @@
-"""An audit from end to end: prompts, rewards, and what they tell apart, with intervals clustered by goal."""
+"""An audit from end to end: prompts, rewards, and P(true > corrupted) by class, with intervals clustered by goal.
+
+Ties count half. MEAN is the mean of the classes' shares; the same number is a mean over prompts of each prompt's
+weighted wins, and that is what its interval resamples.
+"""
 
 import time
 from collections import Counter
@@ -22,24 +26,15 @@ from recipe.audit.perturb import (
     same_goal,
     select,
 )
-from recipe.audit.results import (
-    AttackResult,
-    Audit,
-    CoverageResult,
-    Padding,
-    RewardAudit,
-    answer,
-    findings,
-)
+from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, answer, findings
 from recipe.audit.score import (
     LENGTH,
     LONGEST,
     PADDED,
     RELEVANCE,
-    Attacked,
-    Audited,
-    Covered,
-    Scored,
+    AuditScores,
+    NamedScorer,
+    ProcedureCoverage,
     ScoredPrompt,
     attack_prompts,
     composition,
@@ -53,15 +48,102 @@ from recipe.reward.embeddings import NarrationIndex
 from recipe.stats import Interval, mean_interval
 from recipe.types import Procedure
 
-# From rewards to what they tell apart: P(true > corrupted) by class, with intervals clustered by goal.
-#
-# Ties count half. MEAN is the mean of the classes' shares; the same number is a mean over prompts of each prompt's
-# weighted wins, and that is what its interval resamples.
-
-
 Array = NDArray[np.float64]
 Key = tuple[str, str]
 """Source and video id of a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is audited."""
+
+    limit: int | None = None
+    """Procedures of each source at most."""
+    seed: int = 0
+    attacked: int = 40
+    """Prompts that the greedy attack is run on; 0 leaves it out."""
+
+
+_ALL = Extent()
+
+
+def audit_rewards(
+    audited: Sequence[NamedScorer],
+    corpus: NarrationIndex,
+    procedures: Iterable[Procedure],
+    embed: Embed,
+    extent: Extent = _ALL,
+    settings: dict[str, Any] | None = None,
+    progress: Progress = SILENT,
+) -> Audit:
+    """The audit of these rewards and of the two controls, which always stand beside them; the same input gives the same
+    audit but for its seconds. `settings` are kept as they are.
+
+    Raises InputError where no procedure can be audited or a name occurs twice, ComputeError where a reward scores none.
+    """
+    names = [one.name for one in audited]
+    if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
+        raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
+    videos = frozenset(corpus.narration(index).video_id for index in range(len(corpus)))
+    selection = select(procedures, extent.seed, extent.limit, videos)
+    if not selection.audited:
+        counts = _counts(selection) or "the files hold none"
+        raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
+    prompts = build_prompts(selection, embed, extent.seed)
+    coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
+    beside = controls(prompts, embed)
+    scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
+    rewards = tuple(
+        measure(
+            one.name,
+            scored[one.name],
+            kappas,
+            None if one.name == RELEVANCE else scored[RELEVANCE],
+            None if one.name == LENGTH else measure_attack(one, prompts, extent.attacked, progress),
+        )
+        for one in (*audited, *beside)
+    )
+    return Audit(
+        settings=dict(settings or {}) | {"seed": extent.seed, "limit": extent.limit, "attacked": extent.attacked},
+        procedures=dict(Counter(one.source for one in selection.audited)),
+        left_out=selection.left_out,
+        answer=answer(coverage, problem),
+        findings=(*_cautions(selection, prompts), *findings(rewards)),
+        coverage=coverage,
+        rewards=rewards,
+    )
+
+
+def _coverage(
+    corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int, progress: Progress
+) -> tuple[CoverageResult | None, dict[Key, float], str]:
+    """The statistic, kappa of each procedure, and why there is none."""
+    try:
+        covered = corpus_coverage(corpus, selection, embed, seed, progress)
+    except ComputeError as error:
+        return None, {}, str(error).rstrip(".")
+    kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
+    return (
+        measure_coverage(covered),
+        kappas,
+        "every source has one goal only, so that no steps of other tasks are known",
+    )
+
+
+def _cautions(selection: Selection, prompts: Sequence[AuditPrompt]) -> list[str]:
+    """What a reader must know of the procedures before any number."""
+    found = []
+    if counts := _counts(selection):
+        found.append(f"Left out: {counts}.")
+    missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in (*CORRUPTIONS, ALTERNATIVE)}
+    never = [name for name, count in missing.items() if count == len(prompts)]
+    if never:
+        found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
+    return found
+
+
+def _counts(selection: Selection) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in selection.left_out.items() if count)
 
 
 def wins(true: float, other: float) -> float:
@@ -93,7 +175,11 @@ def prompt_means(table: Array) -> Array:
 
 
 def measure(
-    name: str, scored: Scored, kappas: Mapping[Key, float], relevance: Scored | None, attack: AttackResult | None
+    name: str,
+    scored: AuditScores,
+    kappas: Mapping[Key, float],
+    relevance: AuditScores | None,
+    attack: AttackResult | None,
 ) -> RewardAudit:
     """Everything that the audit tells of one reward. Raises ComputeError where no prompt could be scored."""
     prompts = scored.prompts
@@ -101,6 +187,7 @@ def measure(
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
     table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
+    shares = [_share(column, goals) for column in table.T]
     truths = [one.rewards[TRUE] for one in prompts]
     corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
@@ -109,8 +196,8 @@ def measure(
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
-        classes={kind: found for kind, found in zip(CORRUPTIONS, _shares(table, goals), strict=True) if found},
-        alternative=_measures_share([_win(one, ALTERNATIVE) for one in prompts], goals),
+        classes={kind: found for kind, found in zip(CORRUPTIONS, shares, strict=True) if found},
+        alternative=_share([_win(one, ALTERNATIVE) for one in prompts], goals),
         over_relevance=None if relevance is None else _difference(scored, relevance),
         length_correlation=length_correlation(prompts),
         gated=float(np.mean([reward.gated for reward in truths])),
@@ -139,8 +226,12 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
     return float(np.mean(found)) if found else None
 
 
-def measure_attack(attacked: Sequence[Attacked], seconds: float) -> AttackResult | None:
-    """The attacks on one reward together; None where there are none."""
+def measure_attack(
+    audited: NamedScorer, prompts: Sequence[AuditPrompt], count: int, progress: Progress = SILENT
+) -> AttackResult | None:
+    """The attack on `count` of the prompts; None where there are none."""
+    began = time.perf_counter()
+    attacked = attack_prompts(audited, prompts, count, progress) if count else []
     if not attacked:
         return None
     goals = [same_goal(one.prompt.goal) for one in attacked]
@@ -153,18 +244,18 @@ def measure_attack(attacked: Sequence[Attacked], seconds: float) -> AttackResult
         composition={str(kind): share for kind, share in composition(attacked).items()},
         repeated=sum(one.repeated for one in attacked) / total if total else 0.0,
         at_limit=float(np.mean([len(one.steps) == LONGEST * len(one.prompt.true) for one in attacked])),
-        seconds=round(seconds, 2),
+        seconds=round(time.perf_counter() - began, 2),
         example_goal=longest.prompt.goal,
         example=tuple(zip(longest.steps, longest.kinds, strict=True)),
     )
 
 
-def measure_coverage(covered: Sequence[Covered]) -> CoverageResult | None:
+def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
     """How far the corpus covers the procedures; None where no procedure could be compared."""
     if not covered:
         return None
 
-    def share(chosen: Sequence[Covered]) -> Interval:
+    def share(chosen: Sequence[ProcedureCoverage]) -> Interval:
         return mean_interval([one.wins for one in chosen], [same_goal(one.performed.goal) for one in chosen])
 
     sources = dict.fromkeys(one.performed.source for one in covered)
@@ -180,17 +271,13 @@ def _win(one: ScoredPrompt, name: str) -> float:
     return wins(one.rewards[TRUE].total, one.rewards[name].total) if name in one.rewards else float("nan")
 
 
-def _shares(table: Array, goals: Sequence[str]) -> Iterable[Interval | None]:
-    return (_measures_share(column, goals) for column in table.T)
-
-
-def _measures_share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
+def _share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
     """The mean of what is known; None where nothing is."""
     known = [(value, goal) for value, goal in zip(values, goals, strict=True) if np.isfinite(value)]
     return mean_interval([value for value, _ in known], [goal for _, goal in known]) if known else None
 
 
-def _difference(scored: Scored, baseline: Scored) -> Interval | None:
+def _difference(scored: AuditScores, baseline: AuditScores) -> Interval | None:
     """MEAN less the baseline's, on the prompts that both scored."""
     common = {_key(one) for one in scored.prompts} & {_key(one) for one in baseline.prompts}
     if not common:
@@ -217,115 +304,3 @@ def _padding(prompts: Sequence[ScoredPrompt], goals: Sequence[str], place: int, 
 
 def _key(one: ScoredPrompt) -> Key:
     return one.prompt.source, one.prompt.video_id
-
-
-# An audit from end to end: procedures, prompts, rewards, controls, attack, coverage.
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is audited."""
-
-    limit: int | None = None
-    """Procedures of each source at most."""
-    seed: int = 0
-    attacked: int = 40
-    """Prompts that the greedy attack is run on; 0 leaves it out."""
-
-
-_ALL = Extent()
-
-
-def audit_rewards(
-    audited: Sequence[Audited],
-    corpus: NarrationIndex,
-    procedures: Iterable[Procedure],
-    embed: Embed,
-    extent: Extent = _ALL,
-    settings: dict[str, Any] | None = None,
-    progress: Progress = SILENT,
-) -> Audit:
-    """The audit of these rewards and of the two controls, which always stand beside them; the same input gives the same
-    audit but for its seconds. `settings` are kept as they are.
-
-    Raises InputError where no procedure can be audited or a name occurs twice, ComputeError where a reward scores none.
-    """
-    names = [one.name for one in audited]
-    if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
-        raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
-    selection = select(procedures, extent.seed, extent.limit, corpus_videos(corpus))
-    _require_some(selection)
-    prompts = build_prompts(selection, embed, extent.seed)
-    coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
-    beside = controls(prompts, embed)
-    scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
-    rewards = tuple(
-        measure(
-            one.name,
-            scored[one.name],
-            kappas,
-            None if one.name == RELEVANCE else scored[RELEVANCE],
-            None if one.name == LENGTH else _attack(one, prompts, extent.attacked, progress),
-        )
-        for one in (*audited, *beside)
-    )
-    return Audit(
-        settings=dict(settings or {}) | {"seed": extent.seed, "limit": extent.limit, "attacked": extent.attacked},
-        procedures=dict(Counter(one.source for one in selection.audited)),
-        left_out=selection.left_out,
-        answer=answer(coverage, problem),
-        findings=(*_cautions(selection, prompts), *findings(rewards)),
-        coverage=coverage,
-        rewards=rewards,
-    )
-
-
-def corpus_videos(corpus: NarrationIndex) -> frozenset[str]:
-    """Ids of all videos that the corpus holds narrations of."""
-    return frozenset(corpus.narration(index).video_id for index in range(len(corpus)))
-
-
-def _require_some(selection: Selection) -> None:
-    if not selection.audited:
-        counts = _counts(selection) or "the files hold none"
-        raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
-
-
-def _coverage(
-    corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int, progress: Progress
-) -> tuple[CoverageResult | None, dict[Key, float], str]:
-    """The statistic, kappa of each procedure, and why there is none."""
-    try:
-        covered = corpus_coverage(corpus, selection, embed, seed, progress)
-    except ComputeError as error:
-        return None, {}, str(error).rstrip(".")
-    kappas = {(one.performed.source, one.performed.video_id): one.kappa for one in covered}
-    return (
-        measure_coverage(covered),
-        kappas,
-        "every source has one goal only, so that no steps of other tasks are known",
-    )
-
-
-def _attack(one: Audited, prompts: Sequence[AuditPrompt], count: int, progress: Progress) -> AttackResult | None:
-    if not count:
-        return None
-    began = time.perf_counter()
-    attacked = attack_prompts(one, prompts, count, progress)
-    return measure_attack(attacked, time.perf_counter() - began)
-
-
-def _cautions(selection: Selection, prompts: Sequence[AuditPrompt]) -> list[str]:
-    """What a reader must know of the procedures before any number."""
-    found = []
-    if counts := _counts(selection):
-        found.append(f"Left out: {counts}.")
-    missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in (*CORRUPTIONS, ALTERNATIVE)}
-    never = [name for name, count in missing.items() if count == len(prompts)]
-    if never:
-        found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
-    return found
-
-
-def _counts(selection: Selection) -> str:
-    return ", ".join(f"{count} {reason}" for reason, count in selection.left_out.items() if count)

@@ -1,14 +1,9 @@
-"""An audit as one HTML page, in sentences, tables and plots."""
+"""An audit as one self-contained HTML page: coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.patches import Patch
+from typing import Any
 
 from recipe.artifacts import atomic_path, write_json, write_text
 from recipe.audit.perturb import CORRUPTIONS
@@ -21,9 +16,17 @@ from recipe.report.numbers import format_number, format_seconds, format_signed
 from recipe.report.plots import STYLE, inline_svg
 from recipe.stats import Interval
 
-# The audit's figures: rewards of plans padded with generic steps, and what greedy optima are made of.
+try:
+    import matplotlib as mpl
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.patches import Patch
+except ModuleNotFoundError as error:
+    raise MissingExtra("the audit's page", "report") from error
 
-
+DATA, PAGE = "audit.json", "audit.html"
 KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE), strict=True))
 """Kinds of steps of an attack."""
 _ACROSS = 3
@@ -38,7 +41,15 @@ def filler_figure(rewards: Sequence[RewardAudit]) -> Figure:
     figure = Figure(figsize=(7.6, 0.5 + 1.8 * rows), layout=ConstrainedLayoutEngine(wspace=0.06, hspace=0.08))
     panels = figure.subplots(rows, across, squeeze=False).ravel()
     for one, panel in zip(rewards, panels, strict=False):
-        _draw_fillers(panel, one)
+        steps = [point.steps for point in one.filler_curve]
+        low, high = ([getattr(point.reward, end) for point in one.filler_curve] for end in ("low", "high"))
+        if None not in low:
+            panel.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
+        panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=BLUE, markersize=4)
+        panel.axhline(one.filler_curve[0].reward.mean, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+        panel.set_title(one.name)
+        panel.set_xticks(steps, ["" if 0 < step < 4 else str(step) for step in steps])
+        panel.locator_params(axis="y", nbins=4)
     for panel in panels[len(rewards) :]:
         panel.set_visible(False)
     figure.supxlabel("generic steps after the true continuation", color=MUTED, fontsize=9)
@@ -60,15 +71,8 @@ def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
             panel.barh(place, width, left=left, height=0.62, color=KIND_COLOURS[kind])
             left += width
         note = f"earns more in {percent(attack.beats_true.mean)}%"
-        panel.annotate(
-            note,
-            (max(left, 1.0), place),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            color=INK,
-            annotation_clip=False,
-        )
+        style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "color": INK, "annotation_clip": False}
+        panel.annotate(note, (max(left, 1.0), place), (6, 0), **style)
     panel.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_yticks(range(len(attacked)), [name for name, _ in attacked], fontsize=10)
     panel.set_ylim(len(attacked) - 0.5, -0.5)
@@ -80,34 +84,6 @@ def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
     return figure
 
 
-def _draw_fillers(panel: Axes, one: RewardAudit) -> None:
-    steps = [point.steps for point in one.filler_curve]
-    bounded = [point.reward for point in one.filler_curve if point.reward.low is not None]
-    if len(bounded) == len(steps):
-        low, high = ([end for end in ends if end is not None] for ends in _ends(one))
-        panel.fill_between(steps, low, high, color=BLUE, alpha=0.18, linewidth=0)
-    panel.plot(steps, [point.reward.mean for point in one.filler_curve], "o-", color=BLUE, markersize=4)
-    panel.axhline(one.filler_curve[0].reward.mean, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-    panel.set_title(one.name)
-    panel.set_xticks(steps, ["" if 0 < step < 4 else str(step) for step in steps])
-    panel.locator_params(axis="y", nbins=4)
-
-
-def _ends(one: RewardAudit) -> tuple[list[float | None], list[float | None]]:
-    return [point.reward.low for point in one.filler_curve], [point.reward.high for point in one.filler_curve]
-
-
-# An audit as one HTML page that needs nothing but itself: coverage first, then classes, length, padding, attack.
-
-
-try:
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-    from matplotlib.figure import Figure
-except ModuleNotFoundError as error:
-    raise MissingExtra("the audit's page", "report") from error
-
-DATA, PAGE = "audit.json", "audit.html"
 PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {"filler": filler_figure, "attack": attack_figure}
 """Figures by the names of their files."""
 CAPTIONS = {
@@ -132,7 +108,10 @@ def render_audit(audit: Audit) -> str:
     return environment.from_string(page).render(
         audit=audit,
         meanings=CORRUPTIONS,
-        figures={name: _inline(audit, name) for name in PLOTS},
+        figures={
+            name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, escape(caption)))
+            for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)
+        },
         captions=CAPTIONS,
         light=[(variable(colour), colour) for colour in DARK],
         dark=[(variable(colour), shade) for colour, shade in DARK.items()],
@@ -159,8 +138,3 @@ def heat(share: Interval) -> str:
     ('--up: 50', '--down: 20')
     """
     return f"--{'up' if share.mean >= 0.5 else 'down'}: {round(200 * abs(share.mean - 0.5))}"
-
-
-def _inline(audit: Audit, name: str) -> Markup | None:
-    figure = PLOTS[name](audit.rewards)
-    return None if figure is None else Markup(inline_svg(figure, name, escape(CAPTIONS[name])))

@@ -1,4 +1,10 @@
-"""Prompts with their true continuation, corruptions of it and an alternative that is as good."""
+"""Prompts with their true continuation, 16 corruptions of it and an alternative that is as good.
+
+A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its true continuation c has n = M - t
+steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the same
+whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
+continuation that reads the same backwards.
+"""
 
 import hashlib
 import json
@@ -16,140 +22,8 @@ from numpy.typing import NDArray
 from recipe.reward.scorer import Steps
 from recipe.types import Procedure
 
-# Generic steps and spoken paraphrases, from the tables of `wordings.toml`.
-
-
-class Wordings(NamedTuple):
-    """What the audit says in place of a procedure's own words."""
-
-    fillers: Steps
-    """Steps that fit any procedure and advance none."""
-    templates: Steps
-    """Spoken sentences with a place `{}` for a step."""
-    verbs: dict[str, Steps]
-    """Other words for the verb that a step begins with."""
-
-
-@cache
-def wordings() -> Wordings:
-    """The tables of the package."""
-    tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
-    verbs = {verb: tuple(others) for verb, others in tables["verbs"].items()}
-    return Wordings(tuple(tables["fillers"]), tuple(tables["templates"]), verbs)
-
-
-def fillers(count: int, random: Random) -> Steps:
-    """`count` generic steps in random order; one comes again only after all others have come."""
-    known = wordings().fillers
-    rounds = -(-count // len(known))
-    return tuple(step for _ in range(rounds) for step in random.sample(known, len(known)))[:count]
-
-
-def paraphrase(step: str, random: Random) -> str:
-    """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
-    verb, *rest = step.rstrip(" .").split() or [step]
-    verb = verb.lower()
-    said = random.choice(wordings().verbs.get(verb, (verb,)))
-    return random.choice(wordings().templates).format(" ".join([said, *rest]))
-
-
-# Which procedures are audited, and how many are left out for what reason.
-
-
-FEWEST, MOST = 5, 20
-"""Steps of an audited procedure, consecutive duplicates collapsed."""
-
-
-class Performed(NamedTuple):
-    """A procedure as the audit reads it: consecutive duplicate steps collapsed."""
-
-    source: str
-    video_id: str
-    goal: str
-    steps: Steps
-
-
-class Selection(NamedTuple):
-    """The procedures that are audited, those that corruptions may draw on, and what was left out."""
-
-    audited: list[Performed]
-    """At most `limit` of each source."""
-    usable: list[Performed]
-    """All that could be audited."""
-    left_out: dict[str, int]
-    """Reason in words -> number of procedures; reasons that did not occur have 0."""
-
-
-REPEATED = "given twice"
-IN_CORPUS = "narrated in the corpus"
-TOO_SHORT = f"of fewer than {FEWEST} steps"
-TOO_LONG = f"of more than {MOST} steps"
-
-
-def select(
-    procedures: Iterable[Procedure],
-    seed: int = 0,
-    limit: int | None = None,
-    corpus_videos: Collection[str] = frozenset(),
-) -> Selection:
-    """The procedures of 5 to 20 steps whose videos are not narrated in the corpus, in an order of their own.
-
-    The order, and so the `limit` of each source, follows from a hash of seed, source and video id: neither the
-    order of the files nor other procedures change it.
-    """
-    left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
-    usable: dict[tuple[str, str], Performed] = {}
-    for procedure in procedures:
-        performed = collapsed(procedure)
-        if reason := _reason(performed, usable, corpus_videos):
-            left_out[reason] += 1
-        else:
-            usable[performed.source, performed.video_id] = performed
-    sources: dict[str, list[Performed]] = {}
-    for one in sorted(usable.values(), key=lambda one: (one.source, _hash(seed, one))):
-        sources.setdefault(one.source, []).append(one)
-    audited = [one for ordered in sources.values() for one in ordered[:limit]]
-    return Selection(audited, [one for ordered in sources.values() for one in ordered], left_out)
-
-
-def collapsed(procedure: Procedure) -> Performed:
-    """The procedure without steps that repeat the one before, up to case and space."""
-    texts = [" ".join(step.text.split()) for step in procedure.steps]
-    kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
-    return Performed(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
-
-
-def same_goal(goal: str) -> str:
-    """A goal as it is compared: case and space do not tell goals apart."""
-    return " ".join(goal.casefold().split())
-
-
-def _reason(performed: Performed, known: Collection[tuple[str, str]], corpus_videos: Collection[str]) -> str | None:
-    """Why a procedure is left out; None for one that is usable."""
-    if (performed.source, performed.video_id) in known:
-        return REPEATED
-    if performed.video_id in corpus_videos:
-        return IN_CORPUS
-    if len(performed.steps) < FEWEST:
-        return TOO_SHORT
-    return TOO_LONG if len(performed.steps) > MOST else None
-
-
-def _hash(seed: int, one: Performed) -> bytes:
-    return hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
-
-
-# Prompts with their true continuation, 16 corruptions of it and an alternative that is as good.
-#
-# A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its true continuation c has n = M - t
-# steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the
-# same whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
-# continuation that reads the same backwards.
-
-
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit-norm float32 [n, d]."""
-
 TRUE, ALTERNATIVE = "true", "alternative"
 
 CORRUPTIONS = {
@@ -171,13 +45,93 @@ CORRUPTIONS = {
     "empty": "no steps at all",
 }
 """The classes of corruption, in the order of every table, with what they put in place of the true steps."""
-
 MOST_FILLER = 8
 """Generic steps that `true_plus_filler` appends at most."""
 PADDING = 16
 """Generic steps that a prompt holds to be appended to its true continuation."""
 NEAREST = 3
 """Goals that `related` takes its steps from."""
+FEWEST, MOST = 5, 20
+"""Steps of an audited procedure, consecutive duplicates collapsed."""
+REPEATED = "given twice"
+IN_CORPUS = "narrated in the corpus"
+TOO_SHORT = f"of fewer than {FEWEST} steps"
+TOO_LONG = f"of more than {MOST} steps"
+
+
+class AuditProcedure(NamedTuple):
+    """A procedure as the audit reads it: consecutive duplicate steps collapsed."""
+
+    source: str
+    video_id: str
+    goal: str
+    steps: Steps
+
+
+class Selection(NamedTuple):
+    """The procedures that are audited, those that corruptions may draw on, and what was left out."""
+
+    audited: list[AuditProcedure]
+    """At most `limit` of each source."""
+    usable: list[AuditProcedure]
+    """All that could be audited."""
+    left_out: dict[str, int]
+    """Reason in words -> number of procedures; reasons that did not occur have 0."""
+
+
+def select(
+    procedures: Iterable[Procedure],
+    seed: int = 0,
+    limit: int | None = None,
+    corpus_videos: Collection[str] = frozenset(),
+) -> Selection:
+    """The procedures of 5 to 20 steps whose videos are not narrated in the corpus, in an order of their own.
+
+    The order, and so the `limit` of each source, follows from a hash of seed, source and video id: neither the
+    order of the files nor other procedures change it.
+    """
+    left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
+    usable: dict[tuple[str, str], AuditProcedure] = {}
+    for procedure in procedures:
+        performed = collapsed(procedure)
+        if reason := _reason(performed, usable, corpus_videos):
+            left_out[reason] += 1
+        else:
+            usable[performed.source, performed.video_id] = performed
+    sources: dict[str, list[AuditProcedure]] = {}
+    for one in sorted(usable.values(), key=lambda one: (one.source, _hash(seed, one))):
+        sources.setdefault(one.source, []).append(one)
+    audited = [one for ordered in sources.values() for one in ordered[:limit]]
+    return Selection(audited, [one for ordered in sources.values() for one in ordered], left_out)
+
+
+def collapsed(procedure: Procedure) -> AuditProcedure:
+    """The procedure without steps that repeat the one before, up to case and space."""
+    texts = [" ".join(step.text.split()) for step in procedure.steps]
+    kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
+    return AuditProcedure(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
+
+
+def same_goal(goal: str) -> str:
+    """A goal as it is compared: case and space do not tell goals apart."""
+    return " ".join(goal.casefold().split())
+
+
+def _reason(
+    performed: AuditProcedure, known: Collection[tuple[str, str]], corpus_videos: Collection[str]
+) -> str | None:
+    """Why a procedure is left out; None for one that is usable."""
+    if (performed.source, performed.video_id) in known:
+        return REPEATED
+    if performed.video_id in corpus_videos:
+        return IN_CORPUS
+    if len(performed.steps) < FEWEST:
+        return TOO_SHORT
+    return TOO_LONG if len(performed.steps) > MOST else None
+
+
+def _hash(seed: int, one: AuditProcedure) -> bytes:
+    return hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +154,7 @@ class AuditPrompt:
 class _Cut(NamedTuple):
     """A procedure, where it is cut, and what its randomness is drawn from."""
 
-    performed: Performed
+    performed: AuditProcedure
     at: int
     seed: int
 
@@ -215,7 +169,7 @@ class _Cut(NamedTuple):
     def random(self, purpose: str) -> Random:
         return _random(self.seed, self.performed, purpose)
 
-    def place_in(self, other: Performed) -> int:
+    def place_in(self, other: AuditProcedure) -> int:
         """The cut point of another procedure at the same relative position, rounded."""
         return round(self.at / len(self.performed.steps) * len(other.steps))
 
@@ -233,7 +187,7 @@ def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[Aud
     return [_prompt(cut_at(performed, seed), others) for performed in selection.audited]
 
 
-def cut_at(performed: Performed, seed: int) -> _Cut:
+def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
     """The procedure cut after t steps, t uniform in 2..M-3."""
     t = _random(seed, performed, "cut").randint(2, len(performed.steps) - 3)
     return _Cut(performed, t, seed)
@@ -292,8 +246,8 @@ def _shuffled(steps: Steps, random: Random) -> Steps:
 class _Others:
     """All usable procedures by source and goal, and how near the goals are."""
 
-    def __init__(self, usable: Sequence[Performed], embed: Embed) -> None:
-        self._by_goal: dict[str, dict[str, list[Performed]]] = {}
+    def __init__(self, usable: Sequence[AuditProcedure], embed: Embed) -> None:
+        self._by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
         for one in usable:
             self._by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
         self._nearest = {source: _ranked(list(goals), embed) for source, goals in self._by_goal.items()}
@@ -328,5 +282,39 @@ def _ranked(goals: list[str], embed: Embed) -> dict[str, list[str]]:
     return {goal: [goals[j] for j in row if j != i] for i, (goal, row) in enumerate(zip(goals, order, strict=True))}
 
 
-def _random(seed: int, performed: Performed, purpose: str) -> Random:
+def _random(seed: int, performed: AuditProcedure, purpose: str) -> Random:
     return Random("/".join((str(seed), performed.source, performed.video_id, purpose)))
+
+
+class Wordings(NamedTuple):
+    """What the audit says in place of a procedure's own words."""
+
+    fillers: Steps
+    """Steps that fit any procedure and advance none."""
+    templates: Steps
+    """Spoken sentences with a place `{}` for a step."""
+    verbs: dict[str, Steps]
+    """Other words for the verb that a step begins with."""
+
+
+@cache
+def wordings() -> Wordings:
+    """The tables of the package."""
+    tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
+    verbs = {verb: tuple(others) for verb, others in tables["verbs"].items()}
+    return Wordings(tuple(tables["fillers"]), tuple(tables["templates"]), verbs)
+
+
+def fillers(count: int, random: Random) -> Steps:
+    """`count` generic steps in random order; one comes again only after all others have come."""
+    known = wordings().fillers
+    rounds = -(-count // len(known))
+    return tuple(step for _ in range(rounds) for step in random.sample(known, len(known)))[:count]
+
+
+def paraphrase(step: str, random: Random) -> str:
+    """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
+    verb, *rest = step.rstrip(" .").split() or [step]
+    verb = verb.lower()
+    said = random.choice(wordings().verbs.get(verb, (verb,)))
+    return random.choice(wordings().templates).format(" ".join([said, *rest]))

@@ -1,17 +1,15 @@
-"""What an audit finds, as plain frozen values, as JSON and in sentences. Shares lie in 0..1."""
+"""What an audit finds: frozen values, their JSON and their sentences. Shares lie in 0..1; what is not known is None."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from recipe.audit.score import (
-    LENGTH,
-    RELEVANCE,
-)
+from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
 
-# What an audit finds: plain frozen values that go to `audit.json`. Shares lie in 0..1; what is not known is None.
+YES, PARTLY = 0.85, 0.6
+"""Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,25 +119,34 @@ class Audit:
         return sum(self.procedures.values())
 
 
-def rewards_json(audit: Audit) -> dict[str, Any]:
-    """Reward -> what the audit found of it."""
-    return {one.name: _reward_json(one) for one in audit.rewards}
-
-
 def audit_json(audit: Audit) -> dict[str, Any]:
     """The whole audit: the run, the corpus's coverage, and the rewards under `verifiers`."""
+    coverage = audit.coverage
     return {
         "settings": audit.settings,
         "procedures": audit.procedures,
         "left_out": audit.left_out,
         "answer": audit.answer,
         "findings": list(audit.findings),
-        "coverage": None if audit.coverage is None else _coverage_json(audit.coverage),
+        "coverage": None
+        if coverage is None
+        else {
+            **_share(coverage.wins),
+            "by_source": {source: _share(share) for source, share in coverage.by_source.items()},
+            "kappa": coverage.kappa,
+            "mixed": coverage.mixed,
+        },
         "verifiers": rewards_json(audit),
     }
 
 
+def rewards_json(audit: Audit) -> dict[str, Any]:
+    """Reward -> what the audit found of it."""
+    return {one.name: _reward_json(one) for one in audit.rewards}
+
+
 def _reward_json(one: RewardAudit) -> dict[str, Any]:
+    attack = one.attack
     return {
         "mean": one.mean.mean,
         "mean_low": one.mean.low,
@@ -147,8 +154,8 @@ def _reward_json(one: RewardAudit) -> dict[str, Any]:
         "worst": one.worst.mean,
         "worst_class": one.worst_class,
         "classes": {name: _share(share) for name, share in one.classes.items()},
-        "alternative": _optional(one.alternative),
-        "over_relevance": _optional(one.over_relevance),
+        "alternative": None if one.alternative is None else _share(one.alternative),
+        "over_relevance": None if one.over_relevance is None else _share(one.over_relevance),
         "length_correlation": one.length_correlation,
         "gated": one.gated,
         "gated_corrupted": one.gated_corrupted,
@@ -160,39 +167,15 @@ def _reward_json(one: RewardAudit) -> dict[str, Any]:
             | {"true_wins": point.true_wins}
             for point in one.filler_curve
         ],
-        "attack": None if one.attack is None else _attack_json(one.attack),
+        "attack": None if attack is None else asdict(attack) | {"beats_true": _share(attack.beats_true)},
         "prompts": one.prompts,
         "unscored": list(one.unscored),
         "seconds": one.seconds,
     }
 
 
-def _attack_json(attack: AttackResult) -> dict[str, Any]:
-    return asdict(attack) | {"beats_true": _share(attack.beats_true)}
-
-
-def _coverage_json(coverage: CoverageResult) -> dict[str, Any]:
-    return {
-        **_share(coverage.wins),
-        "by_source": {source: _share(share) for source, share in coverage.by_source.items()},
-        "kappa": coverage.kappa,
-        "mixed": coverage.mixed,
-    }
-
-
-def _optional(share: Interval | None) -> dict[str, Any] | None:
-    return None if share is None else _share(share)
-
-
 def _share(share: Interval) -> dict[str, Any]:
     return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations}
-
-
-# What an audit found, in sentences: first whether the corpus covers the tasks.
-
-
-YES, PARTLY = 0.85, 0.6
-"""Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
 
 
 def percent(share: float) -> str:
@@ -217,50 +200,44 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     """Does the corpus cover the tasks? One sentence; `problem` says why there is no statistic."""
     if coverage is None:
         return f"Whether the corpus covers these tasks cannot be told: {problem}."
+    wins = coverage.wins
+    verdict = "The corpus hardly covers these tasks"
+    if wins.mean >= YES:
+        verdict = "The corpus covers these tasks"
+    elif wins.mean >= PARTLY and (wins.low is None or wins.low > 0.5):
+        verdict = "The corpus covers these tasks in part"
     sources = ", ".join(f"{source} {percent(share.mean)}%" for source, share in coverage.by_source.items())
     by_source = f", by source {sources}" if len(coverage.by_source) > 1 else ""
     return (
-        f"{_verdict(coverage.wins)}: the steps of the task fit its narrations better than as many steps mixed from "
-        f"other tasks in {percent(coverage.wins.mean)}%{bounds(coverage.wins)} of comparisons on "
-        f"{coverage.wins.observations} procedures (50% is chance){by_source}."
+        f"{verdict}: the steps of the task fit its narrations better than as many steps mixed from "
+        f"other tasks in {percent(wins.mean)}%{bounds(wins)} of comparisons on "
+        f"{wins.observations} procedures (50% is chance){by_source}."
     )
 
 
-def findings(rewards: Sequence[RewardAudit]) -> tuple[str, ...]:
+def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
     """What the audit says of each verifier against the control that reads no corpus, and of its optimum."""
-    verifiers = [one for one in rewards if one.name not in (LENGTH, RELEVANCE)]
-    return tuple(sentence for one in verifiers for sentence in _about(one))
-
-
-def _about(one: RewardAudit) -> Iterator[str]:
-    yield (
-        f"{one.name} earns the true continuation more in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
-        f"{_gain(one.over_relevance)}; its worst class is {one.worst_class}, {percent(one.worst.mean)}%."
-    )
-    if one.unscored:
-        yield f"{one.name} could not score {len(one.unscored)} prompts, the first of them {one.unscored[0]}"
-    if one.attack is not None:
-        made_of = ", ".join(f"{percent(share)}% {kind}" for kind, share in one.attack.composition.items() if share)
+    for one in rewards:
+        if one.name in (LENGTH, RELEVANCE):
+            continue
         yield (
-            f"A plan grown greedily for {one.name} is {one.attack.length_ratio:.1f} times as long as the true one, "
-            f"consists of {made_of or 'no steps'}, and earns more than it in "
-            f"{percent(one.attack.beats_true.mean)}% of prompts."
+            f"{one.name} earns the true continuation more in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
+            f"{_gain(one.over_relevance)}; its worst class is {one.worst_class}, {percent(one.worst.mean)}%."
         )
+        if one.unscored:
+            yield f"{one.name} could not score {len(one.unscored)} prompts, the first of them {one.unscored[0]}"
+        if one.attack is not None:
+            made_of = ", ".join(f"{percent(share)}% {kind}" for kind, share in one.attack.composition.items() if share)
+            yield (
+                f"A plan grown greedily for {one.name} is {one.attack.length_ratio:.1f} times as long as the true one, "
+                f"consists of {made_of or 'no steps'}, and earns more than it in "
+                f"{percent(one.attack.beats_true.mean)}% of prompts."
+            )
 
 
 def _gain(gain: Interval | None) -> str:
     if gain is None:
         return ""
-    points = f"{100 * gain.mean:+.0f}".replace("-", MINUS)
-    if gain.low is None or gain.high is None:
-        return f", {points} points against relevance, which reads no corpus"
-    ends = f"[{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]".replace("-", MINUS)
-    return f", {points} points {ends} against relevance, which reads no corpus"
-
-
-def _verdict(share: Interval) -> str:
-    if share.mean >= YES:
-        return "The corpus covers these tasks"
-    if share.mean >= PARTLY and (share.low is None or share.low > 0.5):
-        return "The corpus covers these tasks in part"
-    return "The corpus hardly covers these tasks"
+    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
+    points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
+    return f", {points} against relevance, which reads no corpus"

@@ -1,4 +1,19 @@
-"""The rewards of every audited continuation, controls, a greedy attack, and coverage by the corpus."""
+"""The rewards of every audited continuation, controls, a greedy attack, and coverage by the corpus.
+
+What cannot be computed is unscored, never zero.
+
+The attack shows what a policy is drawn to. It grows a plan by whichever step, good or bad, raises the reward most. The
+plan starts empty, may use a step again, and grows to three times the true length at most, or until two steps running
+brought nothing; its best beginning is the attack. Of steps that raise the reward alike the true one is taken.
+
+Coverage is a statistic of the corpus alone. The steps s of a whole procedure are matched with narrations one to one and
+in order, with free gaps (B) and calibrated similarities (W), both those of `recipe.reward.grounded`:
+
+    kappa(s) = (mean of B over the 10 narrations nearest to s - mean of B over 40 random ones) / |s|
+
+A procedure's kappa is compared with those of 4 mixtures: as many steps, each from a procedure of another goal of the
+same source. A corpus that knows single steps but no such procedure gives both alike.
+"""
 
 import time
 from collections import Counter
@@ -9,7 +24,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from recipe.alignment import backends
-from recipe.audit.perturb import AuditPrompt, Embed, Performed, Selection, same_goal
+from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection, same_goal
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.embeddings import NarrationIndex, Vectors
@@ -22,9 +37,23 @@ PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
 LENGTH, RELEVANCE = "length", "relevance"
 """Names of the controls."""
+Kind = Literal["true", "other goal", "filler", "paraphrased history", "history"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Where the steps of an attack come from, in the order in which equal rewards are decided."""
+LONGEST = 3
+"""Length of a plan at most, in true lengths."""
+PATIENCE = 2
+"""Steps that may bring nothing before the attack gives up: a gate makes rewards flat in places."""
+_FILLERS = 8
+NEAR, FAR = 10, 40
+"""Narrations that are nearest to a procedure, and random ones."""
+MIXTURES = 4
+"""Mixtures that a procedure is compared with."""
+FEWEST = 8
+"""Narrations of a corpus whose coverage can be told."""
 
 
-class Audited(NamedTuple):
+class NamedScorer(NamedTuple):
     """A reward under its name."""
 
     name: str
@@ -41,7 +70,7 @@ class ScoredPrompt(NamedTuple):
     """Of the true continuation with as many generic steps as `PADDED` says."""
 
 
-class Scored(NamedTuple):
+class AuditScores(NamedTuple):
     """What one reward says of all prompts."""
 
     prompts: list[ScoredPrompt]
@@ -50,11 +79,10 @@ class Scored(NamedTuple):
     seconds: float
 
 
-def score_prompts(audited: Audited, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> Scored:
+def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> AuditScores:
     """All continuations of each prompt; a prompt that a failure concerns is unscored."""
     began = time.perf_counter()
-    scored: list[ScoredPrompt] = []
-    unscored = []
+    scored, unscored = list[ScoredPrompt](), list[str]()
     waiting = iter(prompts)
     with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
         for batch in batches([group_of(prompt) for prompt in prompts]):
@@ -69,7 +97,7 @@ def score_prompts(audited: Audited, prompts: Sequence[AuditPrompt], progress: Pr
                 named = dict(zip(names, rewards, strict=False))
                 scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :])))
             advance(len(batch))
-    return Scored(scored, unscored, time.perf_counter() - began)
+    return AuditScores(scored, unscored, time.perf_counter() - began)
 
 
 def group_of(prompt: AuditPrompt) -> PromptGroup:
@@ -86,34 +114,16 @@ class LengthScorer:
         return [[plain_reward(float(len(plan)), len(plan)) for plan in group.plans] for group in groups]
 
 
-def controls(prompts: Sequence[AuditPrompt], embed: Embed) -> list[Audited]:
+def controls(prompts: Sequence[AuditPrompt], embed: Embed) -> list[NamedScorer]:
     """The rewards that read no corpus: `length`, and R0 as `relevance`, centred by the mean of the procedures' distinct
     steps. What a reward gains over them is what it verifies.
     """
     steps = sorted({step for prompt in prompts for step in (*prompt.history, *prompt.true)})
     mean = np.asarray(embed(steps).mean(axis=0), dtype=np.float32)
-    return [Audited(LENGTH, LengthScorer()), Audited(RELEVANCE, RelevanceScorer(embed, mean))]
+    return [NamedScorer(LENGTH, LengthScorer()), NamedScorer(RELEVANCE, RelevanceScorer(embed, mean))]
 
 
-# A greedy attack: a plan grown by whichever step raises the reward most, from steps good and bad.
-#
-# It shows what a policy is drawn to. The plan starts empty, may use a step again, and grows to three times the true
-# length at most, or until two steps running brought nothing; its best beginning is the attack. Of steps that raise the
-# reward alike the true one is taken.
-
-
-Kind = Literal["true", "other goal", "filler", "paraphrased history", "history"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Where the steps of an attack come from, in the order in which equal rewards are decided."""
-
-LONGEST = 3
-"""Length of a plan at most, in true lengths."""
-PATIENCE = 2
-"""Steps that may bring nothing before the attack gives up: a gate makes rewards flat in places."""
-_FILLERS = 8
-
-
-class Attacked(NamedTuple):
+class AttackPlan(NamedTuple):
     """The plan that the attack ends with."""
 
     prompt: AuditPrompt
@@ -131,8 +141,8 @@ class Attacked(NamedTuple):
 
 
 def attack_prompts(
-    audited: Audited, prompts: Sequence[AuditPrompt], count: int, progress: Progress = SILENT
-) -> list[Attacked]:
+    audited: NamedScorer, prompts: Sequence[AuditPrompt], count: int, progress: Progress = SILENT
+) -> list[AttackPlan]:
     """The attack on `count` prompts, spread evenly; those that cannot be computed are left out."""
     chosen = spread(prompts, count)
     with progress.task(f"Attack {audited.name}", len(chosen)) as advance:
@@ -145,7 +155,7 @@ def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
-def attack(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance = lambda _: None) -> list[Attacked]:
+def attack(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance = lambda _: None) -> list[AttackPlan]:
     """The greedy optimum for each prompt that can be scored; all plans grow together, so that each round is one call.
 
     `advance` is told of each prompt that is done with.
@@ -196,10 +206,10 @@ class _Attack:
             if highest > self._rewards[0]:
                 self._best, self._rewards = self._plan, (highest, self._rewards[1])
 
-    def result(self) -> Attacked:
+    def result(self) -> AttackPlan:
         kinds = tuple(self._vocabulary[step] for step in self._best)
         reward, true = self._rewards or (0.0, 0.0)
-        return Attacked(self.prompt, self._best, kinds, reward, true)
+        return AttackPlan(self.prompt, self._best, kinds, reward, true)
 
     def _grown(self) -> list[Steps]:
         return [(*self._plan, step) for step in self._vocabulary]
@@ -223,36 +233,17 @@ def _sources(prompt: AuditPrompt) -> Iterator[tuple[str, Kind]]:
     yield from ((step, "history") for step in prompt.history)
 
 
-def composition(attacked: Sequence[Attacked]) -> dict[Kind, float]:
+def composition(attacked: Sequence[AttackPlan]) -> dict[Kind, float]:
     """Share of each kind among all steps of the plans; empty where the plans hold none."""
     counts = Counter(kind for one in attacked for kind in one.kinds)
     total = counts.total()
     return {kind: counts[kind] / total for kind in KINDS} if total else {}
 
 
-# Does the corpus know these procedures? Their steps against as many steps mixed from other goals.
-#
-# The steps s of a whole procedure are matched with narrations one to one and in order, with free gaps (B) and
-# calibrated similarities (W), both those of the grounded reward (`recipe.reward.grounded`). The statistic is
-#
-#     kappa(s) = (mean of B over the 10 narrations nearest to s - mean of B over 40 random ones) / |s|,
-#
-# and a procedure's kappa is compared with those of 4 mixtures: as many steps, each from a procedure of another goal of
-# the same source. A corpus that knows single steps but no such procedure gives both alike.
-
-
-NEAR, FAR = 10, 40
-"""Narrations that are nearest to a procedure, and random ones."""
-MIXTURES = 4
-"""Mixtures that a procedure is compared with."""
-FEWEST = 8
-"""Narrations of a corpus whose coverage can be told."""
-
-
-class Covered(NamedTuple):
+class ProcedureCoverage(NamedTuple):
     """How far the corpus covers one procedure, and mixtures in its place."""
 
-    performed: Performed
+    performed: AuditProcedure
     kappa: float
     mixed: tuple[float, ...]
     """kappa of each mixture."""
@@ -265,7 +256,7 @@ class Covered(NamedTuple):
 
 def corpus_coverage(
     corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int = 0, progress: Progress = SILENT
-) -> list[Covered]:
+) -> list[ProcedureCoverage]:
     """kappa of each audited procedure and of its mixtures; where a source has one goal only, there are no mixtures and
     its procedures are left out.
 
@@ -283,37 +274,35 @@ def corpus_coverage(
     vectors = dict(zip(distinct, embed(distinct), strict=True))
     matching = _Matching(corpus, np.mean(list(vectors.values()), axis=0), seed)
     queries = [np.stack([vectors[step] for step in steps]) for steps in sequences]
-    found = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
+    nearest = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
     kappas = []
     with progress.task("Cover procedures", len(sequences)) as advance:
-        for query, hits in zip(queries, found, strict=True):
+        for query, hits in zip(queries, nearest, strict=True):
             kappas.append(matching.kappa(query, [hit.narration for hit in hits]))
             advance(1)
     own = 1 + MIXTURES
-    return [Covered(one, kappas[own * i], tuple(kappas[own * i + 1 : own * (i + 1)])) for i, one in enumerate(mixtures)]
+    return [
+        ProcedureCoverage(one, kappas[own * i], tuple(kappas[own * i + 1 : own * (i + 1)]))
+        for i, one in enumerate(mixtures)
+    ]
 
 
-def mixed_steps(selection: Selection, seed: int = 0) -> dict[Performed, list[Steps]]:
+def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, list[Steps]]:
     """For each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
 
     Procedures of a source with one goal only are left out.
     """
-    by_goal: dict[tuple[str, str], list[Performed]] = {}
+    by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
     for one in selection.usable:
-        by_goal.setdefault((one.source, same_goal(one.goal)), []).append(one)
-    others = {
-        (source, goal): [
-            one for key, videos in by_goal.items() if key[0] == source and key[1] != goal for one in videos
-        ]
-        for source, goal in by_goal
-    }
-    found = {}
+        by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
+    mixtures = {}
     for one in selection.audited:
         random = Random("/".join((str(seed), one.source, one.video_id, "mixed")))
-        if foreign := others[one.source, same_goal(one.goal)]:
+        others = [videos for goal, videos in by_goal[one.source].items() if goal != same_goal(one.goal)]
+        if foreign := [video for videos in others for video in videos]:
             mixed = (tuple(random.choice(random.choice(foreign).steps) for _ in one.steps) for _ in range(MIXTURES))
-            found[one] = list(mixed)
-    return found
+            mixtures[one] = list(mixed)
+    return mixtures
 
 
 class _Matching:
@@ -324,12 +313,11 @@ class _Matching:
         self._baseline = SimilarityBaseline.of(corpus)
         self._backend = backends.load("auto")
         self._order = np.random.default_rng(seed).permutation(len(corpus))
-        self._known: dict[int, Vectors] = {}
+        self._kept: dict[int, Vectors] = {}
 
     def kappa(self, steps: Vectors, near: Sequence[int]) -> float:
         """Of steps [M, d] whose nearest narrations are `near`."""
-        found = set(near)
-        far = [int(index) for index in self._order[: FAR + len(near)] if int(index) not in found][:FAR]
+        far = [int(index) for index in self._order[: FAR + len(near)] if int(index) not in near][:FAR]
         narrations = [self._segments(index) for index in (*near, *far)]
         x = centred(steps, self._mean)
         W = calibrated(np.concatenate(narrations) @ x.T, self._baseline.floors(x))
@@ -339,6 +327,6 @@ class _Matching:
 
     def _segments(self, index: int) -> Vectors:
         """Centred segments of a narration; kept, because the random narrations are the same for all."""
-        if index not in self._known:
-            self._known[index] = centred(self._corpus.embeddings(index), self._baseline.mean)
-        return self._known[index]
+        if index not in self._kept:
+            self._kept[index] = centred(self._corpus.embeddings(index), self._baseline.mean)
+        return self._kept[index]

@@ -49,7 +49,7 @@ def audit(
     from recipe.artifacts import require_writable
     from recipe.audit.measure import Extent, audit_rewards
     from recipe.audit.results import rewards_json
-    from recipe.audit.score import Audited
+    from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
     from recipe.data.procedures import read_procedures
     from recipe.reward.embeddings import StepEmbeddings
@@ -64,7 +64,7 @@ def audit(
     embeddings = StepEmbeddings(corpus.encoder)
     scorers = {name: Verifier(corpus, _settings(name, config), embeddings=embeddings) for name in names}
     found = audit_rewards(
-        [Audited(name, scorer) for name, scorer in scorers.items()],
+        [NamedScorer(name, scorer) for name, scorer in scorers.items()],
         corpus,
         chosen,
         embeddings.stacked,
