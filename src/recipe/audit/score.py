@@ -18,6 +18,7 @@ same source. A corpus that knows single steps but no such procedure gives both a
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from random import Random
 from typing import Literal, NamedTuple, get_args
 
@@ -280,11 +281,8 @@ def corpus_coverage(
         for query, hits in zip(queries, nearest, strict=True):
             kappas.append(matching.kappa(query, [hit.narration for hit in hits]))
             advance(1)
-    own = 1 + MIXTURES
-    return [
-        ProcedureCoverage(one, kappas[own * i], tuple(kappas[own * i + 1 : own * (i + 1)]))
-        for i, one in enumerate(mixtures)
-    ]
+    rest = iter(kappas)
+    return [ProcedureCoverage(one, next(rest), tuple(islice(rest, MIXTURES))) for one in mixtures]
 
 
 def mixed_steps(selection: Selection, seed: int = 0) -> dict[AuditProcedure, list[Steps]]:
