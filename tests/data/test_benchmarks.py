@@ -99,7 +99,7 @@ def test_a_file_of_another_benchmark_is_named_for_what_it_is(seven: Path, name: 
         return
     path = seven / name / JSON_OF[name]
     path.write_text((seven / other / JSON_OF[other]).read_text())
-    with pytest.raises(InputError, match=f"this is an annotation file of {other}, not of {name}"):
+    with pytest.raises(InputError, match=f"of {other}, not of {name}"):
         BENCHMARKS[name].read(seven / name)
 
 

@@ -35,7 +35,7 @@ def test_what_is_there_of_the_six_is_read(egoprocel: Path) -> None:
         shutil.rmtree(egoprocel / "annotations" / name)
     assert len(read_egoprocel(egoprocel)) == 3
     shutil.rmtree(egoprocel / "annotations")
-    with pytest.raises(InputError, match=r"annotations: none of CMU-MMAC, .*, pc_disassembly holds annotations"):
+    with pytest.raises(InputError, match=r"annotations: .*CMU-MMAC, .*, pc_disassembly"):
         read_egoprocel(egoprocel)
 
 

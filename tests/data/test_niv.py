@@ -51,7 +51,7 @@ def test_another_layout_is_named_by_its_field(niv: Path, change: dict[str, Any],
 
 def test_a_video_in_both_files_is_an_error(niv: Path) -> None:
     (niv / "niv_valid.json").write_text((niv / "niv_train.json").read_text())
-    with pytest.raises(InputError, match=r"niv_valid\.json, field 'coffee_0102': video .* is in split 'train' too"):
+    with pytest.raises(InputError, match=r"niv_valid\.json, field 'coffee_0102': .*'train'"):
         read_niv(niv)
 
 

@@ -81,7 +81,7 @@ def test_a_folder_and_a_list_hold_many_and_goals_are_found_however_written(tmp_p
         assert graphs.of(name).graph.goal == "Make tea"
     assert graphs.of("泡 茶").graph.goal == "泡茶"
     assert graphs.find("make soup") is None
-    with pytest.raises(InputError, match="no task graph of goal 'make teas'; did you mean 'Make tea'"):
+    with pytest.raises(InputError, match=r"'make teas'.*'Make tea'"):
         graphs.of("make teas")
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_graph_is_told_in_one_sentence(tmp_path: Path, kind: str) -> 
 
 
 def test_paths_that_hold_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no task graph is in this folder; put JSON files there"):
+    with pytest.raises(InputError, match="JSON files"):
         read_task_graphs(tmp_path)
     with pytest.raises(InputError, match="the file does not exist"):
         read_task_graphs(tmp_path / "none.json")

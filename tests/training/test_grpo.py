@@ -4,16 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import write_examples
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ConfigError
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.training import policy
 from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
-from recipe.training.loop import check_finite
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.types import Example, Reward
@@ -139,7 +137,7 @@ def test_finished_run_is_kept_and_other_settings_are_refused(config: GRPOConfig,
     calls = scorer.calls
     assert train_grpo(config, scorer) == model
     assert scorer.calls == calls
-    with pytest.raises(ConfigError, match=r"beta was 0.04, is 0.1.*delete the folder"):
+    with pytest.raises(ConfigError, match=r"beta was 0.04, is 0.1"):
         train_grpo(config.model_copy(update={"beta": 0.1}), scorer)
 
 
@@ -148,13 +146,3 @@ def test_prompts_come_round_before_any_returns(config: GRPOConfig, examples: lis
     assert len(order) == 24
     assert {e.example_id for e in order[:12]} == {e.example_id for e in order[12:]} == {e.example_id for e in examples}
     assert order[:12] != order[12:]
-
-
-def test_weights_that_are_no_numbers_are_no_result() -> None:
-    class Trainer:
-        model = torch.nn.Linear(2, 2)
-
-    check_finite(Trainer())
-    torch.nn.init.constant_(Trainer.model.weight, float("nan"))
-    with pytest.raises(ComputeError, match="lower the learning rate"):
-        check_finite(Trainer())

@@ -1,10 +1,14 @@
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from peft import get_peft_model
 
 from recipe.config import LoraSettings
-from recipe.training.policy import load_policy, lora_config, save_merged
+from recipe.models.checkpoints import Checkpoint
+from recipe.training.policy import load_policy, lora_config, sample, save_merged
 
 
 def test_merged_model_computes_what_the_adapter_does(base_model: Path, tmp_path: Path) -> None:
@@ -31,3 +35,38 @@ def test_adapters_sit_on_queries_and_values_only(base_model: Path) -> None:
     adapted = get_peft_model(model, lora_config(LoraSettings(), model))
     trained = {name.split(".lora_")[0].rpartition(".")[2] for name, w in adapted.named_parameters() if w.requires_grad}
     assert trained == {"q_proj", "v_proj"}
+
+
+@pytest.fixture(scope="module")
+def policy(base_model: Path) -> Checkpoint:
+    return load_policy(str(base_model))
+
+
+def draw(policy: Checkpoint, prompts: list[list[int]], **options: Any) -> list[list[int]]:
+    settings = {"temperature": 1.0, "longest": 12, "ends": [policy.tokenizer.eos_token_id]}
+    return sample(policy.model, prompts, **(settings | options))
+
+
+PROMPTS = [[30, 31, 32, 33, 34], [40, 41], [40, 41], [50, 51, 52]]
+
+
+def test_cold_samples_are_what_generate_writes(policy: Checkpoint) -> None:
+    cold = draw(policy, PROMPTS, temperature=1e-4)
+    policy.model.eval()
+    for prompt, completion in zip(PROMPTS, cold, strict=True):
+        written = policy.model.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=12, do_sample=False,
+            eos_token_id=policy.tokenizer.eos_token_id, pad_token_id=0,
+        )  # fmt: skip
+        assert completion == written[0, len(prompt) :].tolist()
+
+
+def test_draws_follow_the_models_probabilities(policy: Checkpoint) -> None:
+    torch.manual_seed(0)
+    prompt, count = [30, 31, 32], 4000
+    first = Counter(completion[0] for completion in draw(policy, [prompt] * count, longest=1, temperature=0.8))
+    with torch.no_grad():
+        expected = torch.softmax(policy.model.eval()(torch.tensor([prompt])).logits[0, -1] / 0.8, dim=-1)
+    for token in expected.topk(5).indices.tolist():
+        deviation = (expected[token] * (1 - expected[token]) / count).sqrt().item()
+        assert abs(first[token] / count - expected[token].item()) < 5 * deviation

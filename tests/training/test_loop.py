@@ -3,10 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from recipe.artifacts import read_jsonl
-from recipe.errors import MissingExtra
-from recipe.training.loop import MetricsLog
+from recipe.errors import ComputeError, MissingExtra
+from recipe.training.loop import MetricsLog, check_finite
 
 
 def losses(record: dict[str, Any]) -> dict[str, Any] | None:
@@ -32,3 +33,13 @@ def test_weights_and_biases_is_asked_for_by_name(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[wandb\]'"):
         MetricsLog(tmp_path, ["wandb"], {}, losses)
+
+
+def test_weights_that_are_no_numbers_are_no_result() -> None:
+    class Trainer:
+        model = torch.nn.Linear(2, 2)
+
+    check_finite(Trainer())
+    torch.nn.init.constant_(Trainer.model.weight, float("nan"))
+    with pytest.raises(ComputeError, match="lower the learning rate"):
+        check_finite(Trainer())
