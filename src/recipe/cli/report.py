@@ -2,46 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 
 from recipe.cli import console
 
-if TYPE_CHECKING:
-    from recipe.evaluation.scoreboard.views import ExampleViews, PlanExplanations
-
 FIGURES = (".png", ".svg")
 TITLE = "Evaluation of procedural planners"
 _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
-
-
-class Asked(NamedTuple):
-    """What a page of scores is made from."""
-
-    paths: list[Path]
-    output: Path
-    markdown: Path | None
-    examples: list[Path]
-    title: str
-    corpus: Path | None
-    verifier: str
-    explain: int
-    link: str
-
-
-class Told(NamedTuple):
-    """What was made, as `--json` prints it."""
-
-    report: str
-    markdown: str | None
-    megabytes: float
-    systems: list[str]
-    examples: int
-    without_rows: list[str]
-    examples_without_rows: int
-    explained: int
-    explaining_seconds: float
 
 
 def report(
@@ -64,7 +33,7 @@ def report(
         Path | None, typer.Option(help="Corpus folder whose narrations explain plans.", rich_help_panel=_SCORES)
     ] = None,
     verifier: Annotated[
-        Literal["paper", "grounded"], typer.Option(help="Who explains them.", rich_help_panel=_SCORES)
+        Literal["paper", "grounded"], typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES)
     ] = "grounded",
     explain: Annotated[
         int,
@@ -93,7 +62,41 @@ def report(
         raise typer.BadParameter("goes with a run folder.", param_hint="--figure")
     if output is None:
         raise typer.BadParameter("is missing; name the page to write.", param_hint="--output")
-    _scores(Asked(paths, output, markdown, examples or [], title, corpus, verifier, explain, link), json)
+    from recipe.artifacts import require_writable, write_text
+    from recipe.evaluation.scoreboard.page import make_report, render_page
+    from recipe.evaluation.scoreboard.sources import gather
+    from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, explain_plans
+    from recipe.explain.records import Links
+
+    for target in (output, markdown):
+        if target is not None:
+            require_writable(target)
+    board = gather(paths, examples or [])
+    made, links = make_report(board, title), Links(link)
+    explained = NO_EXPLANATIONS
+    if corpus is not None and explain > 0:
+        from recipe.cli.reward_options import open_verifier
+
+        opened = open_verifier(corpus, None, verifier)
+        explained = explain_plans(opened, made.views, explain, links, console.progress())
+    write_text(output, render_page(made, explained))
+    if markdown is not None:
+        write_text(markdown, made.markdown())
+    result = {
+        "report": str(output),
+        "markdown": None if markdown is None else str(markdown),
+        "megabytes": round(output.stat().st_size / 1e6, 2),
+        "systems": list(board.systems),
+        "examples": len(made.views.examples),
+        "without_rows": [str(source.path) for source in board.sources if not source.has_rows],
+        "examples_without_rows": len(board.examples.keys() - made.views.names),
+        "explained": explained.examples,
+        "explaining_seconds": round(explained.seconds, 2),
+    }
+    if json:
+        console.print_json(result)
+    else:
+        console.print_lines(*_lines(result))
 
 
 def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
@@ -109,61 +112,16 @@ def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
     if json:
         console.print_json({"report": str(page), "figure": None if figure is None else str(figure)})
     else:
-        console.out.print(f"report: {page}", highlight=False, soft_wrap=True)
+        console.print_lines(f"report: {page}")
 
 
-def _scores(asked: Asked, json: bool) -> None:
-    from recipe.artifacts import require_writable, write_text
-    from recipe.evaluation.scoreboard.page import make_report, render_page
-    from recipe.evaluation.scoreboard.sources import gather
-
-    for target in (asked.output, asked.markdown):
-        if target is not None:
-            require_writable(target)
-    board = gather(asked.paths, asked.examples)
-    made = make_report(board, asked.title)
-    grounds = _grounds(made.views, asked)
-    write_text(asked.output, render_page(made, grounds))
-    if asked.markdown is not None:
-        write_text(asked.markdown, made.markdown())
-    told = Told(
-        report=str(asked.output),
-        markdown=None if asked.markdown is None else str(asked.markdown),
-        megabytes=round(asked.output.stat().st_size / 1e6, 2),
-        systems=list(board.systems),
-        examples=len(made.views.examples),
-        without_rows=[str(source.path) for source in board.sources if not source.has_rows],
-        examples_without_rows=len(board.examples.keys() - made.views.names),
-        explained=grounds.examples,
-        explaining_seconds=round(grounds.seconds, 2),
-    )
-    if json:
-        console.print_json(told._asdict())
-        return
-    for line in _lines(told):
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _grounds(cases: "ExampleViews", asked: Asked) -> "PlanExplanations":
-    from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, explain_plans
-    from recipe.explain.records import Links
-
-    links = Links(asked.link)
-    if asked.corpus is None or asked.explain == 0:
-        return NO_EXPLANATIONS
-    from recipe.cli.reward_options import open_verifier
-
-    verifier = open_verifier(asked.corpus, None, asked.verifier)
-    return explain_plans(verifier, cases, asked.explain, links, console.progress())
-
-
-def _lines(told: Told) -> Iterator[str]:
-    yield f"report: {told.report} ({told.megabytes} MB, {told.examples:,} examples)"
-    if told.markdown:
-        yield f"tables: {told.markdown}"
-    if told.explained:
-        yield f"explained: {told.explained} examples in {told.explaining_seconds} s"
-    if told.without_rows:
-        yield f"without rows beside them, so without examples: {', '.join(told.without_rows)}"
-    if told.examples_without_rows:
-        yield f"examples that no row is about: {told.examples_without_rows:,}"
+def _lines(result: dict[str, Any]) -> Iterator[str]:
+    yield f"report: {result['report']} ({result['megabytes']} MB, {result['examples']:,} examples)"
+    if result["markdown"]:
+        yield f"tables: {result['markdown']}"
+    if result["explained"]:
+        yield f"explained: {result['explained']} examples in {result['explaining_seconds']} s"
+    if result["without_rows"]:
+        yield f"without rows beside them, so without examples: {', '.join(result['without_rows'])}"
+    if result["examples_without_rows"]:
+        yield f"examples without a row: {result['examples_without_rows']:,}"

@@ -1,11 +1,11 @@
-"""How far Phi's histories agree with the annotated ones: what a Socratic planner is given, as a number.
+"""Agreement of histories from a video (Phi) with the annotated ones.
 
 A step of Phi's is taken for the annotated step that is nearest to it by embedding (`agreement`), whatever example that
 belongs to. Then, example by example,
 
     f1           steps of both as multisets                         1 where the same steps were done as often
     ordered F1   their longest common subsequence                   as f1, in the same order
-    order        of pairs of common steps, the share told in order  only where two steps or more are common
+    order        of pairs of common steps, the share in order  only where two steps or more are common
     steps        Phi's; length_error: Phi's minus the annotated     empty: the share of histories without a step
 
 Nearest steps agree by chance, too, and a goal alone tells which steps are likely. So two floors stand beside F1: Phi's
@@ -18,7 +18,7 @@ from itertools import combinations
 
 from recipe.data.histories import History, with_histories
 from recipe.evaluation.matching import Embed, NearestStep, ordered_f1, step_f1
-from recipe.stats import Interval, mean_interval
+from recipe.stats import Interval, mean_interval, video_of
 from recipe.types import Example
 
 MEASURES = {
@@ -36,10 +36,10 @@ MEASURES = {
 """Measure to what it is called in a table."""
 
 
-def order_agreement(told: Sequence[Hashable], done: Sequence[Hashable]) -> float | None:
-    """Of the pairs of steps that both hold, the share that `told` has in the order of `done`; None without a pair.
+def order_agreement(steps: Sequence[Hashable], done: Sequence[Hashable]) -> float | None:
+    """Of the pairs of steps that both hold, the share that `steps` has in the order of `done`; None without a pair.
 
-    The k-th time that a step is told is the k-th time that it was done. 2 x share - 1 is Kendall's tau of the common
+    The k-th mention of a step is the k-th time that it was done. 2 x share - 1 is Kendall's tau of the common
     steps.
 
     >>> order_agreement(["a", "b", "c"], ["a", "x", "c", "b"])
@@ -52,7 +52,7 @@ def order_agreement(told: Sequence[Hashable], done: Sequence[Hashable]) -> float
         times[step] += 1
     times.clear()
     common = []
-    for step in told:
+    for step in steps:
         if (step, times[step]) in places:
             common.append(places[step, times[step]])
         times[step] += 1
@@ -70,15 +70,15 @@ def compare_histories(
     seen = [one.history for one in with_histories(examples, histories)]
     nearest = NearestStep(embed, [step for one in examples for step in (*one.history, *one.continuation)])
     nearest.learn([step for steps in seen for step in steps])
-    told = [nearest(steps) for steps in seen]
+    read = [nearest(steps) for steps in seen]
     done = [nearest(one.history) for one in examples]
-    same = _partners(examples, lambda one, other: one.goal == other.goal and _video(one) != _video(other))
-    apart = _partners(examples, lambda one, other: one.goal != other.goal)
+    same_goal = _partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
+    other_goal = _partners(examples, lambda one, other: one.goal != other.goal)
     return [
         {
             "f1": step_f1(steps, done[place]),
-            "f1_same_goal": _f1_with(steps, done, same[place]),
-            "f1_other_goal": _f1_with(steps, done, apart[place]),
+            "f1_same_goal": None if same is None else step_f1(steps, done[same]),
+            "f1_other_goal": None if other is None else step_f1(steps, done[other]),
             "ordered_f1": ordered_f1(steps, done[place]),
             "order": order_agreement(steps, done[place]),
             "steps": float(len(steps)),
@@ -87,7 +87,7 @@ def compare_histories(
             "length_apart": float(abs(len(steps) - len(done[place]))),
             "empty": float(not steps),
         }
-        for place, steps in enumerate(told)
+        for place, (steps, same, other) in enumerate(zip(read, same_goal, other_goal, strict=True))
     ]
 
 
@@ -114,11 +114,3 @@ def _partners(examples: Sequence[Example], fits: Callable[[Example, Example], bo
         others = ((place + step) % count for step in range(1, count))
         found.append(next((other for other in others if fits(one, examples[other])), None))
     return found
-
-
-def _f1_with(steps: Sequence[str], done: Sequence[Sequence[str]], other: int | None) -> float | None:
-    return None if other is None else step_f1(steps, done[other])
-
-
-def _video(example: Example) -> tuple[str, str]:
-    return example.source, example.video_id

@@ -1,4 +1,21 @@
-"""Steps matched by their embeddings: agreement with the annotated continuation, and likeness on a common scale."""
+"""Steps matched by their embeddings: agreement with the annotated continuation, and likeness on a common scale.
+
+*Agreement* is how far a plan agrees with the one annotated continuation, where no task graph says what is valid. A line
+of a plan is taken for the annotated step that is nearest to it by embedding, so that wordings do not count.
+
+    F1         = 2 |plan and reference| / (|plan| + |reference|)      as multisets: saying a step twice gains nothing
+    ordered F1 = 2 LCS(plan, reference) / (|plan| + |reference|)      the longest common subsequence
+
+Neither is the paper's judge, and a right plan that differs from the reference counts as wrong.
+
+*Likeness* is how alike two steps are by their embeddings, on a scale that means the same with every encoder:
+
+    likeness = (cosine - chance) / (same - chance), cut to [0, 1]
+
+`chance` is the cosine below which 95% of the pairs of steps of different goals lie, `same` the one below which 95% of
+the pairs of different steps of one goal lie. Both come from the usual wordings of the embedded world's training goals,
+so that nothing is fitted to the texts that are judged, and to no measure of quality at all.
+"""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -12,14 +29,18 @@ from recipe.planning.admissible import AdmissibleActions
 from recipe.planning.admissible import Embed as Embed
 from recipe.world.load import load_world
 
-# How far a plan agrees with the one continuation that was annotated, where no task graph says what is valid.
-#
-# A line of a plan is taken for the annotated step that is nearest to it by embedding, so that wordings do not count.
-#
-#     F1         = 2 |plan and reference| / (|plan| + |reference|)      as multisets: saying a step twice gains nothing
-#     ordered F1 = 2 LCS(plan, reference) / (|plan| + |reference|)      the longest common subsequence
-#
-# Neither is the paper's judge, and a right plan that differs from the reference counts as wrong.
+try:
+    from scipy.optimize import linear_sum_assignment
+except ModuleNotFoundError as error:
+    raise MissingExtra("evaluation", "report") from error
+
+Array = NDArray[np.float64]
+
+PERCENTILE = 95
+_DECIMALS = 3
+"""Of a cosine: it varies by a ten-thousandth with the other texts of a batch, which must not change a score."""
+_IN_PLACE = 1e-4
+"""The cost of steps that are out of place, which decides between pairings of equal likeness."""
 
 
 class NearestStep:
@@ -68,29 +89,6 @@ def _f1(common: int, plan: Sequence[Hashable], reference: Sequence[Hashable]) ->
     return 2 * common / total if total else 1.0
 
 
-# How alike two steps are by their embeddings, on a scale that means the same with every encoder.
-#
-#     likeness = (cosine - chance) / (same - chance), cut to [0, 1]
-#
-# `chance` is the cosine below which 95% of the pairs of steps of different goals lie, `same` the one below which 95% of
-# the pairs of different steps of one goal lie. Both are read off the usual wordings of the embedded world's training
-# goals, so that nothing is fitted to what is judged: not to its texts, and to no measure of quality at all.
-
-
-try:
-    from scipy.optimize import linear_sum_assignment
-except ModuleNotFoundError as error:
-    raise MissingExtra("evaluation", "report") from error
-
-Array = NDArray[np.float64]
-
-PERCENTILE = 95
-_DECIMALS = 3
-"""Of a cosine: the noise of embedding in other company is a ten-thousandth of it, and must not reach a score."""
-_IN_PLACE = 1e-4
-"""What the assignment pays for steps that are out of place, where nothing else tells two pairings apart."""
-
-
 class Scale(NamedTuple):
     """The two ends of the scale, as cosines."""
 
@@ -129,10 +127,10 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> Scale:
 
 
 class Likeness:
-    """Compares texts under one encoder's scale; holds the vectors of the texts it was told of."""
+    """Compares texts under one encoder's scale; holds their vectors."""
 
     def __init__(self, embed: Embed, calibration: Scale, texts: Sequence[str]) -> None:
-        """Embed all that will be compared, each text once and in sorted order."""
+        """Embed all `texts` that will be compared, each once and in sorted order."""
         self.calibration = calibration
         distinct = sorted(set(texts))
         self._place = {text: row for row, text in enumerate(distinct)}

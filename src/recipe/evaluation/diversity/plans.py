@@ -20,7 +20,7 @@ PLANS = 10
 PROMPTS = 100
 """Prompts that the mean is over (paper, appendix on diversity)."""
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""What the difference of two plans may be."""
+"""Levels of the difference of two plans."""
 FEWEST = 2
 """Samples without which a prompt has no pair."""
 
@@ -38,7 +38,7 @@ class PromptSamples(NamedTuple):
 
 
 class SampledPrompts(NamedTuple):
-    """What is compared, and what was left out."""
+    """The prompts to compare, and how many were left out."""
 
     prompts: list[PromptSamples]
     fewer: int
@@ -81,7 +81,7 @@ def sampled_plans(
     those with two or more are compared, and the others left out.
     """
     by_example: dict[str, list[Prediction]] = defaultdict(list)
-    for prediction in match_predictions(examples, predictions, known).predictions:
+    for prediction in sorted(match_predictions(examples, predictions, known).predictions, key=lambda one: one.sample):
         by_example[prediction.example_id].append(prediction)
     short = [example.example_id for example in examples if len(by_example[example.example_id]) < samples]
     if short and not fewer:
@@ -89,8 +89,8 @@ def sampled_plans(
             f"{len(short)} of {len(examples)} prompts have fewer than {samples} samples, first {short[0]!r} with "
             f"{len(by_example[short[0]])}; sample more, or compare what there is."
         )
-    shown = limits or JudgeConfig()
-    prompts = [_sampled(example, by_example[example.example_id], samples, shown) for example in examples]
+    bounds = limits or JudgeConfig()
+    prompts = [_samples(example, by_example[example.example_id][:samples], bounds) for example in examples]
     compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
     if not compared:
         raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
@@ -100,7 +100,7 @@ def sampled_plans(
 
 
 def plan_key(steps: Sequence[str]) -> tuple[str, ...]:
-    """What a plan says but for case, marks, numbers of steps and repetition; equal for plans that are the same.
+    """The words of a plan without case, marks, numbers of steps and repetition; equal for plans that are the same.
 
     >>> plan_key(["1. Stir it!", "stir  it", "..."])
     ('stir it',)
@@ -126,10 +126,9 @@ def hashed(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()
 
 
-def _sampled(example: Example, predictions: Sequence[Prediction], samples: int, limits: JudgeConfig) -> PromptSamples:
-    first = sorted(predictions, key=lambda one: one.sample)[:samples]
-    plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in first)
-    return PromptSamples(example, tuple(one.sample for one in first), plans)
+def _samples(example: Example, predictions: Sequence[Prediction], limits: JudgeConfig) -> PromptSamples:
+    plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in predictions)
+    return PromptSamples(example, tuple(one.sample for one in predictions), plans)
 
 
 def _step_key(step: str) -> str:

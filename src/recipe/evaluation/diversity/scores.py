@@ -1,4 +1,17 @@
-"""From compared pairs of plans to a system's diversity, and the pairs as JSON lines."""
+"""Procedural diversity of a system: pairs of plans compared by a judge, their means, and the pairs as JSON lines.
+
+Equal questions are one question: plans that are the same but for case, punctuation and repeated steps are shown as one,
+and each two different ones of a prompt are asked about once, whatever samples they are. Which of the two is shown first
+is drawn by a hash of their words, so that a judge that favours a place favours no sample. Some questions, drawn by a
+hash too, are also asked the other way round: how often the answer changes tells how far the judge can be trusted.
+
+Two cases are decided in code: plans that are the same differ by 0, and so does a plan without words from any other,
+because a degenerate plan must not be paid for.
+
+A pair without an answer counts as the mean of the prompt's pairs that the judge answered, and not as those decided in
+code, which are all 0; a prompt with none is in no mean. Then the mean is over prompts. The interval draws whole goals,
+because prompts of one goal are alike.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +30,8 @@ from recipe.progress import SILENT, Progress
 from recipe.stats import mean_interval
 from recipe.types import Example
 
-# All pairs of the plans of each prompt, and what a judge says of them.
-#
-# Equal questions are one question: plans that are the same but for case, punctuation and repeated steps are shown as
-# one, and each two different ones of a prompt are asked about once, whatever samples they are. Which of the two is
-# shown first is drawn by a hash of what they say, so that a judge that favours a place favours no sample. Some
-# questions, drawn by a hash too, are also asked the other way round: how often the answer changes tells how far the
-# judge can be trusted.
-#
-# Two cases are decided in code: plans that are the same differ by 0, and so does a plan that says nothing from any
-# other, because a degenerate plan must not be paid for.
-
-
 BY_RULE = "rule"
-"""How a pair was come by that is decided in code: its score is 0."""
+"""`PlanPair.how` of a pair that is decided in code: its score is 0."""
 _Key = tuple[str, ...]
 
 
@@ -58,8 +59,11 @@ class PlanPair:
     """The judge's raw answer."""
 
 
-class _Asked(NamedTuple):
-    """A question and how it is asked."""
+_FIELDS = tuple(field.name for field in fields(PlanPair))
+
+
+class _Question(NamedTuple):
+    """A question about two plans and how it is asked."""
 
     question: Question
     leading: _Key
@@ -79,32 +83,32 @@ def compare_plans(
     With a share of 1 the score of a pair is the mean of both answers, or the one that can be read. With less it is the
     first answer: a pair counts the same whether it was checked or not.
     """
-    asked = [_questions(prompt, order_check, seed) for prompt in prompts]
-    one_way, other_way = _in_order(asked)
-    told = judge.compare([*one_way, *other_way], progress)
-    first, others = iter(told[: len(one_way)]), iter(told[len(one_way) :])
+    questions = [_questions(prompt, order_check, seed) for prompt in prompts]
+    one_way, other_way = _in_order(questions)
+    compared = judge.compare([*one_way, *other_way], progress)
+    first, others = iter(compared[: len(one_way)]), iter(compared[len(one_way) :])
     pairs: list[PlanPair] = []
-    for prompt, drawn in zip(prompts, asked, strict=True):
+    for prompt, drawn in zip(prompts, questions, strict=True):
         answers = {keys: (next(first), next(others) if one.both_ways else None) for keys, one in drawn.items()}
         pairs += _pairs(prompt, drawn, answers, averaged=order_check >= 1)
     return pairs
 
 
 def questions(prompts: Sequence[PromptSamples], order_check: float = 0.1, seed: int = 0) -> list[Question]:
-    """All that `compare_plans` asks a judge."""
+    """All questions that `compare_plans` asks a judge."""
     one_way, other_way = _in_order([_questions(prompt, order_check, seed) for prompt in prompts])
     return one_way + other_way
 
 
-def _in_order(asked: Sequence[dict[frozenset[_Key], _Asked]]) -> tuple[list[Question], list[Question]]:
+def _in_order(questions: Sequence[dict[frozenset[_Key], _Question]]) -> tuple[list[Question], list[Question]]:
     """The questions as they are drawn, then those that are asked the other way round, too."""
-    drawn = [one for of_prompt in asked for one in of_prompt.values()]
+    drawn = [one for of_prompt in questions for one in of_prompt.values()]
     checked = [one.question for one in drawn if one.both_ways]
     turned = [question._replace(first=question.second, second=question.first) for question in checked]
     return [one.question for one in drawn], turned
 
 
-def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _Asked]:
+def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _Question]:
     """The questions about a prompt, by what the two plans say."""
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
@@ -116,17 +120,17 @@ def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[fro
 
 def _question(
     prompt: PromptSamples, shown: dict[_Key, tuple[str, ...]], keys: tuple[_Key, _Key], order_check: float, seed: int
-) -> _Asked:
+) -> _Question:
     drawn = hashed(seed, prompt.example.example_id, keys)
     leading, following = keys if int(drawn[0], 16) % 2 else keys[::-1]
     # 52 bits, so that the share is exact; a larger share checks all that a smaller one does.
     both_ways = int(drawn[1:14], 16) / 16**13 < order_check
-    return _Asked(Question(prompt.example, shown[leading], shown[following]), leading, both_ways)
+    return _Question(Question(prompt.example, shown[leading], shown[following]), leading, both_ways)
 
 
 def _pairs(
     prompt: PromptSamples,
-    drawn: dict[frozenset[_Key], _Asked],
+    drawn: dict[frozenset[_Key], _Question],
     answers: dict[frozenset[_Key], tuple[Compared, Compared | None]],
     averaged: bool,
 ) -> list[PlanPair]:
@@ -155,16 +159,6 @@ def _pairs(
             )
         )
     return pairs
-
-
-# From compared pairs to a system's diversity, and the pairs as JSON lines beside it.
-#
-# A pair without an answer counts as the mean of the prompt's pairs that the judge answered, and not as those decided in
-# code, which are all 0; a prompt with none is in no mean. Then the mean is over prompts. The interval draws whole
-# goals, because prompts of one goal are alike.
-
-
-_FIELDS = tuple(field.name for field in fields(PlanPair))
 
 
 def prompt_diversity(pairs: Iterable[PlanPair]) -> dict[str, float]:

@@ -1,4 +1,18 @@
-"""Ratings that people gave: blind sheets, tables read back, and verdicts made from them."""
+"""Ratings that people gave: blind sheets, tables read back, and verdicts made from them.
+
+*Ratings* are tables (CSV) or JSON lines: any of the six criteria, each from 0 to 5. A row names its plan by `item`, the
+code of a rating sheet, or by `example_id` with `sample` (0) and `control`. `rater` is the file's name where it is left
+out. Names of columns may be written as people write them: `Logical progression`. A criterion may be left empty; a row
+without any is not rated yet and counted as such.
+
+*Sheets* name neither the system nor the judge, and do not say which plans are controls. Rows are shuffled by a seed.
+`item` is a code of the plan, so that a filled sheet is read back beside the verdicts that it was made from, and no
+other file has to be kept. Texts cannot be formulas of a spreadsheet.
+
+*Verdicts*: several people are the repeats of one judge. Means are over them first. A verdict needs all six criteria;
+ratings of fewer are left out and counted, and still count where raters are compared. A sheet may hold the plans of
+several systems: for each of them the items of the others are left out and counted.
+"""
 
 import csv
 import difflib
@@ -18,25 +32,22 @@ from recipe.prompting import visible
 from recipe.text import format_plan
 from recipe.types import Example, Verdict
 
-# Ratings that people gave, from a table (CSV) or JSON lines: any of the six criteria, each from 0 to 5.
-#
-# A row names its plan by `item`, the code of a rating sheet, or by `example_id` with `sample` (0) and `control`.
-# `rater` is the file's name where it is left out. Names of columns may be written as people write them: `Logical
-# progression`. A criterion may be left empty; a row without any is not rated yet and counted as such.
-
-
 LONGEST = 1 << 24
 """Characters of one field at most."""
-_NAMES = ("item", "example_id", "sample", "control", "rater", "comment")
+COLUMNS = ("item", "goal", "history", "reference", "plan", *CRITERIA, "comment")
+_LONGEST = 30_000
+"""Characters of a cell; spreadsheets take 32,767."""
+_CODE = 12
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SCORE = re.compile(r"\s*([0-9]+)(\.0*)?\s*")
 _NEAR = 0.8
-"""Likeness from which on an unknown column is taken for a misspelt criterion."""
+"""Similarity from which on an unknown column is taken for a misspelt criterion."""
 _REMEDY = f"give an integer from 0 to {HIGHEST}, or leave it empty"
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What one person says of one plan, at least on one criterion."""
+    """One person's rating of one plan, at least on one criterion."""
 
     rater: str
     scores: dict[str, int]
@@ -82,7 +93,9 @@ def read_ratings(path: Path) -> Ratings:
         _require_first(path, line, rating, seen)
         ratings.append(rating)
     if faults:
-        raise _all_of(path, faults)
+        (line, first), *others = faults
+        more = f"; lines {listed([str(other) for other, _ in others])} cannot be read either" if others else ""
+        raise InputError.at(path, first.problem, first.remedy + more, line=line, field=first.field)
     if not ratings:
         raise InputError.at(path, "no row holds a rating", f"rate plans on {listed(CRITERIA)}")
     return Ratings(tuple(ratings), empty)
@@ -94,13 +107,6 @@ class _Fault(Exception):
     def __init__(self, field: str, problem: str, remedy: str) -> None:
         super().__init__(field, problem, remedy)
         self.field, self.problem, self.remedy = field, problem, remedy
-
-
-def _all_of(path: Path, faults: list[tuple[int, _Fault]]) -> InputError:
-    """The first fault, with the lines of the others."""
-    (line, first), *others = faults
-    more = f"; lines {listed([str(other) for other, _ in others])} cannot be read either" if others else ""
-    return InputError.at(path, first.problem, first.remedy + more, line=line, field=first.field)
 
 
 def _require_first(path: Path, line: int, rating: Rating, seen: dict[tuple[object, ...], int]) -> None:
@@ -204,19 +210,6 @@ def _number(row: JsonObject, name: str, highest: int | None) -> int | None:
     return int(read[1])
 
 
-# Sheets for people to rate plans on: a table that tells nothing of the system, the judge or what is a control.
-#
-# Rows are shuffled by a seed. `item` is a code of the plan, so that a filled sheet is read back beside the verdicts
-# that it was made from, and no other file has to be kept. Texts cannot be formulas of a spreadsheet.
-
-
-COLUMNS = ("item", "goal", "history", "reference", "plan", *CRITERIA, "comment")
-_LONGEST = 30_000
-"""Characters of a cell; spreadsheets take 32,767."""
-_CODE = 12
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-
-
 def item_code(judged: Judgement) -> str:
     """The code that a sheet shows for a plan; equal plans for one example have one code and are rated once."""
     # It begins with a letter, because spreadsheets write codes of digits as numbers.
@@ -267,13 +260,6 @@ def cell(text: str) -> str:
     shown = visible(text).strip()
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
     return f"'{shown}" if shown.startswith(_FORMULA) else shown
-
-
-# Ratings of people as the verdicts of a judge, so that tables and pages show them like any other.
-#
-# Several people are the repeats of one judge: means are over them first, and their spread is told. A verdict needs all
-# six criteria; ratings of fewer are left out and counted, and still count where raters are compared. A sheet may hold
-# the plans of several systems: for each of them the items of the others are left out and counted.
 
 
 def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judgement]) -> list[tuple[Rating, dict[PlanId, Judgement]]]:
