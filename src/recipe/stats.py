@@ -301,7 +301,7 @@ def _mean(values: Array, datasets: Sequence[str]) -> float:
 
 
 def _weights(datasets: Sequence[str]) -> Array:
-    """What each example weighs in the mean [examples]."""
+    """The weight of each example in the mean [examples]."""
     _, place, sizes = np.unique(np.asarray(datasets), return_inverse=True, return_counts=True)
     return np.asarray(1 / (len(sizes) * sizes[place]), dtype=np.float64)
 
@@ -431,7 +431,7 @@ def _coincidences(rated: Array, values: Array) -> Array:
 
 
 def _moments(rated: Array) -> Array:
-    """What interval differences need of each unit [units, 4]: ratings, their sum, that of squares, the disagreement.
+    """Sums of each unit for interval differences [units, 4]: ratings, their sum, that of squares, the disagreement.
 
     The squared differences of all pairs of m ratings v add up to 2 (m sum v^2 - (sum v)^2), so that no table of values
     is needed, which totals would make large.

@@ -1,4 +1,4 @@
-"""What all commands share: how progress and results are shown, and how errors end a command."""
+"""Shared by all commands: progress, results, and the end of a command by an error."""
 
 import errno
 import json
@@ -37,12 +37,12 @@ TERMINATED = 143
 out = Console()
 err = Console(stderr=True)
 
-_IN_THE_WAY = "a file stands where a folder is needed, so choose another path"
+_FILE_FOR_FOLDER = "a file stands where a folder is needed, so choose another path"
 _NO_RIGHT = "choose another path or change its permissions"
 _NO_SPACE = "free some space and run the same command again"
 _REMEDIES = {
-    errno.EEXIST: _IN_THE_WAY,
-    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _FILE_FOR_FOLDER,
+    errno.ENOTDIR: _FILE_FOR_FOLDER,
     errno.EISDIR: "give the path of a file",
     errno.ENOENT: "check the path",
     errno.EACCES: _NO_RIGHT,
@@ -52,7 +52,7 @@ _REMEDIES = {
     errno.EDQUOT: _NO_SPACE,
     errno.EFBIG: _NO_SPACE,
 }
-"""What to do about what the operating system refuses."""
+"""Remedies for errors of the operating system."""
 
 
 class Bars:

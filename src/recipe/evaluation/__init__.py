@@ -1,1 +1,1 @@
-"""How good plans are, with what certainty, and the report that shows it."""
+"""Measures of plans with their uncertainty, and the evaluation report."""

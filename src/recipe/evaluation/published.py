@@ -1,7 +1,7 @@
-"""The figures that the paper publishes, table by table, as data: what results of one's own are shown beside.
+"""The figures that the paper publishes, table by table, as data.
 
 The numbers lie in `published_tables/`, one JSON file a table. Where the paper prints a figure as a picture alone, its
-file holds what the text states and says so in `stated`.
+file holds the figures of the running text, marked by `stated`.
 """
 
 import json

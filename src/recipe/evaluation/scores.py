@@ -1,7 +1,7 @@
-"""What `recipe evaluate` measured of one system: plain frozen values in one JSON file, told apart by `kind`.
+"""The results of `recipe evaluate` for one system: plain frozen values in one JSON file, whose `kind` names their type.
 
 The rows that the figures are means of stand beside it as JSON lines: `judge.json` has `judge.rows.jsonl`. Intervals
-cluster by video where nothing else is said. A number that is not known is None or absent, never 0.
+cluster by video unless stated otherwise. A number that is not known is None or absent, never 0.
 """
 
 import json
@@ -16,7 +16,7 @@ from recipe.stats import Interval
 
 @dataclass(frozen=True, slots=True)
 class JudgeIdentity:
-    """What tells a judge from others: verdicts of two that differ here are not comparable."""
+    """Identity of a judge: verdicts of two that differ here are not comparable."""
 
     name: str
     """As tables show it: `Llama-3.3-70B-Instruct`, `proxy (minilm)`, `human: Ann`."""
@@ -31,7 +31,7 @@ class JudgeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many plans were judged, and what became of the others."""
+    """How many plans were judged, and how many others there are."""
 
     plans: int
     """Plans that the means are over, those that count as 0 by rule included."""
@@ -69,7 +69,7 @@ class MacroAccuracy:
 
 @dataclass(frozen=True, slots=True)
 class ControlScores:
-    """What the judge gives plans written on purpose: what its figures are to be read against."""
+    """The judge's scores of plans written on purpose, to read its figures against."""
 
     name: str
     accuracy: Interval | None
@@ -79,7 +79,7 @@ class ControlScores:
 
 @dataclass(frozen=True, slots=True)
 class JudgeScores:
-    """A system as a judge sees it."""
+    """A system's scores by a judge."""
 
     system: str
     judge: JudgeIdentity
@@ -87,15 +87,15 @@ class JudgeScores:
     macro: tuple[MacroAccuracy, ...]
     controls: tuple[ControlScores, ...] = ()
     repeats: int = 1
-    """Verdicts asked for each plan; means are over the repeats of a plan first."""
+    """Verdicts of each plan; means are over the repeats of a plan first."""
     repeat_deviation: float | None = None
     """Mean over plans of the standard deviation of their repeats, in percent; None with one repeat."""
     ledger: dict[str, float | None] = field(default_factory=dict)
     """Answers, cached ones, retries, tokens and cost."""
     findings: tuple[str, ...] = ()
-    """What the controls say of the judge, a sentence each."""
+    """Findings of the controls about the judge, a sentence each."""
     how: dict[str, int] = field(default_factory=dict)
-    """Verdicts by how they were come by: `json`, `regex`, `rule`, `proxy` or `human`."""
+    """Verdicts by how they were obtained: `json`, `regex`, `rule`, `proxy` or `human`."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Predictions that were not judged: `other splits`, `further samples`."""
     kind: Literal["judge"] = "judge"
@@ -122,7 +122,7 @@ class DiversityScores:
     """Those of them that then got another level."""
     ledger: dict[str, float | None] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
-    """What was asked for: prompts, samples, share of questions asked both ways, seed."""
+    """Prompts, samples, share of questions in both orders, seed."""
     left_out: dict[str, int] = field(default_factory=dict)
     """`prompts with fewer samples`, which are in the mean all the same, and `prompts without two samples`."""
     kind: Literal["diversity"] = "diversity"
@@ -164,7 +164,7 @@ class VpaScores:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """How far validity and a judge agree on the same plans."""
+    """Agreement of validity and a judge on the same plans."""
 
     judge: JudgeIdentity
     plans: int
@@ -178,7 +178,7 @@ class ValidityScores:
 
     system: str
     graphs: str
-    """`world`, or what the graphs are of."""
+    """`world`, or the name of the graphs."""
     metrics: dict[str, Interval]
     """By the names of `results.METRICS`; clusters are goals."""
     counts: Counts

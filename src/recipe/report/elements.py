@@ -41,7 +41,7 @@ class Cell(NamedTuple):
     note: str = ""
     """Small text below a value without an interval."""
     part: Literal["all", "mean", "bounds"] = "all"
-    """What of an interval is shown."""
+    """The part of an interval that is shown."""
 
     @property
     def text(self) -> str:
@@ -108,7 +108,7 @@ class Row(NamedTuple):
     about: str = ""
     """Small text below the name."""
     section: str = ""
-    """What stands above the first of neighbouring rows of one section."""
+    """A heading above the first of neighbouring rows of one section."""
 
 
 class Heading(NamedTuple):
@@ -135,7 +135,7 @@ class Table:
     headings: tuple[Heading, ...]
     rows: tuple[Row, ...]
     about: str = ""
-    """What the caption adds in small: intervals, units."""
+    """Small text beside the caption: intervals, units."""
     notes: tuple[str, ...] = ()
     folded: bool = False
     """Whether a page shows it on demand only."""

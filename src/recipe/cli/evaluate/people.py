@@ -27,7 +27,7 @@ def agreement(
     examples: Annotated[
         list[Path] | None, typer.Option(help="The examples that were planned for: intervals are then of videos.")
     ] = None,
-    controls: Annotated[bool, typer.Option("--controls", help="Also compare what was given controls.")] = False,
+    controls: Annotated[bool, typer.Option("--controls", help="Also compare the ratings of controls.")] = False,
     template: Annotated[
         list[Path] | None,
         typer.Option(help="Scores of a judge: write a sheet to rate its plans on; may be repeated to mix systems."),
@@ -105,7 +105,7 @@ def _compared(
         if len(repeats) > 1:
             within[name] = agreed(repeats, videos, seed, pairs=False)
     if len(raters) == 1 and not within:
-        raise InputError("one judge that was asked once has nothing to agree with; give another, or --ratings.")
+        raise InputError("one judge without repeats has nothing to agree with; give another, or --ratings.")
     return (agreed(raters, videos, seed) if len(raters) > 1 else None), within
 
 
@@ -181,7 +181,7 @@ def ratings(
     judge: Annotated[Path, typer.Option(help="Scores of a judge of the same plans: those that a sheet was made from.")],
     examples: Annotated[list[Path], typer.Option(help="The examples that were planned for.")],
     output: Annotated[Path, typer.Option(help="Scores file to write, JSON; verdicts lie beside it.")],
-    system: Annotated[str, typer.Option(help="Name of what planned. Default: as in --judge.")] = "",
+    system: Annotated[str, typer.Option(help="Name of the system. Default: as in --judge.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

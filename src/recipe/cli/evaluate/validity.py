@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recipe.report.elements import Table
 
 WORLD = "world"
-"""What the graphs of the embedded world are called in scores."""
+"""Name of the graphs of the embedded world in scores."""
 
 
 def validity(
@@ -50,7 +50,7 @@ def validity(
     method: Method = None,
     config: Config = None,
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; one row a plan lies beside.")] = None,
-    system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
+    system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

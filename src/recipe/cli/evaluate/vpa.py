@@ -23,7 +23,7 @@ def vpa(
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="Score what needs no model: random, random-goal, or unigram, ranked, bigram, each also as goal-..."
+            help="Score a baseline: random, random-goal, or unigram, ranked, bigram, each of these also as goal-..."
         ),
     ] = None,
     predictions: Annotated[
@@ -56,7 +56,7 @@ def vpa(
 ) -> None:
     """Score plans over CrossTask's actions: success rate, accuracy and IoU of the next 1, 3 and 4 actions.
 
-    Steps in free words are taken for the nearest action. Every run says whether its protocol is calibrated.
+    Steps in free words are mapped to the nearest action. Every run reports whether its protocol is calibrated.
 
     Example: recipe evaluate vpa --root data --baseline random-goal --json
 

@@ -44,7 +44,7 @@ class PlanPair:
     """The smaller number of the two samples."""
     second: int
     score: float | None
-    """What counts; None where there is no answer. The mean of both orders where both are asked about everywhere."""
+    """None where there is no answer; the mean of both orders where all questions are asked both ways."""
     how: str = ""
     """`json`, `regex`, `proxy`, or `rule` for what is decided in code."""
     level: float | None = None
@@ -109,13 +109,13 @@ def _in_order(questions: Sequence[dict[frozenset[_Key], _Question]]) -> tuple[li
 
 
 def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _Question]:
-    """The questions about a prompt, by what the two plans say."""
+    """The questions about a prompt, by the words of the two plans."""
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
         key = plan_key(plan)
         shown[key] = min(shown.get(key, plan), plan)
-    said = sorted(key for key in shown if key)
-    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(said, 2)}
+    keys = sorted(key for key in shown if key)
+    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(keys, 2)}
 
 
 def _question(
@@ -171,12 +171,12 @@ def prompt_diversity(pairs: Iterable[PlanPair]) -> dict[str, float]:
 
 
 def _mean(pairs: Sequence[PlanPair]) -> float | None:
-    """D of one prompt, None where it was asked about and nothing was answered."""
-    asked = [pair for pair in pairs if pair.how != BY_RULE]
-    answered = [pair.score for pair in asked if pair.score is not None]
-    if not asked:
+    """D of one prompt; None where it has questions and no answer."""
+    judged = [pair for pair in pairs if pair.how != BY_RULE]
+    answered = [pair.score for pair in judged if pair.score is not None]
+    if not judged:
         return 0.0
-    return len(asked) / len(pairs) * fmean(answered) if answered else None
+    return len(judged) / len(pairs) * fmean(answered) if answered else None
 
 
 def summarise_diversity(

@@ -24,7 +24,7 @@ from recipe.types import Example, Unscored
 
 SCORER = "recipe_rubric"
 VALUES = ("accuracy", *CRITERIA, "total")
-"""What each plan is scored on; accuracy is the total in percent of 30."""
+"""Scores of each plan; accuracy is the total in percent of 30."""
 _METRICS: JsonObject = {
     "*": [{"name": "inspect_ai/mean", "options": {}}, {"name": "inspect_ai/stderr", "options": {"cluster": "video"}}]
 }

@@ -24,7 +24,7 @@ from recipe.prompting import visible
 from recipe.types import Example
 
 Missing = Literal["zero", "refuse"]
-"""What becomes of examples without a prediction: judged as empty plans, or an error."""
+"""Examples without a prediction are judged as empty plans, or are an error."""
 Samples = Literal["first", "all"]
 """Which samples of an example are judged: the first (Score@1), or each."""
 MISSING, SHORTENED, EMPTY = "missing", "shortened", "empty"
@@ -49,7 +49,7 @@ class Case:
 
 
 class Cases(NamedTuple):
-    """What is to be judged."""
+    """The cases to judge, and how many predictions were left out."""
 
     cases: list[Case]
     elsewhere: int

@@ -69,7 +69,7 @@ MEANINGS = {
         "it matches the intent and the plan of the reference as a whole. Mark down other objects and other actions."
     ),
 }
-"""What each criterion asks for, after the paper's appendix on the evaluation protocol."""
+"""The meaning of each criterion, after the paper's appendix on the evaluation protocol."""
 
 SCHEMA: JsonObject = {
     "name": "verdict",
@@ -80,7 +80,7 @@ SCHEMA: JsonObject = {
         "additionalProperties": False,
     },
 }
-"""What an answer is to look like, for endpoints that take a schema."""
+"""The form of an answer, for endpoints that take a schema."""
 
 _ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>[]"})
 
@@ -105,7 +105,7 @@ def render(case: Case) -> Chat:
 
 
 def prompt_hash() -> str:
-    """SHA-256 of all that is said to the judge but the data: templates, criteria and schema."""
+    """SHA-256 of the whole prompt without the data: templates, criteria and schema."""
     return fingerprint([_system(), packaged("recipe.evaluation.judge", "judge"), SCHEMA])
 
 
@@ -142,7 +142,7 @@ def _system() -> str:
 
 
 def _note(case: Case) -> str:
-    """What the judge is told of a plan that is too long to be shown whole."""
+    """A note on a plan that is too long to be shown whole."""
     parts = []
     if case.left_out:
         parts.append(f"its last {case.left_out} steps are left out")
@@ -192,10 +192,10 @@ def parse(text: str) -> ParsedVerdict:
     )
 
 
-def _verdict(scores: dict[str, int | None], said: dict[str, Any], how: str) -> ParsedVerdict:
+def _verdict(scores: dict[str, int | None], values: dict[str, Any], how: str) -> ParsedVerdict:
     bad = [name for name in CRITERIA if scores[name] is None]
     if bad:
-        shown = quoted(json.dumps(said[bad[0]], default=list))
+        shown = quoted(json.dumps(values[bad[0]], default=list))
         return ParsedVerdict(Unscored(f"{bad[0]} is not one whole number from 0 to {HIGHEST}: {shown}"))
     return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
 

@@ -63,7 +63,7 @@ class Judgement:
     steps: tuple[str, ...] = ()
     """The plan that was judged."""
     flags: tuple[str, ...] = ()
-    """What was special: `missing`, `empty`, `shortened`."""
+    """`missing`, `empty`, `shortened`."""
     text: str = ""
     """The judge's raw answer."""
 
@@ -289,7 +289,7 @@ def _deviation(rows: Iterable[Judgement]) -> float | None:
 
 
 class _ControlCheck(NamedTuple):
-    """Two controls, whether the first is to score more than the second, and what it says of the judge."""
+    """Two controls, whether the first should score more than the second, and the finding for each outcome."""
 
     first: str
     second: str

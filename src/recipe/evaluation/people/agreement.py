@@ -15,13 +15,13 @@ from recipe.types import Verdict
 
 TOTAL = "total"
 MEASURES: dict[str, Level] = {**dict.fromkeys(CRITERIA, "ordinal"), TOTAL: "interval"}
-"""What raters are compared on, and how its differences count: grades are in an order, their sum has distances."""
+"""Measures on which raters are compared, with their level: grades are in an order, their sum has distances."""
 Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Rater:
-    """A judge or a person, and the mean of what it gave each plan, by measure."""
+    """A judge or a person, and its mean rating of each plan, by measure."""
 
     name: str
     plans: dict[PlanId, dict[str, float]]
@@ -29,7 +29,7 @@ class Rater:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far raters agree on the plans that two or more of them rated."""
+    """Agreement of raters on the plans that two or more of them rated."""
 
     raters: tuple[str, ...]
     plans: int
@@ -128,6 +128,6 @@ def _means(verdicts: Sequence[Verdict]) -> dict[str, float]:
 
 
 def _human(rating: Rating) -> dict[str, float]:
-    """What a person gave; the total only where all six are given."""
+    """The ratings of a person; the total only where all six are given."""
     given = {name: float(score) for name, score in rating.scores.items()}
     return {**given, TOTAL: sum(given.values())} if len(given) == len(CRITERIA) else given

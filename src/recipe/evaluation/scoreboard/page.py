@@ -41,7 +41,7 @@ class Report:
 
     title: str
     found: tuple[str, ...]
-    """What was found, one sentence each."""
+    """The leading systems, one sentence each."""
     sections: tuple[Section, ...]
     board: Board
     views: ExampleViews
@@ -52,7 +52,7 @@ class Report:
 
 
 def make_report(board: Board, title: str) -> Report:
-    """Draw everything that the board holds data for. Raises ComputeError."""
+    """The report on all that the board holds. Raises ComputeError."""
     colours = regime_colours(board.systems)
     judges = judge_results(board)
     sections = [

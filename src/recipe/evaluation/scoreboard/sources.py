@@ -1,6 +1,6 @@
-"""What a report is made from: files of scores with the rows beside them, and the examples that the rows are about.
+"""The files that a report is made from: scores with the rows beside them, and the examples that the rows are about.
 
-Everything that can be wrong between files is found here, before anything is drawn: two files of one system and one
+Contradictions between files are errors here, before anything is drawn: two files of one system and one
 judge, rows of another judge than the scores say, rows for examples that are not in the examples given.
 """
 
@@ -18,7 +18,7 @@ from recipe.types import Example
 
 Kind = TypeVar("Kind", bound=SystemScores)
 _NAMES = {"validity": "example_id", "vpa": "sample_id"}
-"""What names the example in the rows of each kind that has pages of examples."""
+"""The field that names the example in the rows of each kind that has pages of examples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All that a report is made from."""
+    """The measurements and examples of a report."""
 
     sources: tuple[Source, ...]
     examples: dict[str, Example]
@@ -112,7 +112,7 @@ def _require_distinct(sources: Iterable[Source]) -> None:
 
 
 def _setting(scores: SystemScores) -> object:
-    """What tells measurements of one kind and system apart: the judge, or the protocol."""
+    """The judge or the protocol, in which two measurements of one kind and system may differ."""
     named = ("judge", "protocol", "taxonomy", "history", "graphs", "settings")
     present = [field.name for field in fields(scores) if is_dataclass(scores) and field.name in named]
     return {name: to_json(getattr(scores, name)) for name in present}
@@ -132,8 +132,7 @@ def _require_known(source: Source, known: dict[str, Example]) -> None:
     """Judgement and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
     if source.scores.kind not in ("judge", "validity"):
         return
-    asked = _ids(source)
-    unknown = [one for one in dict.fromkeys(asked) if one not in known]
+    unknown = [name for name in dict.fromkeys(_ids(source)) if name not in known]
     if unknown:
         problem = f"{len(unknown)} of its examples are not in --examples: {listed([repr(one) for one in unknown])}"
         raise InputError.at(rows_path(source.path), problem, "give the examples that were planned for")

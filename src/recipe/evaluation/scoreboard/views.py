@@ -121,7 +121,7 @@ def mean_score(plan: PlanView, measure: int) -> float | None:
 def page_data(
     board: Board, views: ExampleViews, colours: Mapping[str, str], grounded: Mapping[str, Mapping[str, str]]
 ) -> JsonObject:
-    """What the page's script reads; `grounded` names the element that explains a system's plan, by example."""
+    """The data of the page's script; `grounded` names the element that explains a system's plan, by example."""
     return {
         "systems": [shown(name, STEP) for name in board.systems],
         "colours": [colours[name] for name in board.systems],

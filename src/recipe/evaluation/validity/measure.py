@@ -239,7 +239,7 @@ def reranking(
     seed: int = 0,
     verifier: str = "paper",
 ) -> Reranking:
-    """What choosing among the first `count` samples by reward gains, between their mean and their best."""
+    """Validity of the sample with the highest reward among the first `count`, with their mean and their best."""
     groups = _first(scored, count)
     goals = [group[0].goal for group in groups]
     table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])

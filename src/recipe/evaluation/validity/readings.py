@@ -43,7 +43,7 @@ MOST_CHARACTERS = 500
 BEAM = 64
 """Sets of done steps that are followed at once."""
 MARGIN = 0.02
-"""How much less similar than the nearest one a step may be and still be meant."""
+"""A step that is less similar than the nearest one by this much may still be named."""
 TWINS = 0.95
 """Least similarity of two steps that lines are not trusted to tell apart."""
 FOREIGN = 0.85
@@ -59,7 +59,7 @@ _CUT = "…"
 
 Vectors = NDArray[np.float32]
 Status = Literal["valid", "repeat", "alien", "out-of-order", "unknown"]
-"""What a line of a plan is: a new step of the goal whose prerequisites are met; a step already done; a step
+"""The status of a line of a plan: a new step of the goal whose prerequisites are met; a step already done; a step
 that does not belong to the goal; a step of the goal that comes too early; not known."""
 STATUSES = {
     "valid": ("✓", "a new step of the goal whose prerequisites are met"),
@@ -72,7 +72,7 @@ STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One step of a plan that is shown, and what it is."""
+    """One line of a plan and its status."""
 
     text: str
     status: Status = "unknown"
@@ -107,7 +107,7 @@ class GraphPlan(NamedTuple):
     lines: tuple[str, ...]
     """The plan's lines as they were read."""
     similarities: tuple[float | None, ...]
-    """Of each line to its step's nearest wording; None where it names none or no encoder was asked."""
+    """Of each line to its step's nearest wording; None where it names none or no encoder was used."""
     unread: int = 0
     """Lines at the end of a plan that is too long to be read whole; they name no step."""
 
@@ -129,7 +129,7 @@ class GraphPlan(NamedTuple):
         return tuple(self.wordings[step][0] for step in self.missing())
 
     def statuses(self) -> tuple[Line, ...]:
-        """What each line is: valid, repeated, foreign to the goal, or too early."""
+        """The status of each line: valid, repeated, foreign to the goal, or too early."""
         done = self.done()
         present = done | set(self.graph.after).intersection(self.plan)
         found = []
@@ -259,7 +259,7 @@ class Chooser:
         return -len(state.done & self._graph.required), -len(state.done), state.cost
 
     def _following(self, state: _State, candidates: Candidates, planned: bool) -> list[_State]:
-        """What `state` becomes by one more line; a repeated step and none at all change nothing."""
+        """The states after one more line; a repeated step and none at all change nothing."""
         for some in candidates:
             if free := [one for one in some if one.step not in state.done]:
                 return [self._take(state, one, planned) for one in self._worth_following(self._distinct(free), state)]
@@ -293,13 +293,13 @@ class Chooser:
 
 
 def _waiting(graph: TaskGraph, step: str, followers: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """What may wait for an optional step directly: its followers, also through optional steps that are left out."""
+    """The followers of an optional step, also through optional steps that are left out."""
     found: set[str] = set()
-    asked = list(followers[step])
-    while asked:
-        if (later := asked.pop()) not in found:
+    open_steps = list(followers[step])
+    while open_steps:
+        if (later := open_steps.pop()) not in found:
             found.add(later)
-            asked += followers[later] if later in graph.optional else []
+            open_steps += followers[later] if later in graph.optional else []
     return frozenset(found)
 
 
@@ -309,10 +309,10 @@ class Matcher:
     def __init__(self, graph: GoalGraph, vectors: Vectors, threshold: float, margin: float = MARGIN) -> None:
         self._steps = tuple(graph.wordings)
         self._vectors, self._threshold, self._margin = vectors, threshold, margin
-        self._starts = np.cumsum([0, *(len(said) for said in graph.wordings.values())])[:-1]
+        self._starts = np.cumsum([0, *(len(texts) for texts in graph.wordings.values())])[:-1]
         self._exact: dict[str, list[str]] = defaultdict(list)
-        for step, said in graph.wordings.items():
-            for text in dict.fromkeys(map(same_words, said)):
+        for step, texts in graph.wordings.items():
+            for text in dict.fromkeys(map(same_words, texts)):
                 self._exact[text].append(step)
         between = np.maximum.reduceat(self._by_step(vectors), self._starts, axis=0)
         self._twins = {
@@ -364,7 +364,7 @@ def same_words(text: str) -> str:
 
 def wording_vectors(graphs: TaskGraphs, embed: Embed) -> list[Vectors]:
     """The vectors of each graph's wordings in order [wordings, d], of all graphs in one call."""
-    texts = [[shown(text) for said in graph.wordings.values() for text in said] for graph in graphs]
+    texts = [[shown(text) for wordings in graph.wordings.values() for text in wordings] for graph in graphs]
     vectors = embedded(embed, [text for some in texts for text in some])
     return np.split(vectors, np.cumsum([len(some) for some in texts])[:-1])
 
@@ -385,8 +385,8 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     if len(graphs) < 2:
         raise InputError("a threshold cannot be found from one goal alone; give --threshold, for example 0.6.")
     vectors = wording_vectors(graphs, embed)
-    words = [{same_words(text) for said in graph.wordings.values() for text in said} for graph in graphs]
-    texts = [[same_words(text) for said in graph.wordings.values() for text in said] for graph in graphs]
+    words = [{same_words(text) for wordings in graph.wordings.values() for text in wordings} for graph in graphs]
+    texts = [[same_words(text) for wordings in graph.wordings.values() for text in wordings] for graph in graphs]
     found = [
         similarity
         for i, own in enumerate(vectors)

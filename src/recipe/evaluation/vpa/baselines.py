@@ -1,4 +1,5 @@
-"""What a VPA result is read against: plans by chance, plans counted in training videos, and the published rows.
+"""The baselines that a VPA result is read against: plans by chance, plans counted in training videos, and the published
+rows.
 
 *Chance* takes every action with the same probability, repeats allowed, of all actions or of the goal's card. The
 paper's rows Random and Random w/ goal are these. They depend on nothing but the samples, the actions and the measures,
@@ -58,7 +59,7 @@ def random_plans(
 
 
 def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal: bool) -> Positions:
-    """What the measures of a random plan are in expectation, exactly, for each sample."""
+    """The exact expectation of the measures of a random plan, for each sample."""
     references = ids.references(samples, horizon)
     goals = [sample.goal if with_goal else None for sample in samples]
     pools = {goal: frozenset(ids.pool(goal).tolist()) for goal in dict.fromkeys(goals)}
@@ -174,7 +175,7 @@ class Calibration(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What it means for the run."""
+        """The consequence for the run."""
         if self.calibrated:
             return f"calibrated: random-goal lies within {self.apart:.2f} points of the published row"
         if self.by_task and self.apart <= TOLERANCE:

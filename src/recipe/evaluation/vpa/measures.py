@@ -154,7 +154,7 @@ class ActionIds:
         return np.array([self._number[name] for name in names], dtype=np.int64)
 
     def references(self, samples: Sequence[Sample], width: int) -> Ids:
-        """What was done next [samples, width], `NONE` after the end of a target."""
+        """The reference actions [samples, width], `NONE` after the end of a target."""
         return self.of([[self.taxonomy.action(step, one.goal) for step in one.target] for one in samples], width)
 
     def of(self, plans: Sequence[Sequence[str]], width: int) -> Ids:

@@ -1,6 +1,6 @@
 """Visual Planning for Assistance (VPA) on CrossTask: from annotated videos to the samples of the protocol.
 
-Given the goal and the video up to a cut, the next T actions of a closed set are asked for (Patel et al., 2023). The
+Given the goal and the video up to a cut, a system predicts the next T actions of a closed set (Patel et al., 2023). The
 samples are cut as in facebookresearch/VLaMP, `create_prefixes="all"`, re-implemented from its description:
 
     steps   = start + the video's steps in the order of its annotation file + end
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What has been done of a procedure and what was done next."""
+    """The steps of a procedure before a cut, and those after it."""
 
     sample_id: str
     """source/video/cut, as the ids of other examples."""
@@ -155,7 +155,7 @@ def cut_samples(
     1, and where no video is long enough.
     """
     if not horizons or min(horizons) < 1:
-        raise InputError("no horizon, or one below 1, is asked for; give numbers of actions such as 1, 3 and 4.")
+        raise InputError("a horizon is missing or below 1; give numbers of actions such as 1, 3 and 4.")
     tasks = {card.name: task for task, card in cards.items()}
     least = {horizon: max(horizons) if protocol == "shared" else horizon for horizon in sorted(set(horizons))}
     samples = [

@@ -34,7 +34,7 @@ from recipe.types import Example, Procedure
 
 Chance = Literal["random", "random-goal"]
 BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
-"""What needs no model: plans by chance, and floors that are counted in training videos."""
+"""Baselines without a model: plans by chance, and floors that are counted in training videos."""
 Training = Literal["train", "train+validation"]
 _FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
 """Floors that stand beside a result."""
@@ -42,13 +42,13 @@ _FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is planned for, and how it was cut."""
+    """The samples to plan for, and how they were cut."""
 
     samples: list[Sample]
     cuts: list[Example]
     """Every cut of the tested videos: predictions may be for more than the samples."""
     training: list[Procedure]
-    """What floors are counted in."""
+    """Videos that floors are counted in."""
     ids: ActionIds
     calibration: Calibration
     protocol: Protocol
