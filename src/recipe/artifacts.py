@@ -26,7 +26,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @contextmanager
 def atomic_path(target: Path) -> Iterator[Path]:
-    """A sibling path to write to that takes `target`'s place once it is complete and on disk.
+    """A sibling path to write to, which replaces `target` once it is complete and on disk.
 
     Works for files and folders. If the body raises, the target is untouched and the partial output removed; what a
     killed process left behind is removed by the next attempt.
@@ -48,7 +48,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a folder, made where it is missing, to this process; the lock ends with it, however it ends.
+    """Lock a folder, made where it is missing, for this process; the lock ends with the process, however it ends.
 
     Raises InputError where another process holds it.
     """
@@ -119,7 +119,7 @@ def not_a_file(path: Path) -> InputError:
 
 
 def require_writable(target: Path) -> None:
-    """Find out before long work that a file can be written to `target`. Raises InputError, OSError."""
+    """Check before long work that a file can be written to `target`. Raises InputError, OSError."""
     if target.is_dir():
         raise InputError.at(target, "this is a folder", "give the path of a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def _partial(target: Path) -> Path:
 
 @contextmanager
 def _named(target: Path) -> Iterator[None]:
-    """Let what the system refuses of the partial output name `target`, which is the path that the user gave."""
+    """Make system errors about the partial output name `target`, the path that the user gave."""
     partial = str(_partial(target))
     try:
         yield

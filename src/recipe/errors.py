@@ -6,7 +6,7 @@ RecipeError            the base: one clear sentence, exit code 1
 |- CorpusError         a corpus folder that is damaged, incomplete or of another format
 |  `- EncoderMismatch  a corpus built with another encoder than the one asked for
 |- MissingExtra        a feature whose optional packages are not installed
-|- BudgetSpent         answers that were asked for would cost more than was allowed
+|- BudgetSpent         the requested answers would cost more than the budget
 `- ComputeError        a result that could not be computed: never turned into a number
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 _NAMED = 5
 _SHOWN = 160
-"""Characters of a strange text that an error quotes."""
+"""Characters of a text that an error quotes."""
 
 
 class RecipeError(Exception):
@@ -25,7 +25,7 @@ class RecipeError(Exception):
 
 
 class InputError(RecipeError):
-    """Something the user handed over cannot be used."""
+    """A file, line or value that the user gave cannot be used."""
 
     @classmethod
     def at(
@@ -50,7 +50,7 @@ class EncoderMismatch(CorpusError):
 
 
 class BudgetSpent(RecipeError):
-    """What is allowed to be spent does not suffice; what was paid for is kept, where answers are kept at all."""
+    """The budget does not suffice; answers that were paid for are kept where there is a cache."""
 
 
 class ComputeError(RecipeError):

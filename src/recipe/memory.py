@@ -1,4 +1,4 @@
-"""How much memory is free, and keeping a load within it."""
+"""Free memory, and a limit on the memory of a load."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ def available() -> int | None:
 
 
 def require_memory(file: Path, needed: float, remedy: str) -> None:
-    """Find out before a file is loaded that `needed` bytes are there for it. Raises InputError."""
+    """Check before a file is loaded that `needed` bytes are free. Raises InputError."""
     free = available()
     if free is not None and needed > free:
         problem = (
@@ -49,7 +49,7 @@ def _machine() -> int | None:
 
 
 def _group() -> int | None:
-    """What the control group of a container leaves; None where there is none or it sets no limit."""
+    """Bytes that the control group of a container leaves; None without a group or a limit."""
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))

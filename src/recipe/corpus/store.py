@@ -158,13 +158,13 @@ class Corpus:
         return shard, index - int(self._first[shard])
 
 
-def _check_encoder(folder: Path, recorded: EncoderIdentity, asked: EncoderConfig) -> None:
-    filled = recorded_settings(recorded, asked)
+def _check_encoder(folder: Path, recorded: EncoderIdentity, wanted: EncoderConfig) -> None:
+    filled = recorded_settings(recorded, wanted)
     keys = ["name", "revision", "task", "dtype"] + ["dimension"] * (filled.dimension is not None)
-    wanted: dict[str, Any] = {key: getattr(filled, key) for key in keys}
-    if Path(asked.name).is_dir():
-        del wanted["name"]  # a folder may have moved: its files are compared when it is loaded
-    if difference := differences(recorded, wanted):
+    values: dict[str, Any] = {key: getattr(filled, key) for key in keys}
+    if Path(wanted.name).is_dir():
+        del values["name"]  # a folder may have moved: its files are compared when it is loaded
+    if difference := differences(recorded, values):
         raise EncoderMismatch(
             f"{folder}: the corpus was built with another encoder than the one asked for: {difference}; "
             "ask for the corpus's own or build another corpus."

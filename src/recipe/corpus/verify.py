@@ -1,7 +1,7 @@
-"""Is a corpus what its manifest says, and are its vectors those of its texts?
+"""Verification of a corpus: every file against its checksum, a sample of vectors against their texts.
 
-Checksums find damage. A sample that is encoded again finds what checksums cannot: vectors that never belonged to
-the texts, an encoder that computes otherwise by now, codes whose bounds do not hold.
+Checksums find damage. A sample that is encoded again finds what checksums cannot: vectors that never belonged to the
+texts, an encoder that has changed, codes whose bounds do not hold.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ Stored vectors are rounded to float16 (1e-7) and an encoder's sums differ with b
 
 
 class Verification(NamedTuple):
-    """What was compared; that it is returned means that all of it agreed."""
+    """Counts of what was compared; it is returned only where everything agreed."""
 
     shards: int
     files: int
@@ -49,7 +49,7 @@ class Verification(NamedTuple):
     tolerance: float
 
 
-class _Rows(NamedTuple):
+class _Sample(NamedTuple):
     """Sampled segments of one shard."""
 
     folder: Path
@@ -89,7 +89,7 @@ def _check_manifest(corpus: Corpus) -> None:
         )
 
 
-def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Rows]:
+def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Sample]:
     """A random sample without repetition, by shard."""
     total = corpus.manifest["segments"]
     chosen = np.sort(np.random.default_rng(seed).choice(total, min(sample, total), replace=False))
@@ -103,10 +103,10 @@ def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Rows]:
                 embeddings = np.load(folder / EMBEDDINGS, mmap_mode="r")[rows].astype(np.float64)
             except (OSError, ValueError, IndexError) as error:
                 raise damaged(folder, error) from None
-            yield _Rows(folder, rows, texts, embeddings)
+            yield _Sample(folder, rows, texts, embeddings)
 
 
-def _check_vectors(corpus: Corpus, drawn: list[_Rows], tolerance: float, progress: Progress) -> float:
+def _check_vectors(corpus: Corpus, drawn: list[_Sample], tolerance: float, progress: Progress) -> float:
     """The largest cosine deviation."""
     encoded = corpus.encoder.encode([text for rows in drawn for text in rows.texts], progress).astype(np.float64)
     largest, first = 0.0, 0
@@ -127,17 +127,17 @@ def _check_vectors(corpus: Corpus, drawn: list[_Rows], tolerance: float, progres
     return largest
 
 
-def _check_codes(rows: _Rows) -> None:
+def _check_codes(rows: _Sample) -> None:
     """The bounds must hold in float64: ||R x - scale c|| <= residual, ||scale c|| <= norm."""
     offsets = np.load(rows.folder / OFFSETS)
     bounds = np.load(rows.folder / BOUNDS).astype(np.float64)
     bounds = bounds[np.searchsorted(offsets, rows.rows, side="right") - 1]
     decoded = np.load(rows.folder / CODES, mmap_mode="r")[rows.rows].astype(np.float64) * bounds[:, :1]
     residuals = np.linalg.norm(kernels("scan.quantise").rotate(rows.embeddings) - decoded, axis=1)
-    for name, found, bound in (
+    for name, value, bound in (
         ("residual", residuals, bounds[:, 1]),
         ("norm", np.linalg.norm(decoded, axis=1), bounds[:, 2]),
     ):
-        if (broken := ~(found <= bound)).any():
+        if (broken := ~(value <= bound)).any():
             row = rows.rows[np.argmax(broken)]
             raise damaged(rows.folder, f"the {name} of row {row} of {CODES} exceeds its bound in {BOUNDS}")

@@ -81,7 +81,7 @@ def encode_shards(
 def _rows(
     build: tuple[Path, EncoderConfig, Opener, int], shards: Sequence[int], workers: Workers
 ) -> Iterator[dict[str, Any]]:
-    """What became of each shard, as they end."""
+    """The outcome of each shard, in the order in which they end."""
     gpus = workers.gpus if workers.gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
     count = min(workers.count or _room(workers.cpus, gpus), len(shards))
     numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
@@ -124,7 +124,7 @@ class _Encode:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        """Opened by a worker's first shard, so that what goes wrong is told as that shard's failure."""
+        """Opened by a worker's first shard, so that an error is reported as that shard's failure."""
         bound = self._output / (PLAN if (self._output / PLAN).is_file() else MANIFEST)
         recorded = read_manifest(bound)["encoder"]
         encoder = self._opener(recorded_settings(recorded, self._config))
@@ -168,7 +168,7 @@ def _begun(output: Path, shard: int) -> Path:
 
 @contextmanager
 def _quiet_data() -> Iterator[None]:
-    """Keep what Ray Data tells on its way out of the terminal; its log files have it."""
+    """Keep the messages of Ray Data off the terminal; its log files have them."""
     terminals = [
         handler for handler in logging.getLogger("ray.data").handlers if isinstance(handler, logging.StreamHandler)
     ]

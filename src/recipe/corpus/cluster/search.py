@@ -145,10 +145,10 @@ class _Actor:
 
     @cached_property
     def _index(self) -> PartIndex:
-        found = open_manifest(self._folder)["id"]
-        if found != self._corpus:
+        identity = open_manifest(self._folder)["id"]
+        if identity != self._corpus:
             raise CorpusError(
-                f"{self._folder}: an actor found the corpus {found[:12]}, not {self._corpus[:12]}; "
+                f"{self._folder}: an actor found the corpus {identity[:12]}, not {self._corpus[:12]}; "
                 "let all machines see the same folder, and open the index again."
             )
         return self._opener(self._folder, self._shards)
@@ -225,9 +225,9 @@ class ShardedIndex:
         Raises InputError as `Index.search`, and ComputeError, naming the shards, where some could not be searched:
         there is no answer from a part of the corpus.
         """
-        asked = ray.put(list(queries))
-        answers = self._ask([part.actor.search.remote(asked, k) for part in self._parts])
-        return [merge(found, k) for found in zip(*answers, strict=True)]
+        shared = ray.put(list(queries))
+        answers = self._ask([part.actor.search.remote(shared, k) for part in self._parts])
+        return [merge(results, k) for results in zip(*answers, strict=True)]
 
     def close(self) -> None:
         """Stop the actors, and the cluster where it was started for them."""

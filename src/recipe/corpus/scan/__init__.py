@@ -1,4 +1,4 @@
-"""Exact search of stored vectors: an approximate scan, and a certificate that says what need not be scored again."""
+"""Exact search of stored vectors: an approximate scan, and a certificate that excludes the rest."""
 
 import importlib
 from typing import Any

@@ -1,4 +1,10 @@
-"""A_mono in one pass over float16 vectors, and the choice among approximate scores, by Numba."""
+"""A_mono in one pass over the stored float16 vectors, and the choice among approximate scores, by Numba.
+
+The vectors are widened in registers to the type of the steps, float32 for a scan of everything or float64 for a few
+narrations: half the bytes of a float32 copy are read and no copy is needed. Dot products are explicit vectors of eight
+lanes, two segments by four steps at a time. Each is the same chain of fused multiply-adds wherever its row lies, so
+equal rows score equally.
+"""
 
 from typing import Any
 
@@ -10,14 +16,6 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from recipe.alignment.compilation import compiled
-
-# A_mono in one pass over the stored float16 vectors: dot products and the dynamic programme, by Numba.
-#
-# The vectors are widened in registers to the type of the steps, float32 for a scan of everything or float64 for a few
-# narrations, so that half the bytes of a float32 copy are read and none is needed. Dot products are explicit vectors of
-# eight lanes, two segments by four steps at a time. Each is the same chain of fused multiply-adds wherever its row
-# lies: equal rows score equally.
-
 
 Steps = NDArray[np.float32] | NDArray[np.float64]
 
@@ -154,9 +152,6 @@ def coverage_of_pairs(
         rows = bits[offsets[n] : offsets[n + 1]]
         coverage(rows, offsets, queries[q], lengths[q], n, n + 1, score)
         scores[p] = score[n]
-
-
-# Choosing among approximate scores: the highest, and all that a threshold cannot exclude.
 
 
 @compiled

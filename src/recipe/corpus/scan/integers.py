@@ -291,7 +291,7 @@ def scan_single(
     """Write the sums of few queries with the narrations first:last into sums [N, Q].
 
     codes int8 [S, D], row 0 being the first segment of narration `first`; offsets [N + 1], none empty; packed: rows of
-    steps (`pack_rows`); columns int32 [Q, M]: the row of each query's steps.
+    steps (`scores.prepare`); columns int32 [Q, M]: the row of each query's steps.
     """
     queries, steps = columns.shape
     W = np.empty((TILE + 1, len(packed)), np.int32)  # a row more, for what is read beyond the last column
@@ -326,7 +326,7 @@ def scan_batch(
 ) -> None:
     """The same for many queries: sums [N, 16 B], columns int32 [B, M, 16] and kinds int32 [B, M] as of `advance`.
 
-    packed: rows or panels of steps (`pack_panels`); W int32 [TILE, columns] and best int32 [B, M, 16] are scratch on
+    packed: rows or panels of steps (`scores.prepare`); W int32 [TILE, columns] and best int32 [B, M, 16] are scratch on
     cache lines.
     """
     groups, steps = columns.shape[:2]

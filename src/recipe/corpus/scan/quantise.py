@@ -1,4 +1,9 @@
-"""Vectors to 8-bit codes with bounds on the error of every dot product, and queries packed for the integer scan."""
+"""Vectors to 8-bit codes with bounds on the error of every dot product, and queries laid out for the integer scan.
+
+A fixed orthogonal map R (random signs, then a Walsh-Hadamard transform) first spreads each vector evenly over its
+coordinates, so that one step size a narration serves all of them. Everything is float64 in a fixed order, rounded once:
+the same vectors give the same bytes on every machine.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,18 +17,13 @@ from recipe.alignment.compilation import compiled
 from recipe.corpus.layout import padded
 from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS, SCATTERED
 
-# Vectors to 8-bit codes, with what bounds the error of every dot product taken from them.
-#
-# A fixed orthogonal map R (random signs, then a Walsh-Hadamard transform) first spreads each vector evenly over its
-# coordinates, so that one step size a narration serves all of them. Everything is float64 in a fixed order, rounded
-# once: the same vectors give the same bytes on every machine.
-
-
 LARGEST = 127
 _ROWS = 4096
 """Vectors widened to float64 at a time."""
 _UP = 1 + 2.0**-22
 """Rounds a float64 up beyond what its float32 may lose, and beyond the error of the rotation itself."""
+_SPARE = 3
+"""Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
 
 
 class Codes(NamedTuple):
@@ -123,13 +123,6 @@ def _quantise(
         bounds[n, 2] = np.float32(norm * _UP + 1e-9)
 
 
-# Queries for the integer scan: unique steps, quantised with one scale, packed as each path wants them.
-
-
-_SPARE = 3
-"""Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
-
-
 class Queries(NamedTuple):
     """Q queries over U unique steps."""
 
@@ -187,17 +180,17 @@ def lay_out(queries: Queries) -> Layout:
     A query's steps after its last, and the queries that fill up the last 16, read a column of zeros: a similarity of
     zero at the end of a query, or at all of it, leaves the sum of A_mono as it is.
     """
-    steps = _filled(queries.steps)
+    steps = _in_groups(queries.steps)
     kinds, zeros = np.empty((2, *steps.shape[:2]), np.int32)
-    plan = _Plan(len(queries.codes))
+    plan = _ColumnPlan(len(queries.codes))
     for at in np.ndindex(kinds.shape):
         kinds[at], zeros[at] = plan.place(list(dict.fromkeys(steps[at].tolist())))
     columns = np.where(steps >= 0, plan.positions[steps], zeros[:, :, None]).astype(np.int32)
-    width = _multiple(plan.width, LANES * PANEL_GROUPS)
+    width = -(-plan.width // (LANES * PANEL_GROUPS)) * LANES * PANEL_GROUPS
     return Layout(plan.positions, cache_lines(columns), cache_lines(kinds), width)
 
 
-class _Plan:
+class _ColumnPlan:
     """Columns given to unique steps, block by block; the step -1 is the column of zeros of a block that needs one."""
 
     def __init__(self, unique: int) -> None:
@@ -245,7 +238,7 @@ class _Plan:
         return list(range(self.width - LANES, self.width))
 
 
-def _filled(steps: NDArray[np.int32]) -> NDArray[np.int32]:
+def _in_groups(steps: NDArray[np.int32]) -> NDArray[np.int32]:
     """Steps [Q, M] as [B, M, 16], -1 for the queries that are not there."""
     groups = -(-len(steps) // LANES)
     filled = np.full((groups * LANES, steps.shape[1]), -1, np.int32)
@@ -267,7 +260,3 @@ def scratch(shape: tuple[int, ...], kind: Any) -> NDArray[Any]:
     start = -memory.ctypes.data % 64
     array: NDArray[Any] = memory[start : start + size].view(kind).reshape(shape)
     return array
-
-
-def _multiple(count: int, of: int) -> int:
-    return -(-count // of) * of

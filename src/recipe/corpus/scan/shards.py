@@ -1,4 +1,4 @@
-"""Shards opened for a search: vectors mapped into memory or streamed, with what locates and bounds them."""
+"""Shards opened for a search: codes and vectors mapped into memory or read piece by piece, offsets and bounds in it."""
 
 import errno
 import os
@@ -25,11 +25,9 @@ from recipe.corpus.layout import (
 from recipe.errors import CorpusError
 from recipe.memory import available
 
-# The arrays of a shard: mapped into memory, or read piece by piece where they are larger than it.
-
 
 class Spans(NamedTuple):
-    """DiskArray in spans: the p-th of those asked for is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
+    """Rows in spans: the p-th requested span is rows[offsets[numbers[p]]:offsets[numbers[p] + 1]]."""
 
     rows: NDArray[Any]
     offsets: NDArray[np.int64]
@@ -101,13 +99,10 @@ class StreamedArray:
         return array
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
-        """The spans asked for and no others, each once. Raises CorpusError where they cannot be read."""
-        found, places = np.unique(numbers, return_inverse=True)
-        parts = [self.rows(int(offsets[n]), int(offsets[n + 1])) for n in found]
+        """The requested spans and no others, each once. Raises CorpusError where they cannot be read."""
+        unique, places = np.unique(numbers, return_inverse=True)
+        parts = [self.rows(int(offsets[n]), int(offsets[n + 1])) for n in unique]
         return Spans(np.concatenate(parts), np.cumsum([0, *map(len, parts)]), places)
-
-
-# Shards opened for a search: their vectors where they lie, what locates and bounds them in memory.
 
 
 class Shard(NamedTuple):
@@ -129,7 +124,7 @@ class Shard(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What the codes of N narrations lose, in float64."""
+    """Bounds on what the codes of N narrations lose, in float64."""
 
     scales: NDArray[np.float64]
     """[N]: scale of a narration's codes."""
@@ -149,7 +144,7 @@ def joined_bounds(shards: Sequence[Shard]) -> Bounds:
 def open_shards(
     folder: Path, manifest: Manifest, numbers: Sequence[int] | None = None, streamed: bool | None = None
 ) -> list[Shard]:
-    """The shards of these numbers, or all; streamed where the codes exceed the memory that there is, if not told.
+    """The shards of these numbers, or all; streamed by default where the codes exceed the memory.
 
     Raises CorpusError for a shard that is missing or damaged.
     """

@@ -184,7 +184,7 @@ def _is_procedure(text: str) -> bool:
 
 
 class VideoLog:
-    """Where each video was read first: a private temporary database that vanishes with the object.
+    """The place where each video was read first: a private temporary database that vanishes with the object.
 
     SQLite keeps it within its page cache (16 MiB) and the temporary folder, which takes about 100 bytes a video.
     """
