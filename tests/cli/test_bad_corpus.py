@@ -23,9 +23,9 @@ def test_the_line_that_cannot_be_read_is_named(recipe: Recipe) -> None:
     good = write_lines(recipe.folder / "good", *NARRATIONS).read_bytes()
     (recipe.folder / "late").write_bytes(good + b'{"a": "\xff"}\n')
     (recipe.folder / "half").write_bytes(good + b'{"video_id": ')
-    refused("late", "late, line 4: the text is not UTF-8; convert the file to UTF-8")
-    refused("half", r"half, line 4: not valid JSON \(Expecting value at column 14\); give one JSON object a line")
-    refused("no-json", "no-json, line 1, field 'video_id': the field is missing")
+    refused("late", "late, line 4: .*UTF-8")
+    refused("half", "half, line 4: .*column 14")
+    refused("no-json", "no-json, line 1, field 'video_id'")
 
 
 def test_a_byte_order_mark_is_no_error(recipe: Recipe) -> None:
@@ -41,23 +41,23 @@ def timed(*segments: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("rows", "because"),
     [
-        ([{"video_id": "v"}], "line 1, field 'segments': the narration has no segments"),
-        ([timed()], "line 1, field 'segments': the list is empty"),
-        ([timed({"text": " "})], r"field 'segments\[0\].text': the text is missing, blank"),
+        ([{"video_id": "v"}], "line 1, field 'segments'"),
+        ([timed()], "line 1, field 'segments'"),
+        ([timed({"text": " "})], r"field 'segments\[0\].text'"),
         (
             [timed({"text": "a", "start": 5, "end": 6}, {"text": "b", "start": 1, "end": 2})],
-            r"segments\[1\].start'.* before",
+            r"segments\[1\].start'.* 1 s.* 5 s",
         ),
         (
             [timed({"text": "a", "start": -1, "end": 6})],
-            r"segments\[0\].start': the time -1 is not a number of seconds",
+            r"segments\[0\].start'.* -1 ",
         ),
         (
             [timed({"text": "a", "start": 5, "end": 4})],
-            r"segments\[0\].end': the segment ends at 4 s, before its start",
+            r"segments\[0\].end'.* 4 s.* 5 s",
         ),
-        ([timed({"text": "a", "start": 5})], "only one of 'start' and 'end' is given"),
-        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': video 'tea' was read before, from .*, line 1"),
+        ([timed({"text": "a", "start": 5})], "'start' and 'end'"),
+        ([*NARRATIONS, NARRATIONS[0]], "line 4, field 'video_id': .*'tea'.*, line 1"),
     ],
 )
 def test_narrations(recipe: Recipe, rows: list[Any], because: str) -> None:
@@ -92,15 +92,15 @@ def damage(kind: str) -> None:
 
 
 DAMAGES = {
-    "embeddings.npy": f"{SECOND}: the shard is damaged .* delete this shard and run the same",
-    "narrations.parquet": f"{SECOND}: the shard is damaged",
-    "segments.parquet": f"{SECOND}: the shard is damaged",
-    "missing file": f"{SECOND}: the shard is damaged \\(segments.parquet is missing\\)",
-    "missing shard": f"{SECOND}: the shard is damaged \\(bounds.npy is missing\\)",
-    "half a manifest": "manifest.json: the file is damaged \\(not valid JSON .* build it again",
-    "a list": "manifest.json: the file is damaged \\(not a JSON object\\)",
-    "a key less": "manifest.json: the file is damaged \\('encoder' is missing\\)",
-    "newer": "the corpus is of format 3 where this version of recipe reads 2; install the version that wrote it",
+    "embeddings.npy": f"{SECOND}: .*delete this shard",
+    "narrations.parquet": f"{SECOND}: ",
+    "segments.parquet": f"{SECOND}: ",
+    "missing file": f"{SECOND}: .*segments.parquet",
+    "missing shard": f"{SECOND}: .*bounds.npy",
+    "half a manifest": "manifest.json: .*not valid JSON",
+    "a list": "manifest.json: .*JSON object",
+    "a key less": "manifest.json: .*'encoder'",
+    "newer": "format 3 .* 2;",
 }
 
 
@@ -121,26 +121,24 @@ def test_a_shard_that_is_damaged_inside(recipe: Recipe, corpus: Path) -> None:
         stream.seek(10)
         stream.write(b"XX")
     for command in ("verify", "search"):
-        recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: the shard is damaged")
+        recipe.refuses(*OPENS_CORPUS[command], because="shards/00000: .*damaged")
 
 
 @pytest.mark.parametrize("command", [name for name in OPENS_CORPUS if name != "build"])
 @pytest.mark.parametrize("folder", ["missing", "empty", "folder"])
 def test_folders_that_hold_no_corpus(recipe: Recipe, command: str, folder: str) -> None:
     words = [folder if word == "corpus" and at else word for at, word in enumerate(OPENS_CORPUS[command])]
-    recipe.refuses(
-        *words, because=rf"{folder}: no corpus here \(manifest.json is missing\); check the path or build one"
-    )
+    recipe.refuses(*words, because=rf"{folder}: no corpus .*manifest\.json")
 
 
 def test_another_build_is_not_written_over(recipe: Recipe, corpus: Path) -> None:
     build = ("corpus", "build", "narrations.jsonl", "--output")
-    recipe.refuses(*build, corpus, "--encoder", "hash:32", because="other settings: name 'hash:64', not 'hash:32'")
-    recipe.refuses(*build, corpus, "--encoder", "hash:64", because="other settings: shard_size 2, not 4096")
+    recipe.refuses(*build, corpus, "--encoder", "hash:32", because="name 'hash:64', not 'hash:32'")
+    recipe.refuses(*build, corpus, "--encoder", "hash:64", because="shard_size 2, not 4096")
     (recipe.folder / "folder" / "mine").write_text("mine")
-    recipe.refuses(*build, "folder", "--encoder", "hash:64", because="the folder is not empty and holds no corpus")
-    recipe.refuses(*build, "new", "--encoder", "hash:0", because="write for example hash:256")
-    recipe.refuses(*build, "new", "--encoder", "hash:64", "--task", "x", because="has no task; leave that setting out")
+    recipe.refuses(*build, "folder", "--encoder", "hash:64", because="folder: .*not empty")
+    recipe.refuses(*build, "new", "--encoder", "hash:0", because="hash:0.*hash:256")
+    recipe.refuses(*build, "new", "--encoder", "hash:64", "--task", "x", because="'hash:64' has no task")
 
 
 def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
@@ -149,9 +147,7 @@ def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
     values["encoder"]["weights"] = "1234"
     manifest.write_text(json.dumps(values))
     for command in ("search", "score", "explain"):
-        recipe.refuses(
-            *OPENS_CORPUS[command], because="is not the one the corpus was built with: weights '1234', not None"
-        )
+        recipe.refuses(*OPENS_CORPUS[command], because="weights '1234', not None")
 
 
 # Full disks, Ctrl-C and kill -9 ---------------------------------------------------------------------------------------
@@ -185,11 +181,9 @@ def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
     assert "Traceback" not in errors
     assert not list(recipe.folder.rglob("*.partial"))
-    recipe.refuses(
-        "corpus", "info", "new", because="the build is not finished; run the same `recipe corpus build` again"
-    )
+    recipe.refuses("corpus", "info", "new", because="new: .*not finished")
     process = start((*build, "new"), shards / "00003")
-    recipe.refuses(*build, "new", because="another process is at work in this folder", leaves="new")
+    recipe.refuses(*build, "new", because="new: another process", leaves="new")
     process.kill()
     process.communicate(timeout=30)
     assert not (recipe.folder / "new" / "manifest.json").exists()

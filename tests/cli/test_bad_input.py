@@ -42,12 +42,12 @@ READS_LINES = {
     "plan": ("plan", "--model", "no-model", "--examples", "FILE", "--output", "new"),
 }
 BAD_FILES = {
-    "empty": "empty: the file is empty; give a file with one JSON object a line",
-    "blank-lines": "the file is empty",
-    "missing": "missing: the file does not exist; check the path",
-    "folder": "folder: this is a folder; give the path of a file",
-    "narrations.jsonl/x": "the file does not exist",
-    "no-object": "no-object, line 1: not a JSON object",
+    "empty": "empty: .*empty",
+    "blank-lines": "blank-lines: .*empty",
+    "missing": "missing: .*does not exist",
+    "folder": "folder: .*folder",
+    "narrations.jsonl/x": "narrations.jsonl/x: .*does not exist",
+    "no-object": "no-object, line 1: .*JSON object",
 }
 
 
@@ -61,12 +61,12 @@ def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, f
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        ({"goal": " "}, "field 'goal': the text is empty"),
-        ({"history": [""]}, "field 'history': an item is empty"),
-        ({"continuation": []}, "field 'continuation': the list is empty"),
-        ({"continuation": ["a", ""]}, "field 'continuation': an item is empty"),
-        ({"histroy": []}, "field 'histroy': the field is unknown; rename it to 'history'"),
-        ({"goal": "fly to the moon"}, "The world has no goal 'fly to the moon'; did you mean"),
+        ({"goal": " "}, "field 'goal'"),
+        ({"history": [""]}, "field 'history'"),
+        ({"continuation": []}, "field 'continuation'"),
+        ({"continuation": ["a", ""]}, "field 'continuation'"),
+        ({"histroy": []}, "field 'histroy'.*'history'"),
+        ({"goal": "fly to the moon"}, "'fly to the moon'.*did you mean"),
     ],
 )
 def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
@@ -77,10 +77,10 @@ def test_examples(recipe: Recipe, change: dict[str, Any], because: str) -> None:
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        ({"goal": ""}, "field 'goal': the text is empty"),
-        ({"history": [""]}, "field 'history': an item is empty"),
-        ({"continuations": []}, "field 'continuations': the list is empty"),
-        ({"continuations": [[" "]]}, "continuation 1 is neither a list of non-empty steps nor a text"),
+        ({"goal": ""}, "field 'goal'"),
+        ({"history": [""]}, "field 'history'"),
+        ({"continuations": []}, "field 'continuations'"),
+        ({"continuations": [[" "]]}, "continuation 1 "),
     ],
 )
 def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: str) -> None:
@@ -91,19 +91,19 @@ def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: 
 @pytest.mark.parametrize(
     ("change", "because"),
     [
-        ({"steps": []}, "field 'steps': the list is empty"),
-        ({"goal": ""}, "field 'goal': the text is empty"),
-        ({"split": "trian"}, "'trian' is no split; give one of train, val, test"),
-        ({"steps": [{"text": "a"}]}, "none of 1 videos gave an example: .* 1 have fewer than two steps"),
+        ({"steps": []}, "field 'steps'"),
+        ({"goal": ""}, "field 'goal'"),
+        ({"split": "trian"}, "'trian'.*train, val, test"),
+        ({"steps": [{"text": "a"}]}, "none of 1 videos.* 1 have fewer than two"),
         (
             {"steps": [{"text": "a", "start": 3, "end": 2}, {"text": "b"}]},
-            r"steps\[0\].end': 2 lies before the start, 3",
+            r"steps\[0\].end': 2 .* 3",
         ),
         (
             {"steps": [{"text": "a", "start": 9}, {"text": "b", "start": 2}]},
-            r"steps\[1\].start': 2 lies before the start",
+            r"steps\[1\].start': 2 ",
         ),
-        ({"steps": [{"text": "a", "start": -9}, {"text": "b"}]}, r"steps\[0\].start': -9 is no time"),
+        ({"steps": [{"text": "a", "start": -9}, {"text": "b"}]}, r"steps\[0\].start': -9 "),
     ],
 )
 def test_procedures(recipe: Recipe, change: dict[str, Any], because: str) -> None:
@@ -114,15 +114,15 @@ def test_procedures(recipe: Recipe, change: dict[str, Any], because: str) -> Non
 @pytest.mark.parametrize(
     ("words", "because"),
     [
-        (("score", "--goal", "g", "--continuation", "b"), "--history is missing or empty"),
-        (("score", "--goal", "g", "--history", " ", "--continuation", "b"), "--history is missing or empty"),
-        (("score", "--goal", " ", "--history", "a", "--continuation", "b"), "--goal is missing or empty"),
-        (("score", "--goal", "g", "--history", "a"), "--continuation is missing or empty"),
-        (("score",), "there is nothing to score; give --input, or"),
+        (("score", "--goal", "g", "--continuation", "b"), "--history"),
+        (("score", "--goal", "g", "--history", " ", "--continuation", "b"), "--history"),
+        (("score", "--goal", " ", "--history", "a", "--continuation", "b"), "--goal"),
+        (("score", "--goal", "g", "--history", "a"), "--continuation"),
+        (("score",), "--input, or"),
         (("score", "--input", "prompts.jsonl", "--goal", "g"), "not from both"),
         (
             ("explain", "--goal", "g", "--history", "", "--continuation", "b"),
-            "--history is missing or empty; give it a text",
+            "--history",
         ),
     ],
 )
@@ -138,27 +138,21 @@ def test_a_completion_without_steps_is_named_and_scored(recipe: Recipe, corpus: 
 
 
 def test_other_texts(recipe: Recipe, corpus: Path) -> None:
-    recipe.refuses("corpus", "search", corpus, "boil", " ", because="a step is empty; give every step some text")
-    recipe.refuses("plan", "--model", "m", "--goal", " ", because="the goal is empty; say what is to be done")
+    recipe.refuses("corpus", "search", corpus, "boil", " ", because="a step is empty")
+    recipe.refuses("plan", "--model", "m", "--goal", " ", because="the goal is empty")
     recipe.refuses("plan", "--model", "m", "--goal", "g", "--history", "", because="a step of the history is empty")
-    recipe.refuses(
-        "world", "show", "brew a pot of tee", because="no goal 'brew a pot of tee'; did you mean 'brew a pot of tea'"
-    )
-    recipe.refuses(
-        "world", "examples", "--split", "tset", "--output", "new", because="no split 'tset'; the splits are train"
-    )
+    recipe.refuses("world", "show", "brew a pot of tee", because="'brew a pot of tee'.*'brew a pot of tea'")
+    recipe.refuses("world", "examples", "--split", "tset", "--output", "new", because="'tset'.*train")
     plans = ("evaluate", "validity", "plans.jsonl", "--examples", "examples.jsonl")
-    recipe.refuses(
-        *plans, "--split", "tset", because=r"no example is in split 'tset'; splits in the file: \(none\) \(1\)"
-    )
+    recipe.refuses(*plans, "--split", "tset", because=r"'tset'.*\(none\) \(1\)")
     write_lines(recipe.folder / "plans.jsonl", {"example_id": "b", "steps": []})
-    recipe.refuses(*plans, because="1 of 1 planned examples are none of those given: b; give predictions")
+    recipe.refuses(*plans, because="1 of 1 .*: b;")
 
 
 def test_benchmark_folders(recipe: Recipe) -> None:
     prepare = ("data", "prepare", "--output", "new", "--root")
-    recipe.refuses(*prepare, "missing", because="missing: the folder does not exist")
-    recipe.refuses(*prepare, "empty", because="empty: the folder does not exist")
+    recipe.refuses(*prepare, "missing", because="missing: .*does not exist")
+    recipe.refuses(*prepare, "empty", because="empty: .*does not exist")
     recipe.refuses(
         *prepare, "folder", because="coin, crosstask, captaincook4d, egoprocel, niv, egoexo4d, egoper not found here"
     )
@@ -179,10 +173,10 @@ def test_benchmark_folders(recipe: Recipe) -> None:
     [
         (b"x = ", r"cooking\.toml: not valid TOML"),
         (b'x = "\xff"', r"cooking\.toml: not valid TOML \('utf-8' codec"),
-        (b"steps = 3", r"cooking\.toml, field 'steps': 'steps' is no table; write \[steps\]"),
-        (b"goals = 3", r"cooking\.toml, field 'goals': 'goals' is no table"),
-        (b"[goals]\ntea = 3", r"cooking\.toml, field 'tea': the goal is no table"),
-        (b"[gaols]", r"cooking\.toml: unknown table 'gaols'"),
+        (b"steps = 3", r"cooking\.toml, field 'steps': "),
+        (b"goals = 3", r"cooking\.toml, field 'goals': "),
+        (b"[goals]\ntea = 3", r"cooking\.toml, field 'tea': "),
+        (b"[gaols]", r"cooking\.toml: .*'gaols'"),
     ],
 )
 def test_worlds(recipe: Recipe, content: bytes, because: str) -> None:
@@ -220,27 +214,27 @@ seed = 0
 @pytest.mark.parametrize(
     ("old", "new", "because"),
     [
-        ("title", "titel", "bad: unknown key 'titel'; did you mean 'title'"),
-        ('title = "t"', "", "bad: key 'title' is missing; add it"),
-        ("narrations =", "narations =", "unknown key 'source.narations'; did you mean 'narrations'"),
-        ('"files"', '"fiels"', "key 'source.type': input should be one of 'world', 'files'"),
+        ("title", "titel", "bad: .*'titel'.*'title'"),
+        ('title = "t"', "", "bad: key 'title' is missing"),
+        ("narrations =", "narations =", "'source.narations'.*'narrations'"),
+        ('"files"', '"fiels"', "key 'source.type': .*'world', 'files'"),
         ('type = "files"', "", "key 'source.type' is missing"),
-        ('["coin"]', "[]", "key 'source.benchmarks': list should have at least 1 item"),
-        ('["coin"]', '["cion"]', "benchmark 'cion' is unknown; known are coin"),
-        ("name =", "nmae =", "unknown key 'corpus.encoder.nmae'; did you mean 'name'"),
-        ("steps = 5", "stpes = 5", r"\[base\]: unknown key 'stpes'; did you mean 'steps'"),
-        ("steps = 5", 'output = "x"', r"\[base\]: an experiment sets 'output' itself; remove the key"),
-        ("epochs = 1", "epocs = 1", r"\[sft\]: unknown key 'epocs'; did you mean 'epochs'"),
-        ("pool_size", "pool_sise", r"\[grpo\]: unknown key 'reward.pool_sise'; did you mean 'pool_size'"),
-        ("steps = 2", "steps = 0", r"\[grpo\]: key 'steps': input should be greater than 0 \(given: 0\)"),
-        ("[sampling]", "[samplign]", "unknown key 'samplign'; did you mean 'sampling'"),
-        ("[base]", "[[base]]", "key 'base': input should be a valid table"),
-        ('title = "t"', 'title = "t"\nbest_of = 20', "best_of 20 is more than samples, which is 10"),
-        ('title = "t"', "title = ", r"bad: not valid TOML \(Invalid value \(at line 2"),
+        ('["coin"]', "[]", "key 'source.benchmarks': .*1 item"),
+        ('["coin"]', '["cion"]', "'cion'.* coin"),
+        ("name =", "nmae =", "'corpus.encoder.nmae'.*'name'"),
+        ("steps = 5", "stpes = 5", r"\[base\]: .*'stpes'.*'steps'"),
+        ("steps = 5", 'output = "x"', r"\[base\]: .*'output'"),
+        ("epochs = 1", "epocs = 1", r"\[sft\]: .*'epocs'.*'epochs'"),
+        ("pool_size", "pool_sise", r"\[grpo\]: .*'reward.pool_sise'.*'pool_size'"),
+        ("steps = 2", "steps = 0", r"\[grpo\]: key 'steps': .*given: 0"),
+        ("[sampling]", "[samplign]", "'samplign'.*'sampling'"),
+        ("[base]", "[[base]]", "key 'base': .*table"),
+        ('title = "t"', 'title = "t"\nbest_of = 20', "best_of 20 .* 10"),
+        ('title = "t"', "title = ", "bad: .*TOML.*line 2"),
         (
             '["narrations.jsonl"]',
             '["missing.jsonl"]',
-            "missing.jsonl: the narration file does not exist; give its folder",
+            "missing.jsonl: .*does not exist",
         ),
     ],
 )
@@ -265,12 +259,12 @@ def test_config_files(recipe: Recipe, corpus: Path, command: str) -> None:
     (recipe.folder / "bad").write_text("a = ")
     (recipe.folder / "unknown").write_text("zzz = 1")
     cases = {
-        "missing": "missing: the file does not exist; check the path",
-        "empty/x": "empty/x: the file does not exist",
-        "folder": "folder: this is a folder; give the path of a TOML file",
-        "bad": r"bad: not valid TOML .* repair the file",
+        "missing": "missing: .*does not exist",
+        "empty/x": "empty/x: .*does not exist",
+        "folder": "folder: this is a folder",
+        "bad": "bad: not valid TOML",
         "no-utf8": "no-utf8: not valid TOML",
-        "unknown": "unknown: unknown key 'zzz'; known keys are",
+        "unknown": "unknown: .*'zzz'; known keys are",
     }
     for file, because in cases.items():
         words = [{"CONFIG": file, "c": str(corpus)}.get(word, word) for word in TAKES_CONFIG[command]]
@@ -280,12 +274,12 @@ def test_config_files(recipe: Recipe, corpus: Path, command: str) -> None:
 @pytest.mark.parametrize(
     ("stage", "values", "because"),
     [
-        ("base", BASE | {"stpes": 5}, "unknown key 'stpes'; did you mean 'steps'"),
-        ("base", BASE | {"steps": "many"}, "key 'steps': input should be a valid integer"),
-        ("base", {"output": "run"}, "key 'examples' is missing; add it"),
-        ("sft", TRAINED | {"lerning_rate": 1}, "unknown key 'lerning_rate'; did you mean 'learning_rate'"),
-        ("sft", TRAINED | {"batch_size": 4, "micro_batch": 3}, "micro_batch 3 does not divide batch_size, which is 4"),
-        ("grpo", TRAINED | {"corpus": "c", "bta": 1}, "unknown key 'bta'; did you mean 'beta'"),
+        ("base", BASE | {"stpes": 5}, "'stpes'.*'steps'"),
+        ("base", BASE | {"steps": "many"}, "key 'steps': .*integer"),
+        ("base", {"output": "run"}, "key 'examples' is missing"),
+        ("sft", TRAINED | {"lerning_rate": 1}, "'lerning_rate'.*'learning_rate'"),
+        ("sft", TRAINED | {"batch_size": 4, "micro_batch": 3}, "micro_batch 3 .* batch_size.* 4"),
+        ("grpo", TRAINED | {"corpus": "c", "bta": 1}, "'bta'.*'beta'"),
         ("grpo", TRAINED | {"corpus": "c"}, "c: no corpus here"),
     ],
 )
@@ -313,20 +307,20 @@ def test_models(recipe: Recipe, tiny_model: Path) -> None:
     (model("broken") / "config.json").write_text("{")
     model("run/model")
     cases = {
-        "./missing": "missing: the model folder does not exist; check the path, or train the model first",
-        "folder": "folder: there is no model in this folder; give a folder with config.json",
-        "run": "run: there is no model in this folder; give run/model",
-        "weightless": r"no complete model \(Error no file named model.safetensors",
-        "cut": r"no complete model \(Error while deserializing header",
-        "speechless": "'speechless': the folder holds no complete model",
-        "other": "its weights have other shapes than config.json says",
-        "broken": "'broken': the folder holds no complete model",
+        "./missing": "missing: .*does not exist",
+        "folder": "folder: .*no model.*config.json",
+        "run": "run: .*no model.*run/model",
+        "weightless": "'weightless'.*model.safetensors",
+        "cut": "'cut'.*deserializing",
+        "speechless": "'speechless': .*no complete model",
+        "other": "'other'.*shapes",
+        "broken": "'broken': .*no complete model",
     }
     for name, because in cases.items():
         recipe.refuses("plan", "--model", name, "--goal", "g", because=because)
     shutil.copytree(tiny_model, recipe.folder / "good")
     too_long = " ".join(["w1"] * 5000)
-    recipe.refuses("plan", "--model", "good", "--goal", too_long, because="leaves no room in the model's context of 48")
+    recipe.refuses("plan", "--model", "good", "--goal", too_long, because="context of 48")
 
 
 def test_base_runs(recipe: Recipe) -> None:
@@ -336,29 +330,29 @@ def test_base_runs(recipe: Recipe) -> None:
         write_toml(recipe.folder / "changed.toml", BASE | change)
         recipe.refuses("train", "base", "changed.toml", because=because, leaves="run")
 
-    refused({"examples": "missing"}, "missing: the file does not exist")
-    refused({"examples": "folder"}, "folder: this is a folder")
-    refused({"examples": "empty"}, "empty: the file is empty")
-    refused({"split": "tset"}, "no example is in split 'tset'")
-    refused({"hidden_size": 33}, "hidden_size 33 is not a multiple of head_size 16")
-    refused({"context": 8}, "no chat fits into a context of 8 tokens; raise `context`")
+    refused({"examples": "missing"}, "missing: ")
+    refused({"examples": "folder"}, "folder: ")
+    refused({"examples": "empty"}, "empty: ")
+    refused({"split": "tset"}, "'tset'")
+    refused({"hidden_size": 33}, "hidden_size 33 .* 16")
+    refused({"context": 8}, "context of 8 ")
     # None of these failures binds the folder to its settings.
     assert recipe("train", "base", "base.toml").code == 0
-    refused({"steps": 3}, r"other settings \(steps was 2, is 3\); set another `output`, or delete the folder")
+    refused({"steps": 3}, "steps was 2, is 3")
     (recipe.folder / "run" / "run.json").write_text("[]")
-    refused({}, "this is not the record of a run; delete the folder to start over")
+    refused({}, "run.json: ")
     (recipe.folder / "folder" / "model").mkdir()
-    refused({"output": "folder"}, "the folder is not empty and holds no run; set another `output`")
+    refused({"output": "folder"}, "folder: .*not empty")
     with locked(recipe.folder / "other"):
-        refused({"output": "other"}, "another process is at work in this folder")
+        refused({"output": "other"}, "other: another process")
 
 
 def test_adapters(recipe: Recipe, tiny_model: Path) -> None:
     pytest.importorskip("trl")
     settings = TRAINED | {"model": str(tiny_model), "metrics": [], "epochs": 1}
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"examples": "empty"}, "the file is empty"),
-        ({"split": "tset"}, "no example is in split 'tset'"),
+        ({"examples": "empty"}, "empty: "),
+        ({"split": "tset"}, "'tset'"),
         ({"model": "folder"}, "there is no model in this folder|no complete model"),
     ]
     for change, because in cases:
@@ -366,12 +360,12 @@ def test_adapters(recipe: Recipe, tiny_model: Path) -> None:
         recipe.refuses("train", "sft", "bad.toml", because=because, leaves="run")
     nowhere = write_toml(recipe.folder / "bad.toml", settings)
     nowhere.write_text(nowhere.read_text() + 'lora = { target_modules = ["nope"] }\n')
-    recipe.refuses("train", "sft", nowhere, because="the model has no module 'nope'", leaves="run")
+    recipe.refuses("train", "sft", nowhere, because="'nope'", leaves="run")
 
 
 def test_reports(recipe: Recipe) -> None:
     pytest.importorskip("matplotlib")
-    recipe.refuses("report", "missing", because="missing/report.json: the file does not exist")
+    recipe.refuses("report", "missing", because="missing/report.json: ")
     outcome = recipe("report", "empty")
     assert outcome.code == 2
     assert "name the page to write" in outcome.err
@@ -420,9 +414,9 @@ def test_a_folder_where_a_file_is_written(recipe: Recipe, corpus: Path, command:
 @pytest.mark.parametrize(
     ("code", "because"),
     [
-        (errno.EACCES, "new: permission denied; choose another path or change its permissions"),
+        (errno.EACCES, "new: permission denied; choose another path"),
         (errno.EROFS, "new: read-only file system; choose another path"),
-        (errno.ENOSPC, "new: no space left on device; free some space and run the same command again"),
+        (errno.ENOSPC, "new: no space left on device; free some space"),
     ],
 )
 def test_what_the_disk_refuses(recipe: Recipe, monkeypatch: pytest.MonkeyPatch, code: int, because: str) -> None:
