@@ -170,9 +170,9 @@ def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
 
 
 def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
-    rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(2000)]
+    rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(700)]
     write_lines(recipe.folder / "many", *rows)
-    build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "25", "--output")
+    build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "10", "--output")
     shards = recipe.folder / "new" / "shards"
     process = start((*build, "new"), shards / "00001")
     process.send_signal(signal.SIGINT)

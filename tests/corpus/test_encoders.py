@@ -85,10 +85,7 @@ def test_settings_left_open_are_as_recorded() -> None:
 
 
 def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise ModuleNotFoundError(name="sentence_transformers")
-
-    monkeypatch.setattr(importlib, "import_module", absent)
+    monkeypatch.setattr("recipe.corpus.encoders.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[offline\]'"):
         open_encoder(EncoderConfig(name="minilm"))
     with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[encoder\]'"):

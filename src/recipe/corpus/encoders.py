@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol, TypedDict
 
@@ -28,7 +29,7 @@ _LICENCE = (
 
 _WORD = re.compile(r"[^\W_]+")
 _NGRAMS = (3, 4)
-_EXTRA = ("huggingface_hub", "safetensors", "sentence_transformers", "torch", "transformers")
+_PACKAGES = ("huggingface_hub", "safetensors", "sentence_transformers", "torch", "transformers")
 _BLOCK = 1024
 """Texts summed at once: bounds the memory of the gathered word vectors."""
 
@@ -208,11 +209,8 @@ _FAMILIES: dict[str, Callable[[EncoderConfig], Encoder]] = {"hash": _open_hash, 
 
 def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[[EncoderConfig], Encoder]:
     """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
-    try:
-        module = importlib.import_module("recipe.corpus.sentence_transformer")
-    except ModuleNotFoundError as error:
-        if error.name in _EXTRA:
-            raise MissingExtra(feature, extra) from None
-        raise
+    if any(find_spec(package) is None for package in _PACKAGES):
+        raise MissingExtra(feature, extra)
+    module = importlib.import_module("recipe.corpus.sentence_transformer")
     constructor: Callable[[EncoderConfig], Encoder] = getattr(module, name)
     return constructor
