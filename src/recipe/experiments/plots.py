@@ -1,7 +1,7 @@
 """Figures of an experiment's report: means, over-optimisation, training curves, differences and seeds."""
 
 from collections.abc import Sequence
-from itertools import cycle, groupby
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,24 @@ except ModuleNotFoundError as error:
 
 WINDOW = 7
 """Training steps that a running mean covers at most."""
-
-
 SERIES = {
     "kl": "KL to the reference policy",
     "gated": "share below the gate",
     "clipped": "share cut at the token limit",
 }
 """Series of a curve beside those of the over-optimisation figure, with their names in words."""
-
-
+TITLES = {
+    "validity": "exact validity",
+    "f1": "step F1 with the reference",
+    "length": "steps in a plan",
+    "reward": "reward, each its own",
+    "copied": "share copied from the history",
+    "repeated": "share repeated in the plan",
+    "clipped": "share cut at the token limit",
+}
+"""Series of curves in the order of their panels, where several runs are drawn."""
+COLUMNS = 3
+"""Panels of that figure side by side."""
 CHANGES = ("score", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
 """Metrics whose paired differences are drawn, one panel each; those of them that are known."""
 
@@ -78,6 +86,57 @@ def training_figure(curves: Sequence[Curve]) -> Figure | None:
         panel.set_ylim(bottom=0)
     for panel in panels[len(names) :]:
         panel.set_visible(False)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def curves_figure(curves: Sequence[Curve]) -> Figure | None:
+    """Every series over training, one panel each: a thin line a run, a thick one for the mean of a regime's runs."""
+    names = [name for name in TITLES if any(name in curve.series for curve in curves)]
+    if not names:
+        return None
+    rows = -(-len(names) // COLUMNS)
+    figure = new_figure(7.6, 0.4 + 2.0 * rows, gap=0.06)
+    panels = figure.subplots(rows, COLUMNS, squeeze=False)
+    colours = regime_colours(curve.regime for curve in curves)
+    for name, panel in zip(names, panels.flat, strict=False):
+        for regime in colours:
+            runs = [curve for curve in curves if curve.regime == regime and name in curve.series]
+            lines = [_smoothed(run, name)[1] for run in runs]
+            for run, line in zip(runs, lines, strict=True):
+                panel.plot(run.steps, line, color=colours[regime], linewidth=0.8, alpha=0.45)
+            if lines and len({len(line) for line in lines}) == 1:
+                panel.plot(runs[0].steps, np.mean(lines, axis=0), color=colours[regime], linewidth=2)
+        panel.set_title(TITLES[name])
+        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+    for panel in panels.flat[len(names) :]:
+        panel.set_visible(False)
+    for panel in panels[-1]:
+        panel.set_xlabel("training step")
+    handles = [mpl.lines.Line2D([], [], color=tint, linewidth=2, label=regime) for regime, tint in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def seeds_figure(by_seed: Sequence[Difference], metric: str, name: str) -> Figure | None:
+    """The change of a metric by every run alone, one panel a split and one row a regime; None without such runs."""
+    shown = [one for one in by_seed if one.metric == metric]
+    if not shown:
+        return None
+    regimes = list(dict.fromkeys(one.regime for one in shown))
+    splits = list(dict.fromkeys(one.split for one in shown))
+    figure = new_figure(7.6, 0.9 + 0.5 * len(regimes), gap=0.06)
+    panels = _split_panels(figure, splits, f"change of {name}")
+    colours = regime_colours(regimes)
+    for split, panel in zip(splits, panels, strict=True):
+        panel.axvline(0, color=MUTED, linewidth=1)
+        for one in (one for one in shown if one.split == split):
+            seeds = [other.seed for other in shown if (other.split, other.regime) == (split, one.regime)]
+            place = regimes.index(one.regime) + 0.18 * (seeds.index(one.seed) - (len(seeds) - 1) / 2)
+            _bar(panel, one.value, place, colours[one.regime])
+    label_rows(panels[0], regimes)
     return figure
 
 
@@ -141,16 +200,13 @@ def reranking_figure(rerankings: Sequence[Reranking]) -> Figure:
     splits = list(dict.fromkeys(one.split for one in rerankings))
     verifiers = list(dict.fromkeys(one.verifier for one in rerankings))
     figure = new_figure(7.6, 1.2 + 0.3 * (len(verifiers) + 2), gap=0.06)
-    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    panels = _split_panels(figure, splits, METRICS.get(rerankings[0].metric, rerankings[0].metric))
     for split, panel in zip(splits, panels, strict=True):
         own = [one for one in rerankings if one.split == split]
         chosen = [(one.best, REWARDS.get(one.verifier, INK) if len(own) > 1 else GREEN) for one in own]
         for place, (value, colour) in enumerate([(own[0].mean, DARK_GREY), *chosen, (own[0].oracle, INK)]):
             _bar(panel, value, place, colour)
             _note(panel, _short(value.mean, own[0].metric), (value.mean, place), colour)
-        panel.set_title(SPLITS.get(split, split))
-        panel.set_xlabel(METRICS.get(own[0].metric, own[0].metric))
-        panel.locator_params(axis="x", nbins=5)
     choices = [f"chosen by {name}" for name in verifiers] if len(verifiers) > 1 else ["verifier's choice"]
     label_rows(panels[0], ("mean sample", *choices, "best sample"))
     return figure
@@ -201,16 +257,13 @@ def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> No
     splits = list(dict.fromkeys(row.split for row in rows))
     regimes = list(dict.fromkeys(row.regime for row in rows))
     colours = regime_colours(regimes)
-    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    panels = _split_panels(figure, splits, METRICS.get(metric, metric))
     for split, panel in zip(splits, panels, strict=True):
         for row in rows:
             if row.split == split:
                 value, place, colour = row.metrics[metric], regimes.index(row.regime), colours[row.regime]
                 _bar(panel, value, place, colour)
                 _note(panel, _short(value.mean, metric), (value.mean, place), colour)
-        panel.set_title(SPLITS.get(split, split))
-        panel.set_xlabel(METRICS.get(metric, metric))
-        panel.locator_params(axis="x", nbins=5)
     label_rows(panels[0], regimes)
 
 
@@ -245,6 +298,16 @@ def _draw_differences(panel: Axes, differences: Sequence[Difference], regimes: S
     panel.margins(x=0.15)
 
 
+def _split_panels(figure: Figure | SubFigure, splits: Sequence[str], label: str) -> Sequence[Axes]:
+    """A panel for each split, side by side, with shared axes and the label of x."""
+    panels: Sequence[Axes] = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
+    for split, panel in zip(splits, panels, strict=True):
+        panel.set_title(SPLITS.get(split, split))
+        panel.set_xlabel(label)
+        panel.locator_params(axis="x", nbins=5)
+    return panels
+
+
 def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = "o") -> None:
     """A mean as a mark on the bar of its interval."""
     if value.low is not None and value.high is not None:
@@ -254,12 +317,17 @@ def _bar(panel: Axes, value: Interval, place: float, colour: str, marker: str = 
 
 def _trace(panel: Axes, curve: Curve, name: str, colour: str) -> float:
     """A series as logged, faint, and its running mean; returns where that ends."""
-    values = np.array([np.nan if value is None else value for value in curve.series[name]], dtype=np.float64)
-    smooth = running_mean(values, smoothing_window(len(values)))
+    values, smooth = _smoothed(curve, name)
     panel.plot(curve.steps, values, color=colour, linewidth=0.8, alpha=0.35)
     panel.plot(curve.steps, smooth, color=colour, linewidth=2)
     known = smooth[np.isfinite(smooth)]
     return float(known[-1]) if known.size else 0.0
+
+
+def _smoothed(curve: Curve, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A series as logged, NaN where a step logged nothing, and its running mean."""
+    values = np.array([np.nan if value is None else value for value in curve.series[name]], dtype=np.float64)
+    return values, running_mean(values, smoothing_window(len(values)))
 
 
 def smoothing_window(steps: int) -> int:
@@ -308,80 +376,3 @@ def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float
     style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
     shown = format_number(value, 1 if value >= 2 else 2)
     panel.annotate(f"{text} {shown}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)
-
-
-TITLES = {
-    "validity": "exact validity",
-    "f1": "step F1 with the reference",
-    "length": "steps in a plan",
-    "reward": "reward, each its own",
-    "copied": "share copied from the history",
-    "repeated": "share repeated in the plan",
-    "clipped": "share cut at the token limit",
-}
-"""Series of curves in the order of their panels."""
-
-
-COLUMNS = 3
-
-
-@mpl.rc_context(STYLE)
-def curves_figure(curves: Sequence[Curve]) -> Figure | None:
-    """Every series over training, one panel each: a thin line a run, a thick one for the mean of a regime's runs."""
-    names = [name for name in TITLES if any(name in curve.series for curve in curves)]
-    if not names:
-        return None
-    rows = -(-len(names) // COLUMNS)
-    figure = new_figure(7.6, 0.4 + 2.0 * rows, gap=0.06)
-    panels = figure.subplots(rows, COLUMNS, squeeze=False)
-    colours = regime_colours(curve.regime for curve in curves)
-    for name, panel in zip(names, panels.flat, strict=False):
-        for regime, runs in groupby(curves, key=lambda curve: curve.regime):
-            _draw(panel, [run for run in runs if name in run.series], name, colours[regime])
-        panel.set_title(TITLES[name])
-        panel.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        panel.yaxis.set_major_locator(MaxNLocator(4))
-    for panel in panels.flat[len(names) :]:
-        panel.set_visible(False)
-    for panel in panels[-1]:
-        panel.set_xlabel("training step")
-    handles = [mpl.lines.Line2D([], [], color=tint, linewidth=2, label=regime) for regime, tint in colours.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    return figure
-
-
-def _draw(panel: Axes, runs: Sequence[Curve], name: str, colour: str) -> None:
-    """The runs of one regime, smoothed."""
-    lines = []
-    for run in runs:
-        values = np.array([np.nan if value is None else value for value in run.series[name]], dtype=np.float64)
-        lines.append(running_mean(values, smoothing_window(len(values))))
-        panel.plot(run.steps, lines[-1], color=colour, linewidth=0.8, alpha=0.45)
-    if lines and len({len(line) for line in lines}) == 1:
-        panel.plot(runs[0].steps, np.mean(lines, axis=0), color=colour, linewidth=2)
-
-
-@mpl.rc_context(STYLE)
-def seeds_figure(by_seed: Sequence[Difference], metric: str, name: str) -> Figure | None:
-    """The change of a metric by every run alone, one panel a split and one row a regime; None without such runs."""
-    shown = [one for one in by_seed if one.metric == metric]
-    if not shown:
-        return None
-    regimes = list(dict.fromkeys(one.regime for one in shown))
-    splits = list(dict.fromkeys(one.split for one in shown))
-    figure = new_figure(7.6, 0.9 + 0.5 * len(regimes), gap=0.06)
-    panels = figure.subplots(1, len(splits), squeeze=False, sharex=True, sharey=True)[0]
-    colours = regime_colours(regimes)
-    for split, panel in zip(splits, panels, strict=True):
-        panel.axvline(0, color=MUTED, linewidth=1)
-        for one in (one for one in shown if one.split == split):
-            seeds = [other.seed for other in shown if (other.split, other.regime) == (split, one.regime)]
-            place = regimes.index(one.regime) + 0.18 * (seeds.index(one.seed) - (len(seeds) - 1) / 2)
-            if one.value.low is not None and one.value.high is not None:
-                panel.plot([one.value.low, one.value.high], [place] * 2, color=colours[one.regime], alpha=0.4)
-            panel.plot([one.value.mean], [place], "o", color=colours[one.regime], markersize=5)
-        panel.set_title(SPLITS.get(split, split))
-        panel.set_xlabel(f"change of {name}")
-        panel.locator_params(axis="x", nbins=5)
-    label_rows(panels[0], regimes)
-    return figure

@@ -96,7 +96,7 @@ def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress:
 def stage_times(run_dir: Path) -> dict[str, tuple[float, float]]:
     """Wall time and processor time of each finished stage, in seconds, by name."""
     records = ((file.stem, read_json(file)) for file in sorted((run_dir / RECORDS).glob("*.json")))
-    return {name: (record["seconds"], record["cpu_seconds"]) for name, record in records if record["done"]}
+    return {name: (record["seconds"], record.get("cpu_seconds", 0.0)) for name, record in records if record["done"]}
 
 
 @dataclass(frozen=True, slots=True)
