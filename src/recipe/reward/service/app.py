@@ -1,4 +1,8 @@
-"""The endpoints of the reward service (docs/service.md), its token, and the watch over the corpus on disk."""
+"""The endpoints of the reward service (docs/service.md), its token, and the watch over the corpus on disk.
+
+The service maps the corpus's files and keeps them when the folder is replaced: rewards stay those of the corpus that it
+began with, whatever lies in the folder later.
+"""
 
 import asyncio
 import base64
@@ -13,7 +17,6 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 from pydantic_core import from_json, to_json
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from recipe import __version__
 from recipe.config import RewardConfig
@@ -27,80 +30,20 @@ from recipe.reward.service.messages import FAILURES, Refusal, ScoreRequest, Serv
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.reward.wire import reward_row
 
-# What stands before every endpoint: the token, and the count of requests and their times.
-
-
-_OPEN = ("/healthz", "/readyz")
-"""Asked by what starts and stops services, which holds no token."""
-
-
-class Guard:
-    """Refuses requests without the token, and counts all by endpoint and status."""
-
-    def __init__(
-        self, app: ASGIApp, metrics: ServiceMetrics, endpoints: Collection[str], token: SecretStr | None
-    ) -> None:
-        self._app, self._metrics, self._endpoints = app, metrics, endpoints
-        self._token = None if token is None else token.get_secret_value().encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 500
-
-        async def counted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            if self._token is None or scope["path"] in _OPEN or self._shown(scope):
-                await self._app(scope, receive, counted)
-            else:
-                self._metrics.failed("unauthorized")
-                await _send(Refusal("unauthorized", "The token is absent or wrong; send it as a bearer."), counted)
-        finally:
-            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
-            self._metrics.request(endpoint, status, time.perf_counter() - began)
-
-    def _shown(self, scope: Scope) -> bool:
-        header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return hmac.compare_digest(_token(header), self._token or b"")
-
-
-def _token(header: bytes) -> bytes:
-    """The token of a header: a bearer, or the password where it stands in the address (http://any:token@host)."""
-    scheme, _, value = header.partition(b" ")
-    if scheme.lower() == b"bearer":
-        return value.strip()
-    if scheme.lower() != b"basic":
-        return b""
-    try:
-        return base64.b64decode(value, validate=True).partition(b":")[2]
-    except binascii.Error:
-        return b""
-
-
-async def _send(refusal: Refusal, send: Send) -> None:
-    body = to_json(refusal.envelope)
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
-    raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
-
-
-# Whether the folder on disk still holds the corpus that is served.
-#
-# The service maps the corpus's files and keeps them when the folder is replaced: rewards stay those of the corpus that
-# it began with, whatever lies in the folder later.
-
+try:
+    from fastapi import FastAPI, Request, Response
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise MissingExtra("the reward service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
-
-Stamp = tuple[int, int, int] | None
+_DEFAULTS = ServiceSettings()
+_OPEN = ("/healthz", "/readyz")
+"""Asked for by what starts and stops services, which holds no token."""
+_LOOK = 10.0
+"""Seconds between two looks at the corpus's folder."""
 
 
 class OnDisk(NamedTuple):
@@ -109,67 +52,6 @@ class OnDisk(NamedTuple):
     id: str | None
     """None where there is no corpus that can be read."""
     replaced: bool
-
-
-class CorpusWatch:
-    """Compares the corpus in a folder with the one that was opened there, reading the manifest when it has changed."""
-
-    def __init__(self, folder: Path, served: str) -> None:
-        self.folder, self.served = folder, served
-        self._stamp = _stamp(folder)
-        self._found = OnDisk(served, False)
-
-    def look(self) -> OnDisk:
-        """What the folder holds now; a change is logged once."""
-        if (stamp := _stamp(self.folder)) != self._stamp:
-            self._stamp, before = stamp, self._found
-            self._found = self._read()
-            if self._found != before:
-                self._tell()
-        return self._found
-
-    def _read(self) -> OnDisk:
-        try:
-            found: str | None = open_manifest(self.folder)["id"]
-        except (CorpusError, OSError):
-            found = None
-        return OnDisk(found, found != self.served)
-
-    def _tell(self) -> None:
-        if not self._found.replaced:
-            _LOG.warning("%s holds the corpus that is served again", self.folder)
-            return
-        held = "no readable corpus" if self._found.id is None else f"corpus {self._found.id}"
-        _LOG.warning(
-            "%s now holds %s; the service goes on with %s: restart it to serve what is there",
-            self.folder,
-            held,
-            self.served,
-        )
-
-
-def _stamp(folder: Path) -> Stamp:
-    try:
-        status = (folder / MANIFEST).stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-# The endpoints (docs/service.md): our own `/score`, OpenRLHF's `/get_reward`, NeMo-Gym's `/verify`, and the state.
-
-
-try:
-    from fastapi import FastAPI, Request, Response
-    from starlette.concurrency import run_in_threadpool
-    from starlette.exceptions import HTTPException
-
-except ModuleNotFoundError as error:
-    raise MissingExtra("the reward service", "serve") from error
-
-_DEFAULTS = ServiceSettings()
-_LOOK = 10.0
-"""Seconds between two looks at the corpus's folder."""
 
 
 class RewardService:
@@ -218,13 +100,13 @@ class RewardService:
 
     def on_disk(self) -> OnDisk | None:
         """What the corpus's folder holds now; None where there is no corpus."""
-        found = None if self._watch is None else self._watch.look()
-        if found is not None:
-            self.metrics.replaced.set(found.replaced)
-        return found
+        held = None if self._watch is None else self._watch.look()
+        if held is not None:
+            self.metrics.replaced.set(held.replaced)
+        return held
 
     async def keep_watch(self) -> None:
-        """Look at the folder now and then, so that the log tells of a change also where nobody asks."""
+        """Look at the folder at intervals, so that a change is logged also where nobody asks."""
         while True:
             await asyncio.sleep(_LOOK)
             await run_in_threadpool(self.on_disk)
@@ -238,12 +120,12 @@ class RewardService:
             "corpus": None,
             "encoder": None,
         }
-        found = self.on_disk()
-        if self._corpus is None or found is None:
+        held = self.on_disk()
+        if self._corpus is None or held is None:
             return about
         manifest = self._corpus.manifest
         counts = {name: manifest[name] for name in ("id", "narrations", "segments")}
-        on_disk = {"id": found.id, "replaced": found.replaced}
+        on_disk = held._asdict()
         folder = str(self._corpus.folder)
         return about | {"corpus": {"folder": folder, **counts, "on_disk": on_disk}, "encoder": manifest["encoder"]}
 
@@ -379,3 +261,85 @@ async def _refused_by_router(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     return await _refused(request, Refusal("internal", "The service failed; its log tells why."))
+
+
+class Guard:
+    """Refuses requests without the token, and counts all by endpoint and status."""
+
+    def __init__(
+        self, app: ASGIApp, metrics: ServiceMetrics, endpoints: Collection[str], token: SecretStr | None
+    ) -> None:
+        self._app, self._metrics, self._endpoints = app, metrics, endpoints
+        self._token = None if token is None else token.get_secret_value().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._token is None or scope["path"] in _OPEN or hmac.compare_digest(_token(scope), self._token):
+                await self._app(scope, receive, counted)
+            else:
+                refusal = Refusal("unauthorized", "The token is absent or wrong; send it as a bearer.")
+                self._metrics.failed(refusal.code)
+                await _json(refusal.envelope, refusal.status, refusal.headers)(scope, receive, counted)
+        finally:
+            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
+            self._metrics.request(endpoint, status, time.perf_counter() - began)
+
+
+def _token(scope: Scope) -> bytes:
+    """The token sent: a bearer, or the password where it stands in the address (http://any:token@host)."""
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    scheme, _, value = header.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return bytes(value.strip())
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == b"basic" else b""
+    except binascii.Error:
+        return b""
+
+
+class CorpusWatch:
+    """Compares the corpus in a folder with the one that was opened there, reading the manifest when it has changed."""
+
+    def __init__(self, folder: Path, served: str) -> None:
+        self.folder, self.served = folder, served
+        self._stamp = self._stat()
+        self._held = OnDisk(served, False)
+
+    def look(self) -> OnDisk:
+        """What the folder holds now; a change is logged once."""
+        if (stamp := self._stat()) == self._stamp:
+            return self._held
+        self._stamp, before = stamp, self._held
+        try:
+            identity: str | None = open_manifest(self.folder)["id"]
+        except (CorpusError, OSError):
+            identity = None
+        self._held = OnDisk(identity, identity != self.served)
+        if self._held == before:
+            return self._held
+        if not self._held.replaced:
+            _LOG.warning("%s holds the corpus that is served again", self.folder)
+        else:
+            held = "no readable corpus" if identity is None else f"corpus {identity}"
+            advice = "restart it to serve what is there"
+            _LOG.warning("%s now holds %s; the service goes on with %s: %s", self.folder, held, self.served, advice)
+        return self._held
+
+    def _stat(self) -> tuple[int, int, int] | None:
+        try:
+            status = (self.folder / MANIFEST).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,17 @@
-"""Bodies of requests, and every way in which a request ends without a reward."""
+"""Limits and bodies of requests, and every way in which a request ends without a reward.
+
+A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
+
+400  invalid_json, not_utf8        the body cannot be read
+401  unauthorized                  the token is absent or wrong
+413  body_too_large, too_many_plans
+422  missing_field, unknown_field, invalid_field, too_many_steps, too_long
+429  queue_full                    ask again after Retry-After seconds
+499  hung_up                       the client has gone, and nobody reads this
+500  internal                      a fault of the program; the log holds it
+503  compute_failed, stopped       no reward could be computed: never a number in its place
+504  timed_out
+"""
 
 import difflib
 import logging
@@ -12,49 +25,11 @@ from recipe.errors import InputError, RecipeError
 from recipe.reward.scorer import PromptGroup
 from recipe.text import plan_steps
 
-# What a service accepts, and how long it works on it.
-
-
-Seconds = Annotated[float, Field(gt=0)]
-
-
-class ServiceSettings(Settings):
-    """Limits of requests, and how they are batched."""
-
-    max_steps: Positive = 200
-    """Steps of a history or of a plan; more than a completion's token limit can write."""
-    max_characters: Positive = 10_000
-    """Characters of a step or a goal."""
-    max_body: Positive = 4 << 20
-    """Bytes of a request."""
-    queue: Positive = 4096
-    """Plans that may wait to be scored; requests beyond are told to come back."""
-    timeout: Seconds = 60.0
-    """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
-    batch: Positive = 64
-    """Plans scored together."""
-    linger: Annotated[float, Field(ge=0, le=1)] = 0.001
-    """Seconds that the first request after a pause waits for company."""
-    token: SecretStr | None = None
-    """What clients must show; none: everyone may ask."""
-
-
-# Every way in which a request ends without a reward, as one envelope: {"error": {"code", "message"}}.
-#
-# 400  invalid_json, not_utf8        the body cannot be read
-# 401  unauthorized                  the token is absent or wrong
-# 413  body_too_large, too_many_plans
-# 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long
-# 429  queue_full                    come back after Retry-After seconds
-# 499  hung_up                       the client has gone; nobody reads this
-# 500  internal                      a fault of the program; the log holds it
-# 503  compute_failed, stopped       no reward could be computed: never a number in its place
-# 504  timed_out
-
-
 _LOG = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+Message = TypeVar("Message", bound=BaseModel)
+
 _STATUS = {
     "invalid_json": 400,
     "not_utf8": 400,
@@ -74,8 +49,29 @@ FAILURES = ("compute_failed", "internal", "queue_full", "stopped", "timed_out")
 """Refusals that say nothing about the sample: the same request may be answered later."""
 
 
+class ServiceSettings(Settings):
+    """Limits of requests, and how they are batched."""
+
+    max_steps: Positive = 200
+    """Steps of a history or of a plan; more than a completion's token limit can write."""
+    max_characters: Positive = 10_000
+    """Characters of a step or a goal."""
+    max_body: Positive = 4 << 20
+    """Bytes of a request."""
+    queue: Positive = 4096
+    """Plans that may wait to be scored; requests beyond are refused with `queue_full`."""
+    timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
+    batch: Positive = 64
+    """Plans scored together."""
+    linger: Annotated[float, Field(ge=0, le=1)] = 0.001
+    """Seconds that the first request after a pause waits for others to be scored with it."""
+    token: SecretStr | None = None
+    """What clients must send; without one, everyone may ask."""
+
+
 class Refusal(Exception):
-    """A request that ends without a reward, for a reason told in one sentence."""
+    """A request that ends without a reward, with the reason in one sentence."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -105,7 +101,7 @@ def refusal(error: RecipeError) -> Refusal:
 
 
 def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
-    """What `call` returns, or why it does not: also a fault of the program ends one request, not those beside it."""
+    """What `call` returns, or the refusal where it raises; a fault of the program is logged with its traceback."""
     try:
         return call()
     except Refusal as refused:
@@ -118,16 +114,8 @@ def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
         return Refusal("internal", f"The service failed at {what}; its log tells why.")
 
 
-# Bodies of requests: bytes to checked prompts and plans, or a refusal that says what is wrong.
-
-
-Message = TypeVar("Message", bound=BaseModel)
-
-_FORMS = ("continuation", "completion", "continuations")
-
-
 class ScoreRequest(BaseModel):
-    """What `/score` is asked: one plan as steps or as a completion's text, or several plans of one prompt."""
+    """The body of `/score`: one plan as steps or as a completion's text, or several plans of one prompt."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -139,7 +127,7 @@ class ScoreRequest(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        if len([name for name in _FORMS if getattr(self, name) is not None]) != 1:
+        if sum(form is not None for form in (self.continuation, self.completion, self.continuations)) != 1:
             raise ValueError("give exactly one of 'continuation', 'completion' and 'continuations'")
         return self
 
@@ -197,7 +185,7 @@ def _check_text(name: str, text: str, settings: ServiceSettings) -> None:
 
 def _refused(error: ValidationError, known: Sequence[str], within: str) -> Refusal:
     """The first problem in words; an unknown field goes first, because a misspelt one leaves another missing."""
-    first: Any = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    first: Any = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     field = ".".join([*([within] if within else []), *map(str, first["loc"])])
     reason = first["msg"].removeprefix("Value error, ")
     if first["type"] == "json_invalid":
