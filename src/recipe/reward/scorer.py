@@ -138,9 +138,6 @@ def _finite(outcome: Outcome) -> Outcome:
     return outcome
 
 
-# A trainer's batch: rows in columns, each with the text of a completion.
-
-
 class Row(NamedTuple):
     """A prompt, and the text that a policy wrote for it."""
 

@@ -18,11 +18,19 @@ from recipe.reward.scorer import PromptGroup, batches, checked_outcomes
 from recipe.reward.service.app import RewardService
 from recipe.reward.verifier import Verifier
 
-# A verifier that is ready to be asked: its encoder loaded, and what is known beforehand computed.
-
+try:
+    import uvicorn
+except ModuleNotFoundError as error:
+    raise MissingExtra("the reward service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
 _BATCH = 64
+_RARELY = (20_000, 50, 50)
+"""Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
+_TURN = 0.0002
+"""Seconds that the event loop may keep the interpreter while the thread that sends batches waits for it."""
+_LONGEST_DRAIN = 10.0
+"""Seconds beyond the limit of a request after which a service that drains gives up."""
 
 
 def open_verifier(
@@ -38,7 +46,7 @@ def open_verifier(
 
 
 def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
-    """Load the encoder and the corpus's pages, and remember the steps and pools of these groups.
+    """Load the encoder and the corpus's pages, and score these groups, so that their steps and pools are in memory.
 
     What is in memory then is kept out of garbage collection (`gc.unfreeze` takes it back): the encoder's packages are
     a million objects that stay, and looking through them again takes half a second each time.
@@ -50,23 +58,8 @@ def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
     gc.freeze()
 
 
-# The service as a process: it listens, says when it is ready, and ends once what it accepted is answered.
-
-
-try:
-    import uvicorn
-except ModuleNotFoundError as error:
-    raise MissingExtra("the reward service", "serve") from error
-
-_RARELY = (20_000, 50, 50)
-_TURN = 0.0002
-"""Seconds that the event loop may keep the interpreter while the thread that hands batches over waits for it."""
-_LONGEST_DRAIN = 10.0
-"""Seconds beyond the limit of a request after which a service that drains gives up."""
-
-
 class _Server(uvicorn.Server):
-    """Turns readiness off at the first signal, and looks after what runs beside the event loop."""
+    """Turns readiness off at the first signal, and ends where warming up has failed."""
 
     def __init__(self, config: uvicorn.Config, service: RewardService) -> None:
         super().__init__(config)
@@ -81,7 +74,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that is bound, so that a port in use is told of before anything is loaded. Raises OSError."""
+    """A bound socket, so that a port in use is an error before anything is loaded. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
 
@@ -99,10 +92,10 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
         server_header=False,
         date_header=False,
     )
-    # What the server does when it has ended is to raise the signals again that ended it, for handlers like these.
+    # A server that has ended raises the signals again that ended it, for handlers like these.
     before = {number: signal.signal(number, _ended) for number in (signal.SIGTERM, signal.SIGINT)}
     collected, switched = gc.get_threshold(), sys.getswitchinterval()
-    gc.set_threshold(*_RARELY)  # a request makes hundreds of objects, none of them in a cycle
+    gc.set_threshold(*_RARELY)
     sys.setswitchinterval(_TURN)
     try:
         _Server(config, service).run([bound])

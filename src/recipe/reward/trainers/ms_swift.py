@@ -15,7 +15,6 @@ from typing import Any
 
 from recipe.reward.scorer import Row, or_none
 from recipe.reward.trainers.source import reward_source, rows_of
-from recipe.types import Reward
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,11 +54,8 @@ def register(orms: MutableMapping[str, Any]) -> None:
 def _totals(settings: Mapping[str, Any], rows: Sequence[Row]) -> list[float | None]:
     rewards = or_none(reward_source(settings).score(rows))
     lost = {row[:2] for row, reward in zip(rows, rewards, strict=True) if reward is None}
-    return [_total(reward, row[:2] in lost) for row, reward in zip(rows, rewards, strict=True)]
-
-
-def _total(reward: Reward | None, lost: bool) -> float | None:
-    return None if reward is None or lost else reward.total
+    pairs = zip(rows, rewards, strict=True)
+    return [None if reward is None or row[:2] in lost else reward.total for row, reward in pairs]
 
 
 try:

@@ -1,8 +1,7 @@
-"""Where a trainer's rewards come from, and what a trainer hands over."""
+"""Where a trainer's rewards come from, a verifier in its own process or the service, and what a trainer hands over."""
 
 import asyncio
 import atexit
-import importlib
 import json
 import os
 import queue
@@ -20,7 +19,8 @@ from recipe.reward.scorer import Outcome, Row, Scorer, Steps, reward_of, score_r
 from recipe.reward.verifier import Verifier
 from recipe.types import Reward
 
-# From what a trainer hands over to a row: the side channels, and the text of a completion.
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def row_of(completion: str, *places: Any) -> Row:
@@ -72,9 +72,9 @@ def text_of(completion: Any) -> str:
 
 
 def _goal(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise InputError(f"the goal is {value!r}; give it as a text.")
+    if not isinstance(value, str):
+        raise InputError(f"the goal is {value!r}; give it as a text.")
+    return value
 
 
 def _fields(place: Any) -> Mapping[str, Any]:
@@ -93,17 +93,10 @@ def _parsed(text: str) -> Any:
         return text
 
 
-# Calls of one sample each, from many threads or coroutines, computed together.
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
 class MicroBatcher(Generic[Item, Result]):
-    """Computes in one call what was handed over within `window` seconds, `largest` items at most.
+    """Computes in one call the items that come within `window` seconds, `largest` at most.
 
-    A thread of its own computes, so that event loops stay free; what arrives meanwhile makes the next batch.
+    A thread of its own computes, so that event loops stay free; items that arrive meanwhile make the next batch.
     """
 
     def __init__(
@@ -144,15 +137,12 @@ class MicroBatcher(Generic[Item, Result]):
     def _settle(self, batch: Sequence[tuple[Item, Future[Result]]]) -> None:
         try:
             results = self._compute([item for item, _ in batch])
-        except Exception as error:  # noqa: BLE001  # whatever it is, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001  # whatever it is, every caller that waits must get it
             for _, future in batch:
                 future.set_exception(error)
             return
         for (_, future), result in zip(batch, results, strict=True):
             future.set_result(result)
-
-
-# Where a trainer's rewards come from: a verifier in the trainer's own process, or the reward service.
 
 
 class RewardSource:
@@ -214,35 +204,27 @@ def reward_source(settings: Mapping[str, Any] | None = None) -> RewardSource:
 
 def _resolved(settings: Mapping[str, Any]) -> _Settings:
     given = _Settings(*(str(settings.get(name) or "") for name in _Settings._fields))
-    asked = given if given.corpus or given.service else _from_environment(given)
-    if asked.service and not asked.token:
-        asked = asked._replace(token=os.environ.get(_VARIABLES.token, ""))
-    if asked.corpus and not asked.reward_config:
-        asked = asked._replace(reward_config=os.environ.get(_VARIABLES.reward_config, ""))
-    if bool(asked.corpus) == bool(asked.service):
-        what = "both a corpus and a service are named" if asked.corpus else "neither a corpus nor a service is named"
+    environment = _Settings(*(os.environ.get(name, "") for name in _VARIABLES))
+    if not given.corpus and not given.service:
+        given = given._replace(corpus=environment.corpus, service=environment.service)
+    if bool(given.corpus) == bool(given.service):
+        what = "both a corpus and a service are named" if given.corpus else "neither a corpus nor a service is named"
         raise ConfigError(f"{what}; set one of {_VARIABLES.corpus} and {_VARIABLES.service}.")
-    return asked
-
-
-def _from_environment(given: _Settings) -> _Settings:
-    return _Settings(*(value or os.environ.get(name, "") for value, name in zip(given, _VARIABLES, strict=True)))
+    if given.service:
+        return given._replace(token=given.token or environment.token)
+    return given._replace(reward_config=given.reward_config or environment.reward_config)
 
 
 def _open(named: _Settings) -> RewardSource:
     if named.service:
-        client = _client().ServiceClient(named.service, named.token or None)
+        try:
+            from recipe.reward.client import ServiceClient  # noqa: PLC0415  # a local verifier needs none of its packages
+        except ModuleNotFoundError as error:
+            if error.name in ("httpx2", "tenacity"):
+                raise MissingExtra("the client of the reward service", "client") from None
+            raise
+        client = ServiceClient(named.service, named.token or None)
         atexit.register(client.close)
         return RewardSource(client)
     config = load_config(Path(named.reward_config), RewardConfig) if named.reward_config else RewardConfig()
     return RewardSource(Verifier(Corpus.open(named.corpus), config))
-
-
-def _client() -> Any:
-    """The module of the service's client, whose packages a local verifier does without."""
-    try:
-        return importlib.import_module("recipe.reward.client")
-    except ModuleNotFoundError as error:
-        if error.name in ("httpx2", "tenacity"):
-            raise MissingExtra("the client of the reward service", "client") from None
-        raise
