@@ -40,7 +40,7 @@ from recipe.training.loop import (
     shared_arguments,
     uses_bf16,
 )
-from recipe.training.policy import RollOuts, load_policy, lora_config, trained_in_float32
+from recipe.training.policy import RollOuts, load_policy, lora_config
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
@@ -203,7 +203,8 @@ def video_grpo_trainer(
         {**_row_of(example, planner_messages(example.goal, ())), "example": place[example.example_id], "draw": draw}
         for draw, example in enumerate(prompts_in_order(config, source.examples))
     ]
-    trainer = VideoGRPOTrainer(
+    return VideoGRPOTrainer(
+        merger_rate=config.merger_learning_rate,
         prompts=VideoPrompts(config.model, policy, source.histories),
         examples=source.examples,
         model=policy.model,
@@ -214,9 +215,6 @@ def video_grpo_trainer(
         peft_config=lora_config(config.lora, policy.model, video=True),
         rollout_func=VideoRollOuts(config.temperature, config.max_completion_tokens),
     )
-    trained_in_float32(trainer.model)
-    trainer.merger_rate = config.merger_learning_rate
-    return trainer
 
 
 def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:

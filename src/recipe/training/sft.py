@@ -27,7 +27,7 @@ from recipe.training.loop import (
     shared_arguments,
     uses_bf16,
 )
-from recipe.training.policy import load_policy, lora_config, trained_in_float32
+from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, open_run
 from recipe.training.video.data import (
     Collator,
@@ -98,7 +98,8 @@ def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], 
 def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: VideoSource, run: Run) -> VideoSFTTrainer:
     """The trainer of one run from videos, all epochs laid out in one; raises InputError for a model of text."""
     prompts = VideoPrompts(config.model, policy, source.histories)
-    trainer = VideoSFTTrainer(
+    return VideoSFTTrainer(
+        merger_rate=config.merger_learning_rate,
         model=policy.model,
         args=trl_arguments(
             config,
@@ -113,9 +114,6 @@ def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: VideoSource
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model, video=True),
     )
-    trained_in_float32(trainer.model)
-    trainer.merger_rate = config.merger_learning_rate
-    return trainer
 
 
 def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:

@@ -1,4 +1,4 @@
-"""Examples of the Video configuration: who shows their histories, prompts of ids and patches, batches of SFT."""
+"""Examples of the Video configuration: the frames of their histories, prompts of ids and patches, batches of SFT."""
 
 import hashlib
 import logging
@@ -28,33 +28,33 @@ BANNED_TOKENS = ("<|video_pad|>", "<|image_pad|>")
 
 @runtime_checkable
 class Renderer(Protocol):
-    """Draws a clip anew each time, the same again for the same `draw`: a resumed run sees what it would have seen."""
+    """Draws a clip anew each time, the same again for the same `draw`, so that a resumed run gets the same clips."""
 
     def render(self, example: Example, draw: int) -> Frames:
-        """What shows the example's history at its place `draw` in the run, counted from 0."""
+        """The frames of the example's history at its place `draw` in the run, counted from 0."""
         ...
 
 
 Histories = Callable[[Example], Frames] | Renderer
-"""What shows an example's history: a callable, which is asked at each use, or a renderer."""
+"""Gives the frames of an example's history: a callable, called at each use, or a renderer."""
 
 
 @dataclass(frozen=True, slots=True)
 class VideoSource:
-    """Examples, and who shows their histories."""
+    """Examples, and where the frames of their histories come from."""
 
     examples: list[Example]
     histories: Histories
     held: str
-    """Stands for what the videos hold in the identity of a run."""
+    """The content of the videos, as the identity of a run records it."""
     frames: FrameConfig | None = None
-    """What is read of videos; None where histories are shown at the size that the policy reads."""
+    """Which frames are read of videos; None where `histories` gives frames of the size that the policy reads."""
 
 
 def video_source(config: TrainingSettings, histories: Histories | None) -> VideoSource | None:
-    """What a run with `input = "video"` is trained on; None with `input = "text"`.
+    """The training examples of a run with `input = "video"`; None with `input = "text"`.
 
-    Histories are shown by `histories` where it is given, else by the videos of `config.videos`. Raises ConfigError
+    Frames come from `histories` where it is given, else from the videos of `config.videos`. Raises ConfigError
     where neither is there or `histories` has no use, InputError for examples that cannot be read or lack `until`,
     and for videos that are missing unless the settings skip them.
     """
@@ -110,7 +110,7 @@ class VideoPrompt:
     """A prompt as the model reads it."""
 
     ids: list[int]
-    """With one video token for each token of the clip."""
+    """Token ids, with one video token for each token of the clip."""
     clip: Patches
 
 

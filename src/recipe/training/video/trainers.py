@@ -15,7 +15,7 @@ from trl import GRPOTrainer, SFTTrainer
 
 from recipe.models.vision import Patches, mrope_positions
 from recipe.training.loop import SilentTrainer
-from recipe.training.policy import MERGER, RollOuts
+from recipe.training.policy import MERGER, RollOuts, trained_in_float32
 from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
 from recipe.types import Example
 
@@ -94,11 +94,16 @@ def decoder_inputs(
     return {"inputs_embeds": embeddings, "position_ids": positions, "attention_mask": mask}
 
 
-class MergerRate(SilentTrainer):
-    """Mixed into a trainer, gives the merger a learning rate of its own; keeps the trainer silent, too."""
+class VideoTrainer(SilentTrainer):
+    """Mixed into a trainer, holds the merger in float32 and gives it a learning rate of its own."""
 
-    merger_rate: float | None = None
-    """None: the rate of the adapters."""
+    model: Any
+
+    def __init__(self, *, merger_rate: float | None, **options: Any) -> None:
+        """`merger_rate` None is the rate of the adapters."""
+        super().__init__(**options)
+        self.merger_rate = merger_rate
+        trained_in_float32(self.model)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         """TRL's optimiser, with the merger in groups of its own after the others."""
@@ -117,7 +122,7 @@ class MergerRate(SilentTrainer):
         return optimizer
 
 
-class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
+class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
     """Cross-entropy with clips in the forward pass, on rows in the order in which they lie (`batches`)."""
 
     def __init__(self, **options: Any) -> None:
@@ -138,7 +143,7 @@ class VideoSFTTrainer(MergerRate, SFTTrainer):  # type: ignore[misc]
         return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
-class VideoGRPOTrainer(MergerRate, GRPOTrainer):  # type: ignore[misc]
+class VideoGRPOTrainer(VideoTrainer, GRPOTrainer):  # type: ignore[misc]
     """GRPO on prompts with a video: the clip of a group is decoded, patched and encoded once a step.
 
     Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
