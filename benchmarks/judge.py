@@ -26,8 +26,8 @@ from typing import NamedTuple
 from measure import processor
 
 from recipe.artifacts import write_json
-from recipe.config import EndpointConfig, SamplingConfig
-from recipe.models.endpoint import EndpointEngine
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.models.model import open_model
 from recipe.models.protocol import Answer, Chat
 
 MODEL, ANSWER = "judge", '{"scores": {"executability": 4}, "fluff_ratio": 0.0, "fatal_error": false}'
@@ -91,7 +91,8 @@ def engine(url: str, concurrency: int, cache: Path | None) -> Callable[[Sequence
     """All prompts in one call of the engine."""
 
     def ask(chats: Sequence[Chat]) -> None:
-        with EndpointEngine(EndpointConfig(url=url, model=MODEL, concurrency=concurrency), cache) as asked:
+        settings = ModelConfig(endpoint=url, model=MODEL, concurrency=concurrency, cache=cache)
+        with open_model(settings) as asked:
             found = asked.outcomes(chats, 1, SAMPLING)
         assert all(isinstance(one, Answer) and one.text == ANSWER for [one] in found)
 

@@ -23,11 +23,11 @@ from judge import INSTANT
 from measure import processor
 
 from recipe.artifacts import write_json
-from recipe.config import EndpointConfig, JudgeConfig
+from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import cases_of
 from recipe.evaluation.judge.verdicts import CRITERIA, judge_scores, write_verdicts
-from recipe.models.endpoint import EndpointEngine
+from recipe.models.model import open_model
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
@@ -67,9 +67,9 @@ def judged(url: str, asked: list[Example], folder: Path, concurrency: int) -> No
     """The whole way of `recipe evaluate judge`, without its start."""
     plans = [Prediction(one.example_id, one.continuation[::-1]) for one in asked]
     cases = cases_of(asked, plans).cases
-    config = EndpointConfig(url=url, model="judge", concurrency=concurrency)
-    with EndpointEngine(config, folder / "cache") as engine:
-        judge = LlmJudge(engine, "judge", JudgeConfig(), engine.ledger)
+    config = ModelConfig(endpoint=url, model="judge", concurrency=concurrency, cache=folder / "cache")
+    with open_model(config) as model:
+        judge = LlmJudge(model, "judge", JudgeConfig())
         rows = judge.judge(cases)
         scores = judge_scores("plans", judge.identity, asked, rows)
     assert all(one.counts.unscored == 0 for one in scores.datasets)

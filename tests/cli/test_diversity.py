@@ -13,7 +13,7 @@ from recipe.cli.evaluate.judge import PAPERS
 from recipe.evaluation.scores import DiversityScores, read_scores
 
 pytest.importorskip("scipy")
-pytest.importorskip("httpx2")
+pytest.importorskip("openai")
 
 GOALS = ("brew a pot of tea", "make pancakes", "fix a flat bicycle tire")
 EXAMPLES = [

@@ -71,7 +71,7 @@ def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recip
 
 
 def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Recipe) -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
     text = json.dumps(dict.fromkeys(CRITERIA, 3))
     with serving(lambda body, _: completion(text)) as server:
         at = ("--endpoint", server.url, "--price-in", 1, "--price-out", 2, "--controls", 3, "--cache", "cache")
@@ -95,7 +95,7 @@ def test_an_endpoint_judges_and_a_second_system_pays_for_no_controls(files: Reci
 
 
 def test_repeats_and_all_samples(files: Recipe) -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
 
     def answer(body: dict[str, Any], before: int) -> Reply:
         return completion(json.dumps(dict.fromkeys(CRITERIA, before % 6)))
@@ -128,7 +128,7 @@ def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
 
 
 def test_a_budget_ends_the_run_and_the_next_goes_on(files: Recipe) -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
     with serving(lambda body, _: completion(json.dumps(dict.fromkeys(CRITERIA, 3)))) as server:
         at = (*ASK, "--endpoint", server.url, "--controls", 0, "--output", "judge.json")
         files.refuses(*at, "--max-calls", 5, because="would exceed the budget", leaves="judge.json.cache")
@@ -165,7 +165,7 @@ def test_bad_input_is_one_sentence(files: Recipe) -> None:
 
 
 def test_hostile_plans_are_judged(files: Recipe) -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
     plans = [
         {"example_id": "e0", "steps": ["tea " * 2_500_000]},
         {"example_id": "e1", "steps": [f"step {n}" for n in range(500)]},

@@ -20,7 +20,7 @@ from recipe.data.procedures import read_procedures
 from recipe.types import Step
 
 av = pytest.importorskip("av")
-pytest.importorskip("httpx2")
+pytest.importorskip("openai")
 
 TELL = ("perceive", "--videos", "videos", "--model", "m", "--count", 2)
 LINES = {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.diversity.judges import Compared, Question
+from recipe.evaluation.diversity.judges import DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, collapsed, plan_key, sampled_plans
 from recipe.evaluation.diversity.scores import (
     PlanPair,
@@ -38,11 +38,11 @@ class FakeJudge:
     def __init__(self, level: Callable[[tuple[str, ...], tuple[str, ...]], float | None]) -> None:
         self._level, self.asked = level, list[Question]()
 
-    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         self.asked += questions
         levels = [self._level(one.first, one.second) for one in questions]
         return [
-            Compared(level, "json" if level is not None else "", "" if level is not None else "mute")
+            DiversityRating(level, "json" if level is not None else "", "" if level is not None else "mute")
             for level in levels
         ]
 

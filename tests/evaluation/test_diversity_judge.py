@@ -1,20 +1,19 @@
 """The judge of diversity: its prompt, its answers, and what becomes of those that misbehave."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.models.endpoint_server import Reply, completion, serving
+from tests.models.endpoint_server import Reply, completion, opened, serving
 
-from recipe.config import EndpointConfig, JudgeConfig, SamplingConfig
+from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples
 from recipe.evaluation.diversity.scores import compare_plans
-from recipe.models.protocol import Answer, Chat, Refusal
-from recipe.models.wrappers import ReplayEngine
+from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
 from recipe.types import Example
 
 EXAMPLE = Example("e", "s", "v", "make tea", ("boil the water",), ("steep the tea",), 1)
@@ -103,25 +102,26 @@ def test_recorded_answers_are_replayed() -> None:
     assert [(one.level, one.how) for one in found] == [(0.75, "json"), (0.5, "regex")]
 
 
-class Fickle:
+class Fickle(Engine):
     """Answers well only when asked again with another seed; refuses what speaks of lemons."""
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
         self.asked: list[int] = []
 
-    def outcomes(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, *_: object, **__: object
-    ) -> list[list[Answer | Refusal]]:
-        self.seeds.append(sampling.seed)
-        self.asked.append(len(chats))
+    def answer(self, requests: Sequence[ModelRequest], *_: object, **__: object) -> list[Answer | Refusal]:
+        self.seeds.append(requests[0].sampling.seed)
+        self.asked.append(len(requests))
         said = "maybe" if len(self.seeds) == 1 else '{"score": 0.5}'
-        return [[Refusal("too long") if "lemon" in chat[1]["content"] else Answer(said)] * count for chat in chats]
+        return [Refusal("too long") if "lemon" in one.chat[1]["content"] else Answer(said) for one in requests]
+
+    def stream(self, *_: object) -> Generator[str, None, Answer]:
+        raise AssertionError("a judge asks for whole answers")
 
 
 def test_unread_answers_are_asked_for_again_and_refusals_are_not() -> None:
     engine, other = Fickle(), QUESTION._replace(second=("drink it",))
-    refused, read = LlmDiversityJudge(engine, "judge").compare([QUESTION, other])  # type: ignore[arg-type]
+    refused, read = LlmDiversityJudge(engine, "judge").compare([QUESTION, other])
     assert refused.level is None
     assert "too long" in refused.reason
     assert read.level == 0.5
@@ -142,8 +142,7 @@ def test_identity_tells_model_prompt_and_settings() -> None:
 
 
 def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> None:
-    pytest.importorskip("httpx2")
-    from recipe.models.endpoint import EndpointEngine
+    pytest.importorskip("openai")
 
     plans = tuple((f"do {number}",) for number in range(4))
     prompts = [PromptSamples(EXAMPLE, (0, 1, 2, 3), plans)]
@@ -152,9 +151,9 @@ def test_an_endpoint_is_asked_once_and_a_second_run_is_free(tmp_path: Path) -> N
         return completion('{"score": 0.75}' if before != 2 else "no")
 
     with serving(answer) as server:
-        config = EndpointConfig(url=server.url, model="judge")
+        config = ModelConfig(endpoint=server.url, model="judge")
         for run in range(2):
-            with EndpointEngine(config, tmp_path) as engine:
+            with opened(config, tmp_path) as engine:
                 pairs = compare_plans(LlmDiversityJudge(engine, "judge"), prompts, order_check=0)
             assert [pair.score for pair in pairs] == [0.75] * 6
             assert len(server.requests) == 7, f"run {run}"

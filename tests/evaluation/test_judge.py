@@ -1,7 +1,7 @@
 """The judge that asks a model: every plan gets its verdict, a rule or a reason, whatever the model answers."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import pytest
@@ -14,16 +14,15 @@ from recipe.evaluation.judge.llm import LlmJudge, estimate
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.rubric import SCHEMA
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores
-from recipe.models.protocol import Answer, Chat, Refusal
-from recipe.models.wrappers import Ledger, Prices
-from recipe.progress import SILENT, Progress
+from recipe.models.model import Model
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, OnAnswer, Refusal
 from recipe.types import Example, Unscored, Verdict
 
 Asked = Callable[[str, int, SamplingConfig], str | Refusal]
 """The prediction's first step, the sample and the sampling, to the answer."""
 
 
-class Scripted:
+class Scripted(Engine):
     """An engine that answers as it is told to, and notes what it was asked."""
 
     def __init__(self, answer: Asked) -> None:
@@ -31,18 +30,15 @@ class Scripted:
         self.asked: list[tuple[str, int, int]] = []
         self.schemas: list[JsonObject | None] = []
 
-    def outcomes(
-        self,
-        chats: Sequence[Chat],
-        count: int,
-        sampling: SamplingConfig,
-        progress: Progress = SILENT,
-        *,
-        schema: JsonObject | None = None,
-        logprobs: bool = False,
-    ) -> list[list[Answer | Refusal]]:
-        self.schemas.append(schema)
-        return [[self._one(chat, sample, sampling) for sample in range(count)] for chat in chats]
+    def answer(
+        self, requests: Sequence[ModelRequest], *_: Any, on_answer: OnAnswer | None = None, **__: Any
+    ) -> list[Answer | Refusal]:
+        self.schemas.append(requests[0].schema)
+        found = [self._one(request.chat, request.sample, request.sampling) for request in requests]
+        for place, answer in enumerate(found):
+            if on_answer and isinstance(answer, Answer):
+                on_answer(place, answer)
+        return found
 
     def _one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
         [*_, text] = chat
@@ -52,11 +48,8 @@ class Scripted:
         said = self._answer(name, sample, sampling)
         return said if isinstance(said, Refusal) else Answer(said, 100, 10)
 
-    def generate(self, *_: Any, **__: Any) -> list[list[str]]:
-        raise AssertionError("a judge asks for outcomes")
-
-    def stream(self, *_: Any, **__: Any) -> Iterator[str]:
-        raise AssertionError("a judge asks for outcomes")
+    def stream(self, *_: Any, **__: Any) -> Generator[str, None, Answer]:
+        raise AssertionError("a judge asks for whole answers")
 
 
 def case(*steps: str, name: str = "e", **more: Any) -> Case:
@@ -170,10 +163,12 @@ def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.M
     assert plain.settings["structured"] == "off"
 
 
-def test_an_engines_own_ledger_is_not_counted_twice() -> None:
-    ledger = Ledger(Prices())
-    LlmJudge(Scripted(lambda *_: six(1)), "m", ledger=ledger).judge([case("x")])
-    assert ledger.answers == 0
+def test_a_model_with_a_ledger_counts_once() -> None:
+    model = Model(Scripted(lambda *_: six(1)))
+    judge = LlmJudge(model, "m")
+    judge.judge([case("x")])
+    assert judge.ledger is model.ledger
+    assert model.ledger.answers == 1
 
 
 def test_what_will_be_asked_is_told_beforehand() -> None:

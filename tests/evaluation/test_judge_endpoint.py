@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("httpx2")
-from tests.models.endpoint_server import Reply, completion, serving
+pytest.importorskip("openai")
+from tests.models.endpoint_server import Reply, completion, opened, serving
 
-from recipe.config import EndpointConfig, JudgeConfig
+from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
-from recipe.models.endpoint import EndpointEngine, host
+from recipe.models.endpoint import host
 from recipe.types import Example, Unscored, Verdict
 
 SIX = dict(zip(CRITERIA, (4, 3, 5, 2, 1, 0), strict=True))
@@ -90,9 +90,9 @@ def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: py
         return replies[min(turn, len(replies) - 1)]
 
     def run() -> tuple[list[Judgement], dict[str, Any]]:
-        config = EndpointConfig(url=server.url, model="m", timeout=2.5, concurrency=16)
-        with EndpointEngine(config, tmp_path / "cache") as engine:
-            judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
+        config = ModelConfig(endpoint=server.url, model="m", timeout=2.5, concurrency=16)
+        with opened(config, tmp_path / "cache") as engine:
+            judge = LlmJudge(engine, "m", JudgeConfig())
             return judge.judge(cases()), engine.ledger.to_json()
 
     with serving(answer) as server:
@@ -124,9 +124,9 @@ def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: py
 def test_a_storm_of_429_is_waited_out_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storm = 24
     with serving(lambda _, before: BUSY if before < storm else GOOD) as server:
-        config = EndpointConfig(url=server.url, model="m", concurrency=8, tries=20)
-        with EndpointEngine(config) as engine:
-            rows = LlmJudge(engine, "m", JudgeConfig(), engine.ledger).judge(cases()[:20])
+        config = ModelConfig(endpoint=server.url, model="m", concurrency=8, tries=20)
+        with opened(config) as engine:
+            rows = LlmJudge(engine, "m", JudgeConfig()).judge(cases()[:20])
     assert [row.outcome for row in rows] == [VERDICT] * 20
     assert len(server.requests) == storm + 20
     assert engine.ledger.answers == 20
@@ -141,9 +141,9 @@ def test_a_host_without_structured_output_is_judged_all_the_same(tmp_path: Path)
     found = []
     with serving(answer) as server:
         for _ in range(2):  # the second time from the cache
-            config = EndpointConfig(url=server.url, model="m", concurrency=1)
-            with EndpointEngine(config, tmp_path / "cache") as engine:
-                judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
+            config = ModelConfig(endpoint=server.url, model="m", concurrency=1)
+            with opened(config, tmp_path / "cache") as engine:
+                judge = LlmJudge(engine, "m", JudgeConfig())
                 rows = judge.judge(cases()[:5])
                 found.append(judge.identity)
                 assert [row.outcome for row in rows] == [VERDICT] * 5
@@ -155,8 +155,8 @@ def test_a_judge_is_the_same_whether_it_answers_anew_or_from_the_cache(tmp_path:
     found = []
     with serving(lambda *_: GOOD) as server:
         for _ in range(2):
-            with EndpointEngine(EndpointConfig(url=server.url, model="m"), tmp_path / "cache") as engine:
-                judge = LlmJudge(engine, "m", JudgeConfig(), engine.ledger)
+            with opened(ModelConfig(endpoint=server.url, model="m"), tmp_path / "cache") as engine:
+                judge = LlmJudge(engine, "m", JudgeConfig())
                 judge.judge(cases()[:3])
                 found.append(judge.identity)
     assert len(server.requests) == 3

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("httpx2")
+pytest.importorskip("openai")
 pytest.importorskip("scipy")
 from tests.models.endpoint_server import Reply, Server, completion, serving
 

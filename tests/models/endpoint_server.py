@@ -7,7 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from recipe.artifacts import JsonObject
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.models.model import Model, open_model
+from recipe.models.protocol import Chat, ModelRequest
 
 
 class Reply(NamedTuple):
@@ -40,6 +46,23 @@ def streamed(*pieces: str, whole: bool = True) -> Reply:
     return Reply(
         body="".join(f"data: {event}\n\n" for event in events if whole or event != "[DONE]"), kind="text/event-stream"
     )
+
+
+def opened(config: ModelConfig, cache: Path | None = None) -> Model:
+    """The model at an endpoint, with answers kept in a folder."""
+    return open_model(config.model_copy(update={"cache": cache}))
+
+
+def kept(
+    model: Model, chats: list[Chat], count: int, sampling: SamplingConfig, schema: JsonObject | None = None
+) -> list[int]:
+    """How many of the `count` answers to each chat are in the cache."""
+    if model.store is None:
+        return [0] * len(chats)
+    return [
+        sum(model.store.answer(model.key(ModelRequest(chat, sampling, at, schema))) is not None for at in range(count))
+        for chat in chats
+    ]
 
 
 Answering = Callable[[dict[str, Any], int], Reply]

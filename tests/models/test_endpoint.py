@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("httpx2")
-from tests.models.endpoint_server import Answering, Reply, Server, completion, serving, streamed
+pytest.importorskip("openai")
+from tests.models.endpoint_server import Answering, Reply, Server, completion, opened, serving, streamed
 
-from recipe.config import EndpointConfig, SamplingConfig
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
-from recipe.models.endpoint import EndpointEngine, host
+from recipe.models.endpoint import host
 from recipe.models.endpoint.host import retry_after
+from recipe.models.model import Model
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
@@ -35,15 +36,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_FIRST_WAIT", 0.01)
 
 
-def config(address: str = "", **changes: Any) -> EndpointConfig:
-    return EndpointConfig.model_validate({"url": address, "model": "m", "timeout": 5.0, **changes})
+def config(address: str = "", **changes: Any) -> ModelConfig:
+    return ModelConfig.model_validate({"endpoint": address, "model": "m", "timeout": 5.0, **changes})
 
 
 @contextmanager
-def engine_asking(
-    answer: Answering, cache: Path | None = None, **changes: Any
-) -> Iterator[tuple[Server, EndpointEngine]]:
-    with serving(answer) as server, EndpointEngine(config(server.url, **changes), cache) as engine:
+def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
+    with serving(answer) as server, opened(config(server.url, **changes), cache) as engine:
         yield server, engine
 
 
@@ -63,7 +62,7 @@ def echo(body: dict[str, Any], before: int) -> Reply:
 
 
 def test_texts_come_in_order_and_each_sample_has_its_own_seed() -> None:
-    with serving(echo) as server, EndpointEngine(config(server.url)) as engine:
+    with serving(echo) as server, opened(config(server.url)) as engine:
         found = engine.generate(CHATS, 3, SAMPLING)
         assert [[text.split(",")[0] for text in texts] for texts in found] == [[f"question {n}"] * 3 for n in range(5)]
         assert all(len(set(texts)) == 3 for texts in found)
@@ -112,7 +111,7 @@ def test_an_answer_that_breaks_off_is_an_error_and_not_kept(tmp_path: Path, drop
 
 def test_hosts_that_refuse_fields_are_spared_them() -> None:
     changes = {"send_seed": False, "token_limit": "max_completion_tokens"}
-    with serving(echo) as server, EndpointEngine(config(server.url, **changes)) as engine:
+    with serving(echo) as server, opened(config(server.url, **changes)) as engine:
         engine.generate(CHATS[:1], 1, SAMPLING)
     assert set(server.requests[0]) == {"model", "messages", "temperature", "max_completion_tokens"}
 
@@ -151,7 +150,7 @@ def test_what_passes_is_asked_again_and_only_the_answer_is_kept(tmp_path: Path, 
     def answer(body: dict[str, Any], before: int) -> Reply:
         return bad if before == 0 else GOOD
 
-    with serving(answer) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+    with serving(answer) as server, opened(config(server.url), tmp_path) as engine:
         [[first]] = engine.generate(CHATS[:1], 1, SAMPLING)
         assert first in ("1. Boil water", "")
         assert engine.generate(CHATS[:1], 1, SAMPLING) == [[first]]
@@ -198,7 +197,7 @@ LASTING: dict[str, tuple[Answering, type[RecipeError], str, int]] = {
 @pytest.mark.parametrize("kind", LASTING)
 def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, kind: str) -> None:
     answer, error, words, tries = LASTING[kind]
-    with serving(answer) as server, EndpointEngine(config(server.url, tries=4), tmp_path) as engine:
+    with serving(answer) as server, opened(config(server.url, tries=4), tmp_path) as engine:
         with pytest.raises(error, match=words) as raised:
             engine.generate(CHATS[:1], 1, SAMPLING)
         assert str(raised.value).startswith(server.url)
@@ -222,7 +221,7 @@ def test_an_endpoint_that_drips_times_out() -> None:
         thread.start()
         url = f"http://127.0.0.1:{drips.getsockname()[1]}"
         with (
-            EndpointEngine(config(url, timeout=0.2, tries=1)) as engine,
+            opened(config(url, timeout=0.2, tries=1)) as engine,
             pytest.raises(ComputeError, match=r"no answer within 0\.2 s"),
         ):
             engine.generate(CHATS[:1], 1, SAMPLING)
@@ -245,7 +244,7 @@ def test_nobody_at_home() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     failed = r"the connection failed .*\(2 tries.*that the endpoint runs"
-    with EndpointEngine(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
+    with opened(config(url, tries=2)) as engine, pytest.raises(ComputeError, match=failed):
         engine.generate(CHATS, 1, SAMPLING)
 
 
@@ -253,7 +252,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept_by_all(tmp_path: Path) -> N
     def answer(body: dict[str, Any], before: int) -> Reply:
         return Reply(429, headers=(("Retry-After", "0.6"),)) if before == 0 else GOOD
 
-    with serving(answer) as server, EndpointEngine(config(server.url, concurrency=1)) as engine:
+    with serving(answer) as server, opened(config(server.url, concurrency=1)) as engine:
         engine.generate(CHATS[:1], 1, SAMPLING)
         first, second = server.moments
     assert second - first >= 0.6
@@ -286,7 +285,7 @@ def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:
             return Reply(400, '{"message": "no"}')
         return GOOD
 
-    with serving(answer) as server, EndpointEngine(config(server.url, concurrency=1), tmp_path) as engine:
+    with serving(answer) as server, opened(config(server.url, concurrency=1), tmp_path) as engine:
         with pytest.raises(InputError, match="400: 'no'"):
             engine.generate(CHATS, 1, SAMPLING)
         assert len(server.requests) == 3  # nothing new is asked once it is clear that the whole fails
@@ -314,10 +313,10 @@ def test_an_answer_is_kept_under_all_that_makes_it(tmp_path: Path) -> None:
         for number, change in enumerate(CHANGES.values(), start=1):
             chats, sampling, changes = change()
             for _ in range(2):
-                with EndpointEngine(config(server.url, **changes), tmp_path) as engine:
+                with opened(config(server.url, **changes), tmp_path) as engine:
                     engine.generate(chats, 1, sampling)
                     assert len(server.requests) == number, list(CHANGES)[number - 1]
-        with EndpointEngine(config(server.url), tmp_path) as engine:
+        with opened(config(server.url), tmp_path) as engine:
             engine.generate(CHANGES["chat"]()[0], 3, SAMPLING.model_copy(update={"batch_size": 1}))
     assert len(server.requests) == number + 2  # the first sample is known
 
@@ -326,7 +325,7 @@ def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         return completion(f"answer {before}")._replace(delay=0.05)
 
-    with serving(answer) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+    with serving(answer) as server, opened(config(server.url), tmp_path) as engine:
         assert engine.generate(CHATS[:1] * 4, 1, SAMPLING) == [["answer 0"]] * 4
         assert engine.ledger.to_json() | {"cost": 0} == {
             "answers": 1, "cached": 3, "retries": 0, "tokens_in": 100, "tokens_out": 10, "cost": 0
@@ -336,7 +335,7 @@ def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b'{"text": "1', b"[]", b"\xff"])
 def test_a_damaged_entry_is_asked_again(tmp_path: Path, damage: bytes) -> None:
-    with serving(echo) as server, EndpointEngine(config(server.url), tmp_path) as engine:
+    with serving(echo) as server, opened(config(server.url), tmp_path) as engine:
         whole = engine.generate(CHATS[:1], 1, SAMPLING)
         [entry] = tmp_path.rglob("*.json")
         entry.write_bytes(damage)
@@ -347,7 +346,7 @@ def test_a_damaged_entry_is_asked_again(tmp_path: Path, damage: bytes) -> None:
 
 def test_tokens_and_cost() -> None:
     prices = {"price_in": 0.5, "price_out": 2.0}
-    with serving(echo) as server, EndpointEngine(config(server.url, **prices)) as engine:
+    with serving(echo) as server, opened(config(server.url, **prices)) as engine:
         answers = engine.answers(CHATS, 2, SAMPLING)
         assert [(one.tokens_in, one.tokens_out, one.cached) for group in answers for one in group] == [
             (100, 10, False)
@@ -358,7 +357,7 @@ def test_tokens_and_cost() -> None:
 def test_frames_are_sent_as_images_with_their_times() -> None:
     from PIL import Image
 
-    with serving(lambda body, before: GOOD) as server, EndpointEngine(config(server.url)) as engine:
+    with serving(lambda body, before: GOOD) as server, opened(config(server.url)) as engine:
         engine.generate(shown(clip(200)), 1, SAMPLING)
     parts = server.requests[0]["messages"][0]["content"]
     assert [part["text"] for part in parts if part["type"] == "text"] == ["[0:00]", "[0:00.5]", "[1:01]", "What?"]
@@ -402,10 +401,10 @@ def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog:
         return Reply(500 if before == 0 else 401, '{"error": {"message": "wrong key: sk-abcdef"}}')
 
     with serving(answer) as server:
-        with_key = EndpointEngine(config(server.url, key_variable="SECRET"))
+        with_key = opened(config(server.url, key_variable="SECRET"))
         with with_key as engine, pytest.raises(InputError, match=r"wrong key: \[key\]"):
             engine.generate(CHATS[:1], 1, SAMPLING)
-        with EndpointEngine(config(server.url)) as engine, pytest.raises(InputError):
+        with opened(config(server.url)) as engine, pytest.raises(InputError):
             engine.generate(CHATS[:1], 1, SAMPLING)
     assert [headers["authorization"] for headers in server.headers] == ["Bearer sk-abcdef"] * 2 + ["Bearer none"]
     assert "sk-abcdef" not in caplog.text
@@ -414,23 +413,23 @@ def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"url": "localhost:8000"}, "no address of HTTP"),
-        ({"url": "http://"}, "no address of HTTP"),
-        ({"url": "http://a:b"}, "no address of HTTP"),
-        ({"url": "https://me:secret@host/v1"}, "--key-variable"),
-        ({"url": "http://host/v1/chat/completions"}, "give its root"),
-        ({"url": "http://host/v1", "key_variable": "NOT_SET_ANYWHERE"}, "variable NOT_SET_ANYWHERE .* not set"),
+        ({"endpoint": "localhost:8000"}, "no address of HTTP"),
+        ({"endpoint": "http://"}, "no address of HTTP"),
+        ({"endpoint": "http://a:b"}, "no address of HTTP"),
+        ({"endpoint": "https://me:secret@host/v1"}, "--key-variable"),
+        ({"endpoint": "http://host/v1/chat/completions"}, "give its root"),
+        ({"endpoint": "http://host/v1", "key_variable": "NOT_SET_ANYWHERE"}, "variable NOT_SET_ANYWHERE .* not set"),
     ],
 )
 def test_settings_that_cannot_be_used(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words) as raised:
-        EndpointEngine(config(**changes))
+        opened(config(**changes))
     assert "secret" not in str(raised.value)
 
 
 def test_closing_ends_what_is_under_way() -> None:
     with serving(lambda body, before: GOOD._replace(delay=2.0)) as server:
-        engine = EndpointEngine(config(server.url))
+        engine = opened(config(server.url))
         ended: list[BaseException] = []
 
         def ask() -> None:
@@ -444,8 +443,8 @@ def test_closing_ends_what_is_under_way() -> None:
         while not server.requests:
             time.sleep(0.01)
         began = time.monotonic()
-        engine.close()
-        engine.close()
+        for _ in range(2):
+            engine.__exit__(None, None, None)
         thread.join()
         assert time.monotonic() - began < 1.0
         assert len(ended) == 1

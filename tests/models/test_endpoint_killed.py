@@ -11,22 +11,21 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("httpx2")
-from tests.models.endpoint_server import Reply, Server, completion, serving
+pytest.importorskip("openai")
+from tests.models.endpoint_server import Reply, Server, completion, kept, opened, serving
 
-from recipe.config import EndpointConfig, SamplingConfig
-from recipe.models.endpoint import EndpointEngine
+from recipe.config import ModelConfig, SamplingConfig
 
 QUESTIONS, AT_ONCE, KILLS = 150, 8, 5
 SAMPLING = SamplingConfig(temperature=0.0)
 JOB = f"""
 import pathlib, signal, sys
 from recipe.cli.console import terminated
-from recipe.config import EndpointConfig, SamplingConfig
-from recipe.models.endpoint import EndpointEngine
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.models.model import open_model
 chats = [[{{"role": "user", "content": f"question {{n}}"}}] for n in range({QUESTIONS})]
-config = EndpointConfig(url=sys.argv[1], model="m", concurrency={AT_ONCE})
-with terminated(), EndpointEngine(config, pathlib.Path(sys.argv[2])) as engine:
+config = ModelConfig(endpoint=sys.argv[1], model="m", concurrency={AT_ONCE}, cache=pathlib.Path(sys.argv[2]))
+with terminated(), open_model(config) as engine:
     engine.outcomes(chats, 1, SamplingConfig(temperature=0.0))
 """
 
@@ -37,9 +36,9 @@ def started(server: Server, cache: Path) -> subprocess.Popen[bytes]:
 
 def known(server: Server, cache: Path) -> set[str]:
     names = [f"question {n}" for n in range(QUESTIONS)]
-    with EndpointEngine(EndpointConfig(url=server.url, model="m"), cache) as engine:
-        kept = engine.known([[{"role": "user", "content": name}] for name in names], 1, SAMPLING)
-    return {name for name, count in zip(names, kept, strict=True) if count}
+    with opened(ModelConfig(endpoint=server.url, model="m"), cache) as engine:
+        counts = kept(engine, [[{"role": "user", "content": name}] for name in names], 1, SAMPLING)
+    return {name for name, count in zip(names, counts, strict=True) if count}
 
 
 def asked(server: Server, since: int = 0) -> list[str]:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("httpx2")
-from tests.models.endpoint_server import Answering, Reply, Server, completion, serving
+pytest.importorskip("openai")
+from tests.models.endpoint_server import Answering, Reply, Server, completion, kept, opened, serving
 
-from recipe.config import EndpointConfig, SamplingConfig
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError
-from recipe.models.endpoint import EndpointEngine, host
+from recipe.models.endpoint import host
+from recipe.models.model import Model
 from recipe.models.protocol import Answer, Refusal
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
@@ -32,12 +33,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def engine_asking(
-    answer: Answering, cache: Path | None = None, **changes: Any
-) -> Iterator[tuple[Server, EndpointEngine]]:
+def engine_asking(answer: Answering, cache: Path | None = None, **changes: Any) -> Iterator[tuple[Server, Model]]:
     with serving(answer) as server:
-        settings = {"url": server.url, "model": "m", "timeout": 5.0, "concurrency": 4, **changes}
-        with EndpointEngine(EndpointConfig.model_validate(settings), cache) as engine:
+        settings = {"endpoint": server.url, "model": "m", "timeout": 5.0, "concurrency": 4, **changes}
+        with opened(ModelConfig.model_validate(settings), cache) as engine:
             yield server, engine
 
 
@@ -150,10 +149,10 @@ FORMS = {"json_schema": ("json_schema",), "json_object": ("json_object",), "off"
 @pytest.mark.parametrize("form", FORMS)
 def test_a_host_is_asked_for_as_much_structure_as_it_takes(tmp_path: Path, form: str, status: int) -> None:
     with engine_asking(Picky(*FORMS[form], status=status), tmp_path) as (server, engine):
-        assert engine.structured == "json_schema"
+        assert engine.engine.structured == "json_schema"
         found = engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
         assert {one.text for [one] in found if isinstance(one, Answer)} == {'{"score": 1}'}
-        assert engine.structured == engine.ledger.to_json()["structured"] == form
+        assert engine.engine.structured == engine.ledger.to_json()["structured"] == form
         assert engine.ledger.retries == 0
         steps = list(FORMS).index(form)
         assert len(server.requests) <= 12 + 4 * steps
@@ -179,7 +178,7 @@ def test_a_form_that_was_answered_is_not_given_up() -> None:
     with engine_asking(answer) as (_, engine):
         found = engine.outcomes(CHATS, 1, SAMPLING, schema=SCHEMA)
         assert [n for n, [one] in enumerate(found) if isinstance(one, Refusal)] == [5]
-        assert engine.structured == "json_schema"
+        assert engine.engine.structured == "json_schema"
 
 
 @pytest.mark.parametrize("form", ["json_schema", "json_object", "off"])
@@ -210,7 +209,7 @@ def test_a_host_without_log_probabilities_answers_without() -> None:
     with engine_asking(Picky("json_object")) as (server, engine):
         found = engine.outcomes(CHATS, 1, SAMPLING, logprobs=True, schema=SCHEMA)
         assert [one.logprob for [one] in found if isinstance(one, Answer)] == [None] * 12
-        assert engine.structured == "json_object"
+        assert engine.engine.structured == "json_object"
         assert set(server.requests[-1]) >= {"response_format"}
         assert "logprobs" not in server.requests[-1]
 
@@ -258,24 +257,24 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
 def test_what_is_known_is_counted(tmp_path: Path) -> None:
     with engine_asking(lambda body, before: GOOD, tmp_path) as (server, engine):
         engine.outcomes(CHATS[:2], 2, SAMPLING, schema=SCHEMA)
-        assert engine.known(CHATS[:3], 3, SAMPLING, schema=SCHEMA) == [2, 2, 0]
-        assert engine.known(CHATS[:3], 3, SAMPLING) == [0, 0, 0]
+        assert kept(engine, CHATS[:3], 3, SAMPLING, SCHEMA) == [2, 2, 0]
+        assert kept(engine, CHATS[:3], 3, SAMPLING) == [0, 0, 0]
         assert len(server.requests) == 4
     with engine_asking(lambda body, before: GOOD) as (_, engine):
-        assert engine.known(CHATS[:1], 1, SAMPLING) == [0]
+        assert kept(engine, CHATS[:1], 1, SAMPLING) == [0]
 
 
 def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.models.wrappers import AnswerCache
+    from recipe.models.store import AnswerStore
 
-    kept: list[str] = []
+    written: list[str] = []
 
-    def full(cache: AnswerCache, key: str, answer: object) -> None:
-        kept.append(key)
-        if len(kept) == 1:
+    def full(cache: AnswerStore, key: str, answer: object) -> None:
+        written.append(key)
+        if len(written) == 1:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(AnswerCache, "keep", full)
+    monkeypatch.setattr(AnswerStore, "keep", full)
     with engine_asking(lambda body, before: GOOD._replace(delay=0.02), tmp_path) as (server, engine):
         with pytest.raises(OSError, match="No space left"):
             engine.outcomes(CHATS, 1, SAMPLING)
@@ -310,8 +309,9 @@ def test_an_interrupt_keeps_what_is_under_way(
             self.future.cancel()
 
     with engine_asking(answer, tmp_path) as (server, engine):
-        awaited = engine._awaited
-        monkeypatch.setattr(engine, "_awaited", lambda future, call: awaited(Interrupting(future), call))  # type: ignore[arg-type]
+        asking: Any = engine.engine
+        awaited = asking._awaited
+        monkeypatch.setattr(asking, "_awaited", lambda future, call: awaited(Interrupting(future), call))  # type: ignore[arg-type]
         with pytest.raises(stop):
             engine.outcomes(CHATS, 1, SAMPLING)
         assert len(server.requests) == 4
@@ -321,16 +321,16 @@ def test_an_interrupt_keeps_what_is_under_way(
 def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_path: Path) -> None:
     ended: list[str] = []
     with engine_asking(lambda body, before: GOOD._replace(delay=0.3), tmp_path) as (server, _):
-        config = EndpointConfig(url=server.url, model="m", concurrency=2)
+        config = ModelConfig(endpoint=server.url, model="m", concurrency=2)
 
-        def ask(engine: EndpointEngine) -> None:
+        def ask(engine: Model) -> None:
             try:
                 engine.answers(CHATS, 1, SAMPLING)
             except CancelledError:
                 ended.append("cancelled")
 
         def interrupted() -> None:
-            with EndpointEngine(config, tmp_path) as engine:
+            with opened(config, tmp_path) as engine:
                 thread.append(threading.Thread(target=ask, args=(engine,)))
                 thread[0].start()
                 while len(server.requests) < 2:

@@ -5,8 +5,7 @@ import pytest
 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Chat, digest, without_arrays
-from recipe.models.wrappers import ReplayEngine
+from recipe.models.protocol import Chat, ReplayEngine, digest, without_arrays
 from recipe.text import planner_messages, video_messages
 from recipe.types import Frames
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.config import PhiConfig
-from recipe.models.wrappers import ReplayEngine
+from recipe.models.protocol import ReplayEngine
 from recipe.perception.phi import Phi, Prompt, read_history, read_trace
 from recipe.types import Frames, Step
 

@@ -172,7 +172,7 @@ def test_real_clips_go_through_both_planners(
 
 
 def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
     from tests.models.endpoint_server import completion, serving
 
     def answer(body: dict[str, Any], before: int) -> Any:

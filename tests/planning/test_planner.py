@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.models.wrappers import ReplayEngine
+from recipe.models.protocol import ReplayEngine
 from recipe.planning.planner import Planner, Request
 from recipe.planning.predictions import (
     Matched,

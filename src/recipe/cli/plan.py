@@ -1,201 +1,43 @@
 """`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
+from recipe.artifacts import require_writable
 from recipe.cli import console
-from recipe.cli import models as endpoints
+from recipe.cli.flags import with_flags
+from recipe.cli.models import beside, model_flags, opened
 from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.clock import read_clock
+from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
-from recipe.progress import Progress
 
 if TYPE_CHECKING:
-    from recipe.config import FrameConfig, SamplingConfig
     from recipe.models.protocol import Engine
-    from recipe.planning.planner import Planner, Request
+    from recipe.planning.planner import Request
     from recipe.planning.predictions import Prediction
     from recipe.planning.rerank import Ranked
     from recipe.reward.verifier import Verifier
-    from recipe.types import Example, Frames
-
-    Opened = Callable[[], Verifier]
-    "Opens the corpus that verifies, once all else has been read."
-
-# Who plans, and who tells the planner a video in words: a model on this machine or one at an endpoint.
+    from recipe.types import Example
 
 
-class Who(NamedTuple):
-    """A model, and the endpoint that serves it, if one does."""
-
-    model: str
-    endpoint: str | None = None
-    key_variable: str | None = None
-    frames: "FrameConfig | None" = None
-    """How large the frames may be that it is shown."""
-
-    @contextmanager
-    def engine(self) -> "Iterator[Engine]":
-        """The engine that asks the model."""
-        if self.endpoint is None:
-            from recipe.models.local import LocalEngine
-
-            yield LocalEngine(self.model, frames=self.frames)
-            return
-        from recipe.config import EndpointConfig
-        from recipe.models.endpoint import EndpointEngine
-
-        largest = None if self.frames is None else self.frames.max_pixels
-        config = EndpointConfig(url=self.endpoint, model=self.model, key_variable=self.key_variable, max_pixels=largest)
-        with EndpointEngine(config) as engine:
-            yield engine
-
-    @contextmanager
-    def planner(self, sampling: "SamplingConfig") -> "Iterator[Planner]":
-        """The planner that asks the model."""
-        from recipe.planning.planner import Planner
-
-        with self.engine() as engine:
-            yield Planner(engine, sampling)
-
-
-# What `recipe plan` is shown: words or a video, of one goal or of every example in a file.
-
-
-class What(NamedTuple):
-    """One goal and how its history is given, as the options say."""
-
-    goal: str = ""
-    history: tuple[str, ...] = ()
-    video: Path | None = None
-    until: str = ""
-    phi: Who | None = None
-
-    def request(self, frames: "FrameConfig", progress: Progress) -> "Request":
-        """What the planner is asked; with `phi`, the video in Phi's words. Raises InputError."""
-        from recipe.planning.planner import Request
-
-        request = Request(self.goal, self.history)  # before minutes are spent on the video
-        if self.video is None:
-            if self.until or self.phi:
-                raise InputError("--until and --phi go with --video; give the video that shows what has been done.")
-            return request
-        if self.history:
-            raise InputError("--history and --video exclude each other; give one of them.")
-        from recipe.perception.frames import read_frames
-
-        until = self._until()
-        with progress.task("reading the video"):
-            shown = read_frames(self.video, frames, until)
-        if self.phi is None:
-            return Request(self.goal, video=shown)
-        return Request(self.goal, self._told(self.phi, shown, frames, progress))
-
-    def _until(self) -> float | None:
-        if not self.until:
-            return None
-        if (seconds := read_clock(self.until)) is None:
-            raise InputError(f"--until {self.until!r} is no time; give seconds, 00:41 or 1:02:03.")
-        return seconds
-
-    def _told(self, phi: Who, shown: "Frames", frames: "FrameConfig", progress: Progress) -> tuple[str, ...]:
-        from recipe.config import PhiConfig
-        from recipe.perception.phi import Phi
-
-        with phi.engine() as engine:
-            [history] = Phi(engine, PhiConfig(frames=frames)).histories([self.goal], [shown], progress)
-        return history
-
-
-class Shown(NamedTuple):
-    """Examples to plan for, and what was left out: videos that are not there, or examples without a history."""
-
-    planned: list["Example"]
-    missing: tuple[str, ...]
-
-
-class Seen(NamedTuple):
-    """Examples of a file, and what a planner sees of each: the annotated history unless the options say otherwise."""
-
-    examples: Path
-    split: str
-    videos: Path | None
-    histories: Path | None
-    skip_missing: bool
-    frames: "FrameConfig"
-
-    def read(self) -> Shown:
-        """The examples, with Phi's histories in place of the annotated ones where given. Raises InputError."""
-        from recipe.data.examples import read_examples
-
-        examples = read_examples(self.examples, self.split)
-        if self.videos is not None and self.histories is not None:
-            raise InputError("--videos and --histories exclude each other; a planner sees frames or reads words.")
-        if self.skip_missing and self.videos is None and self.histories is None:
-            raise InputError("--skip-missing goes with --videos or --histories; give what some examples lack.")
-        if self.histories is not None:
-            return self._told(self.histories, examples)
-        if self.videos is None:
-            return Shown(examples, ())
-        return self._located(self.videos, examples)
-
-    def _told(self, file: Path, examples: list["Example"]) -> Shown:
-        from recipe.data.histories import read_histories, with_histories
-
-        histories = read_histories(file)
-        told = [one for one in examples if one.example_id in histories]
-        if not self.skip_missing or not told:
-            return Shown(with_histories(examples, histories), ())
-        missing = tuple(one.example_id for one in examples if one.example_id not in histories)
-        return Shown(with_histories(told, histories), missing)
-
-    def _located(self, folder: Path, examples: list["Example"]) -> Shown:
-        from recipe.perception.videos import VideoFolder, locate
-
-        videos = VideoFolder(folder)
-        located = locate(videos, examples)
-        if not self.skip_missing or not located.paths:
-            located.require_all(videos)
-        return Shown([one for one in examples if one.example_id in located.paths], located.missing)
-
-    def predict(self, planner: "Planner", shown: Shown, count: int, progress: Progress) -> list["Prediction"]:
-        """`count` predictions of each example; of videos, one at a time is held in memory."""
-        if self.videos is None:
-            return planner.predict(shown.planned, count, progress)
-        from recipe.perception.frames import VideoClips
-        from recipe.planning.planner import Request
-
-        clips = VideoClips(self.videos, self.frames, keep=1)
-        predictions: list[Prediction] = []
-        with progress.task("planning from videos", total=len(shown.planned)) as advance:
-            for example in shown.planned:
-                predictions += planner.predict([example], count, see=lambda one: Request(one.goal, video=clips(one)))
-                advance(1)
-        return predictions
-
-
-# `recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out.
-
-
+@with_flags(SamplingConfig, "sampling", "How plans are sampled")
+@with_flags(FrameConfig, "frames", "Frames of a video", only=("fps", "max_frames", "max_pixels"))
+@model_flags
 def plan(
-    model: Annotated[str, typer.Option(help="Model folder, such as a run's model/, hub id, or name at the endpoint.")],
     goal: Annotated[str, typer.Option(help="What is to be done.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
     until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
     phi: Annotated[
         str | None,
-        typer.Option(help="Model that tells the video in words for a planner that reads text (Socratic)."),
+        typer.Option(help="Model that puts the video into words for a planner that reads text (Socratic)."),
     ] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
-    endpoint: endpoints.Url = None,
-    key_variable: endpoints.KeyVariable = None,
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     method: Method = None,
@@ -209,15 +51,12 @@ def plan(
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out examples without a video or a history of Phi.")
     ] = False,
-    fps: Annotated[float, typer.Option(min=0.01, help="Frames of a video to look at, each second.")] = 2.0,
-    max_frames: Annotated[int, typer.Option(min=2, help="Frames of a video to look at, at most.")] = 128,
-    max_pixels: Annotated[int | None, typer.Option(min=1, help="Larger frames are reduced to this area.")] = None,
     output: Annotated[Path | None, typer.Option(help="Predictions file to write.")] = None,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 0.7,
-    seed: Annotated[int, typer.Option(help="Another seed gives other plans.")] = 0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion.")] = 256,
-    batch_size: Annotated[int, typer.Option(min=1, help="Completions sampled at once.")] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    model_settings: ModelConfig,
+    frames: FrameConfig,
+    sampling: SamplingConfig,
 ) -> None:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
@@ -225,48 +64,91 @@ def plan(
 
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
-    from recipe.config import FrameConfig, SamplingConfig
-
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the folder that verifies.")
-    opened = None if corpus is None else partial(open_verifier, corpus, config, method)
-    sampling = SamplingConfig(temperature=temperature, max_tokens=max_tokens, batch_size=batch_size, seed=seed)
-    # Left out where it is not given: the model then keeps its own bounds.
-    largest = {} if max_pixels is None else {"max_pixels": max_pixels}
-    frames = FrameConfig(fps=fps, max_frames=max_frames, **largest)
-    who = Who(model, endpoint, key_variable, frames)
-    told_by = None if phi is None else Who(phi, phi_endpoint, key_variable, frames)
     if phi_endpoint and phi is None:
         raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
-    what = What(goal, tuple(history or ()), video, until, told_by)
+    # Opened once all else has been read.
+    open_corpus = None if corpus is None else partial(open_verifier, corpus, config, method)
     if examples is not None:
         if output is None:
             raise InputError("--examples needs --output, the predictions file to write.")
-        if what != What():
+        if goal or history or video or until or phi:
             raise InputError(
                 "--examples goes without --goal, --history, --video, --until and --phi; see --videos and --histories."
             )
-        seen = Seen(examples, split, videos, histories, skip_missing, frames)
-        _plan_examples(who, seen, output, count, sampling, opened, json)
+        chosen, missing = _examples(examples, split, videos, histories, skip_missing)
+        require_writable(output)
+        verifier = open_corpus() if open_corpus else None
+        with opened(beside(model_settings, output), frames) as model:
+            predictions = _predicted(model, sampling, chosen, videos, frames, count)
+        _write(predictions, chosen, missing, verifier, output, json)
         return
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
     if videos or histories or skip_missing:
         raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
-    _plan_one(who, sampling, what.request(frames, console.progress()), count, opened, json)
+    phi_settings = None
+    if phi is not None:
+        changed = {"model": phi, "endpoint": phi_endpoint, "revision": None}
+        phi_settings = model_settings.model_copy(update=changed)
+    request = _request(goal, tuple(history or ()), video, until, phi_settings, frames)
+    verifier = open_corpus() if open_corpus else None
+    with opened(model_settings, frames) as model:
+        _plan_one(model, sampling, request, count, verifier, json)
+
+
+def _request(
+    goal: str, history: tuple[str, ...], video: Path | None, until: str, phi: ModelConfig | None, frames: FrameConfig
+) -> "Request":
+    """The request for a single goal; with `phi`, the video in Phi's words. Raises InputError."""
+    from recipe.planning.planner import Request
+
+    request = Request(goal, history)  # before minutes are spent on the video
+    if video is None:
+        if until or phi:
+            raise InputError("--until and --phi go with --video; give the video that shows what has been done.")
+        return request
+    if history:
+        raise InputError("--history and --video exclude each other; give one of them.")
+    from recipe.config import PhiConfig
+    from recipe.perception.frames import read_frames
+    from recipe.perception.phi import Phi
+
+    moment = read_clock(until) if until else None
+    if until and moment is None:
+        raise InputError(f"--until {until!r} is no time; give seconds, 00:41 or 1:02:03.")
+    progress = console.progress()
+    with progress.task("reading the video"):
+        clip = read_frames(video, frames, moment)
+    if phi is None:
+        return Request(goal, video=clip)
+    with opened(phi, frames) as model:
+        [described] = Phi(model, PhiConfig(frames=frames)).histories([goal], [clip], progress)
+    return Request(goal, described)
 
 
 def _plan_one(
-    who: Who, sampling: "SamplingConfig", request: "Request", count: int, opened: "Opened | None", json: bool
+    model: "Engine",
+    sampling: SamplingConfig,
+    request: "Request",
+    count: int,
+    verifier: "Verifier | None",
+    json: bool,
 ) -> None:
+    """Plan for one request, and show the plans: one as it is written, several with their rewards."""
+    from recipe.planning.planner import Planner
     from recipe.planning.rerank import rerank
 
-    verifier = None if opened is None else opened()
-    with who.planner(sampling) as planner:
-        if verifier is None and count == 1 and not json:
-            _show_as_written(planner, request)
-            return
-        plans = planner.plan([request], count, console.progress())
+    planner = Planner(model, sampling)
+    if verifier is None and count == 1 and not json:
+        number = 0
+        for number, step in enumerate(planner.stream(request), start=1):
+            console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
+        if not number:
+            console.out.print("[dim]no steps[/]")
+        return
+    plans = planner.plan([request], count, console.progress())
     if verifier is None:
         rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
     else:
@@ -279,43 +161,85 @@ def _plan_one(
         _show(row, len(rows) > 1)
 
 
-def _show_as_written(planner: "Planner", request: "Request") -> None:
-    number = 0
-    for number, step in enumerate(planner.stream(request), start=1):
-        console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
-    if not number:
-        console.out.print("[dim]no steps[/]")
+def _examples(
+    file: Path, split: str, videos: Path | None, histories: Path | None, skip_missing: bool
+) -> "tuple[list[Example], tuple[str, ...]]":
+    """Examples to plan for, with Phi's histories in place of the annotated ones where given, and what was left out.
+
+    Left out are videos that are absent, or ids of examples without a history. Raises InputError.
+    """
+    from recipe.data.examples import read_examples
+    from recipe.data.histories import read_histories, with_histories
+    from recipe.perception.videos import VideoFolder, locate
+
+    examples = read_examples(file, split)
+    if videos is not None and histories is not None:
+        raise InputError("--videos and --histories exclude each other; a planner sees frames or reads words.")
+    if skip_missing and videos is None and histories is None:
+        raise InputError("--skip-missing goes with --videos or --histories; give what some examples lack.")
+    if histories is not None:
+        known = read_histories(histories)
+        described = [example for example in examples if example.example_id in known]
+        if not skip_missing or not described:
+            return with_histories(examples, known), ()
+        missing = tuple(example.example_id for example in examples if example.example_id not in known)
+        return with_histories(described, known), missing
+    if videos is None:
+        return examples, ()
+    folder = VideoFolder(videos)
+    located = locate(folder, examples)
+    if not skip_missing or not located.paths:
+        located.require_all(folder)
+    return [example for example in examples if example.example_id in located.paths], located.missing
 
 
-def _plan_examples(
-    who: Who,
-    seen: Seen,
-    output: Path,
+def _predicted(
+    model: "Engine",
+    sampling: SamplingConfig,
+    examples: "list[Example]",
+    videos: Path | None,
+    frames: FrameConfig,
     count: int,
-    sampling: "SamplingConfig",
-    opened: "Opened | None",
+) -> "list[Prediction]":
+    """`count` predictions of each example; of videos, one clip at a time is in memory."""
+    from recipe.planning.planner import Planner, Request
+
+    planner, progress = Planner(model, sampling), console.progress()
+    if videos is None:
+        return planner.predict(examples, count, progress)
+    from recipe.perception.frames import VideoClips
+
+    clips = VideoClips(videos, frames, keep=1)
+    predictions: list[Prediction] = []
+    with progress.task("planning from videos", total=len(examples)) as advance:
+        for example in examples:
+            predictions += planner.predict([example], count, see=lambda one: Request(one.goal, video=clips(one)))
+            advance(1)
+    return predictions
+
+
+def _write(
+    predictions: "list[Prediction]",
+    examples: "list[Example]",
+    missing: tuple[str, ...],
+    verifier: "Verifier | None",
+    output: Path,
     json: bool,
 ) -> None:
-    from recipe.artifacts import require_writable
     from recipe.planning.predictions import write_predictions
     from recipe.planning.rerank import reward_predictions
 
-    examples = seen.read()
-    require_writable(output)
-    verifier = None if opened is None else opened()
-    with who.planner(sampling) as planner:
-        predictions = seen.predict(planner, examples, count, console.progress())
     if verifier is not None:
-        predictions = reward_predictions(verifier, examples.planned, predictions, console.progress())
+        predictions = reward_predictions(verifier, examples, predictions, console.progress())
     written = write_predictions(output, predictions)
     empty = sum(not prediction.steps for prediction in predictions)
     if json:
         result = {"output": str(output), "predictions": written, "without_steps": empty}
-        console.print_json(result | {"missing": list(examples.missing)})
+        console.print_json(result | {"missing": list(missing)})
         return
-    for name in examples.missing:
+    for name in missing:
         console.err.print(f"left out, absent: {name}", highlight=False, markup=False, soft_wrap=True)
-    console.out.print(f"{written} plans for {len(examples.planned)} examples in {output}; {empty} without steps.")
+    console.out.print(f"{written} plans for {len(examples)} examples in {output}; {empty} without steps.")
 
 
 def _steps(plan: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands of `recipe vpa`: Visual Planning for Assistance."""
+"""Commands of `recipe vpa`: next actions of a closed set, as Visual Planning for Assistance has it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,20 +11,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import console
-from recipe.cli import models as endpoints
 from recipe.cli.console import out, print_json
 from recipe.cli.data import AsJson
-from recipe.cli.models import model_identity
-from recipe.errors import ComputeError, InputError, listed
+from recipe.cli.flags import with_flags
+from recipe.cli.models import beside, model_flags, opened
+from recipe.config import ModelConfig, parse_config
+from recipe.config.planning import VALUES, VidAssistConfig
+from recipe.errors import InputError, listed
 from recipe.prompting import visible
 
 if TYPE_CHECKING:
     from recipe.data.crosstask import StepOrder
     from recipe.evaluation.vpa.protocol import Protocol, Release, Rule
     from recipe.evaluation.vpa.run import Task
-    from recipe.models.protocol import Engine
-    from recipe.models.wrappers import Budget
-    from recipe.planning.vidassist.methods import Models, VidAssistConfig
+    from recipe.models.costs import Budget
+    from recipe.planning.vidassist.methods import Models
     from recipe.planning.vidassist.models import Demonstrations
     from recipe.planning.vidassist.search import ActionsOf, PartialPlan
     from recipe.planning.vidassist.trace import TracedCandidate, TracedStep
@@ -62,65 +63,8 @@ TaxonomyName = Annotated[
 ]
 
 
-# The models that plan next actions: each on this machine or at an endpoint, with kept answers and one budget.
-
-
-class Named(NamedTuple):
-    """A model and where it is."""
-
-    name: str
-    endpoint: endpoints.Asked | None
-    revision: str | None = None
-    device: str | None = None
-
-    @contextmanager
-    def engine(self, cache: Path) -> "Iterator[Engine]":
-        """The engine that asks it and keeps its answers."""
-        if self.endpoint is not None:
-            from recipe.models.endpoint import EndpointEngine
-
-            with EndpointEngine(self.endpoint.config(self.name), cache) as remote:
-                yield remote
-            return
-        from recipe.models.local import LocalEngine
-        from recipe.models.wrappers import AnswerCache, KeptEngine
-
-        identity = model_identity(self.name, self.revision, AnswerCache(cache))
-        yield KeptEngine(LocalEngine(self.name, self.revision, self.device), identity, cache)
-
-    def told(self) -> dict[str, Any]:
-        """What a manifest says of it."""
-        address = None if self.endpoint is None else self.endpoint.url
-        return {"model": self.name, "revision": self.revision, "endpoint": address}
-
-
-class Asked(NamedTuple):
-    """Who is asked, where answers are kept, and what they may cost."""
-
-    model: Named
-    recipe: Named | None
-    cache: Path
-    budget: "Budget"
-
-    @contextmanager
-    def opened(self) -> "Iterator[Models]":
-        """The models, ready to be asked; the same one is opened once."""
-        from recipe.models.wrappers import BudgetEngine
-        from recipe.planning.vidassist.methods import Models
-
-        with ExitStack() as stack:
-            engines = {
-                named: BudgetEngine(stack.enter_context(named.engine(self.cache)), self.budget)
-                for named in dict.fromkeys(filter(None, (self.model, self.recipe)))
-            }
-            yield Models(engines[self.model], None if self.recipe is None else engines[self.recipe])
-
-
-# What next actions are planned for: samples of the protocol, the closed set of actions, and what may be shown.
-
-
 class Source(NamedTuple):
-    """Where samples and actions come from."""
+    """The samples to plan for, the closed set of actions, and the videos that may be shown."""
 
     root: Path | None
     examples: Path | None
@@ -136,14 +80,14 @@ class Source(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """What is planned for."""
+    """Examples to plan for, their admissible actions, and demonstrations."""
 
     examples: "list[Example]"
     actions: "ActionsOf"
     shown: "Demonstrations"
 
 
-def read_samples(source: Source, config: "VidAssistConfig") -> Samples:
+def read_samples(source: Source, config: VidAssistConfig) -> Samples:
     """Read what the options name. Raises InputError for options that do not go together."""
     from recipe.evaluation.vpa.protocol import read_release
     from recipe.planning.vidassist.models import demonstrations
@@ -215,54 +159,55 @@ def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
     return actions
 
 
-# Plans from samples, with an error that says what a failed run keeps.
+@contextmanager
+def opened_models(settings: ModelConfig, recipe: ModelConfig | None, budget: "Budget") -> "Iterator[Models]":
+    """The models, ready to be asked within one budget; equal ones are opened once."""
+    from recipe.planning.vidassist.methods import Models
+
+    with ExitStack() as stack:
+        model = stack.enter_context(opened(settings, budget=budget))
+        if recipe is None or recipe == settings:
+            yield Models(model, None if recipe is None else model)
+        else:
+            yield Models(model, stack.enter_context(opened(recipe, budget=budget)))
 
 
-def planned(samples: Samples, config: "VidAssistConfig", models: "Models") -> "list[PartialPlan]":
+def planned(samples: Samples, config: VidAssistConfig, models: "Models") -> "list[PartialPlan]":
     """A plan for each sample. Raises what the engines raise."""
     from recipe.planning.vidassist.methods import plan_actions
     from recipe.planning.vidassist.search import State
 
     starts = [State(example.goal, example.history) for example in samples.examples]
-    try:
-        return plan_actions(starts, config, models, samples.actions, samples.shown, console.progress())
-    except ComputeError as error:
-        kept = "answers that came are kept, and the same command goes on from there"
-        raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error
-
-
-# What `recipe vpa plan` writes: predictions, the trace, and a manifest that tells how they were made.
-
-
-class Files(NamedTuple):
-    """Where it goes."""
-
-    output: Path
-    trace: Path
+    return plan_actions(starts, config, models, samples.actions, samples.shown, console.progress())
 
 
 def write_plans(
     plans: "Sequence[PartialPlan]",
     samples: Samples,
-    config: "VidAssistConfig",
+    config: VidAssistConfig,
     source: Source,
-    asked: Asked,
-    files: Files,
+    models: Sequence[ModelConfig | None],
+    output: Path,
+    trace: Path,
 ) -> dict[str, Any]:
-    """Write the files, each all or nothing; returns the manifest with what was asked now."""
+    """Write predictions, trace and manifest, each all or nothing; returns the manifest and the paths.
+
+    `models` are the proposer that assesses, and the planner that proposes, too.
+    """
     from recipe.artifacts import fingerprint, write_json
     from recipe.planning.predictions import write_predictions
     from recipe.planning.vidassist.models import prompts_sha256
     from recipe.planning.vidassist.trace import predicted, summarize, write_trace
 
     pairs = [(example.example_id, plan) for example, plan in zip(samples.examples, plans, strict=True)]
+    model, recipe = (one and one.model_dump(include={"model", "revision", "endpoint"}) for one in models)
     manifest: dict[str, Any] = {
-        "output": files.output.name,
-        "trace": files.trace.name,
+        "output": output.name,
+        "trace": trace.name,
         "settings": config.model_dump(mode="json"),
         "values": list(config.active) if config.method == "vidassist" else [],
-        "model": asked.model.told(),
-        "recipe_model": None if asked.recipe is None else asked.recipe.told(),
+        "model": model,
+        "recipe_model": recipe,
         "encoder": source.encoder,
         "history": "oracle" if source.histories is None else source.histories.name,
         "actions": "goal card" if source.card else "all",
@@ -271,14 +216,10 @@ def write_plans(
         "samples": len(pairs),
         "counts": asdict(summarize(plans, config.horizon, assessed=config.method != "llm")),
     }
-    write_trace(files.trace, pairs)
-    write_predictions(files.output, (predicted(example_id, plan) for example_id, plan in pairs))
-    write_json(files.output.with_name(f"{files.output.name}.manifest.json"), manifest)
-    now = {"output": str(files.output), "trace": str(files.trace), "asked": asked.budget.to_json()}
-    return manifest | now
-
-
-# `recipe vpa plan --ablations`: the settings beside a setting on the same samples, and one table of them all.
+    write_trace(trace, pairs)
+    write_predictions(output, (predicted(example_id, plan) for example_id, plan in pairs))
+    write_json(output.with_name(f"{output.name}.manifest.json"), manifest)
+    return manifest | {"output": str(output), "trace": str(trace)}
 
 
 _HORIZON = 4
@@ -303,48 +244,37 @@ _GROUPS = (
 _COLUMNS = [key for group in _GROUPS for key in group.keys]
 
 
-class _Variant(NamedTuple):
-    """One row of the table."""
+def run_ablations(
+    source: Source,
+    config: VidAssistConfig,
+    settings: ModelConfig,
+    recipe: ModelConfig | None,
+    budget: "Budget",
+    output: Path,
+) -> list[dict[str, Any]]:
+    """Plan by each setting, write each one's files beside `output`, and score them all on the same samples.
 
-    name: str
-    config: "VidAssistConfig"
-    source: Source
-
-
-def run_ablations(source: Source, config: "VidAssistConfig", asked: Asked, output: Path) -> list[dict[str, Any]]:
-    """Plan by each setting, write each one's files beside `output`, and score them all.
-
-    Answers are shared, so that what two settings ask is paid for once. Raises InputError without CrossTask, whose
+    Answers are shared, so that a request of two settings is paid for once. Raises InputError without CrossTask, whose
     samples are scored.
     """
-    if source.root is None or config.horizon < _HORIZON:
-        raise InputError("--ablations scores plans of 4 actions on CrossTask; give --root and --horizon 4.")
-    rows = []
-    variants = _variants(source, config)
-    samples = {one: read_samples(one, config) for one in dict.fromkeys(variant.source for variant in variants)}
-    with asked.opened() as models:
-        for variant in variants:
-            read = samples[variant.source]
-            plans = planned(read, variant.config, models)
-            files = _files(output, variant.name)
-            result = write_plans(plans, read, variant.config, variant.source, asked, files)
-            rows.append({"name": variant.name, "predictions": str(files.output), "counts": result["counts"]})
-    return _scored(rows, source)
-
-
-def _variants(source: Source, config: "VidAssistConfig") -> list[_Variant]:
     from recipe.planning.vidassist.methods import ablations
 
-    found = [_Variant(name, changed, source) for name, changed in ablations(config).items()]
+    if source.root is None or config.horizon < _HORIZON:
+        raise InputError("--ablations scores plans of 4 actions on CrossTask; give --root and --horizon 4.")
+    variants = [(name, changed, source) for name, changed in ablations(config).items()]
     if source.histories is not None:
-        found.append(_Variant("oracle history", config, source._replace(histories=None)))
-    return found
-
-
-def _files(output: Path, name: str) -> Files:
-    """`plans.jsonl` for the given setting, `plans.beam-2.jsonl` for another."""
-    stem = output.stem if name == "as given" else f"{output.stem}.{name.replace(' ', '-')}"
-    return Files(output.with_name(f"{stem}{output.suffix}"), output.with_name(f"{stem}.trace.jsonl"))
+        variants.append(("oracle history", config, source._replace(histories=None)))
+    samples = {one: read_samples(one, config) for one in dict.fromkeys(one for _, _, one in variants)}
+    rows = []
+    with opened_models(settings, recipe, budget) as models:
+        for name, changed, of in variants:
+            plans = planned(samples[of], changed, models)
+            # `plans.jsonl` for the given setting, `plans.beam-2.jsonl` for another.
+            stem = output.stem if name == "as given" else f"{output.stem}.{name.replace(' ', '-')}"
+            file, trace = output.with_name(f"{stem}{output.suffix}"), output.with_name(f"{stem}.trace.jsonl")
+            result = write_plans(plans, samples[of], changed, of, (settings, recipe), file, trace)
+            rows.append({"name": name, "predictions": str(file), "counts": result["counts"]})
+    return _scored(rows, source)
 
 
 def _scored(rows: list[dict[str, Any]], source: Source) -> list[dict[str, Any]]:
@@ -396,9 +326,6 @@ def _cells(texts: Sequence[str]) -> str:
     return "".join(f"{text:>5}" for text in texts)
 
 
-# `recipe vpa examples`: the samples of the protocol as examples that any planner reads.
-
-
 def examples(
     root: CrossTask,
     output: Annotated[Path, typer.Option(help="Examples file to write, JSON lines.")],
@@ -429,9 +356,6 @@ def examples(
         return
     line = f"{written:,} examples of {videos:,} videos written to {output}; {start:,} of them have no history"
     out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-# `recipe vpa trace`: why each action of a plan was chosen.
 
 
 def trace(
@@ -483,50 +407,27 @@ def _number(score: float | None) -> str:
     return "untold" if score is None else f"{score:.2f}"
 
 
-# `recipe vpa plan`: the next actions of CrossTask's samples, by VidAssist or a baseline beside it.
-
-
-_SEARCH, _SAMPLES, _COST = "How actions are chosen", "What is planned for", "Bounds and kept answers"
-
-
-def _search(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=_SEARCH, **more)
+_SEARCH, _SAMPLES = "How actions are chosen", "The samples to plan for"
 
 
 def _samples(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=_SAMPLES, **more)
 
 
-def _cost(*names: str, help: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=_COST, **more)
-
-
-def _left(without: list[str]) -> list[str]:
-    """The value functions that are not left out."""
-    from recipe.planning.vidassist.methods import VALUES
-
-    for name in without:
-        if name not in VALUES:
-            known = f"{name!r} is no value function; known are {', '.join(VALUES)}."
-            raise typer.BadParameter(known, param_hint="--without")
-    return [name for name in VALUES if name not in without]
-
-
+@with_flags(VidAssistConfig, "config", _SEARCH)
+@model_flags
 def plan(
-    model: Annotated[str, typer.Option(help="Proposer and assessor: model folder, hub id, or name at the endpoint.")],
     output: Annotated[Path, typer.Option(help="Predictions file to write.")],
-    method: Annotated[
-        Literal["vidassist", "agent", "llm"], typer.Option(help="VidAssist, or one of its two baselines.")
-    ] = "vidassist",
     recipe_model: Annotated[str | None, typer.Option(help="Planner that proposes, too, such as RECIPE.")] = None,
     recipe_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves it.")] = None,
+    recipe_revision: Annotated[str | None, typer.Option(help="Revision of --recipe-model on its hub.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Why each action was chosen. Default: OUTPUT's name with .trace.jsonl.")
     ] = None,
     root: Annotated[Path | None, _samples(help="Folder of CrossTask as published, or of all benchmarks.")] = None,
     examples: Annotated[
         Path | None, _samples(help="Examples to plan for. Default: the protocol's, cut from --root.")
-    ] = (None),
+    ] = None,
     actions: Annotated[Path | None, _samples(help="With --examples: admissible actions, one a line.")] = None,
     histories: Annotated[
         Path | None, _samples(help="Histories of `recipe perceive`. Default: annotated steps.")
@@ -539,46 +440,24 @@ def plan(
     protocol: ProtocolName = "shared",
     rule: RuleName = "vlamp",
     order: Order = "file",
-    horizon: Annotated[int, _search(min=1, help="T, actions of a plan.")] = 4,
-    beam: Annotated[int, _search(min=1, help="Partial plans that are kept at each level.")] = 1,
-    proposers: Annotated[
-        Literal["both", "original", "recipe"] | None,
-        _search(help="Who proposes. Default: both with --recipe-model, else original."),
-    ] = None,
-    candidates: Annotated[int, _search(min=1, help="Proposals of each proposer at each step.")] = 2,
     without: Annotated[
         list[str] | None,
-        _search(help="Leave out generation, mapping, evaluation or task_graph; repeat for several."),
+        typer.Option(
+            help="Leave out generation, mapping, evaluation or task_graph; repeat for several.", rich_help_panel=_SEARCH
+        ),
     ] = None,
-    few_shot: Annotated[
-        int, _search(min=0, help="Training videos of the goal that are shown; also the task graph.")
-    ] = 0,
-    temperature: Annotated[float, _search(min=0, help="Of proposals.")] = 0.7,
-    max_tokens: Annotated[int, _search(min=1, help="Longest proposal or assessment.")] = 48,
-    agent_samples: Annotated[int, _search(min=1, help="With --method agent: samples of each step.")] = 10,
-    seed: Annotated[int, _search(help="Another seed gives other proposals and other few shots.")] = 0,
     ablations: Annotated[
-        bool, _search("--ablations", help="Also each value function left out, other proposers and beams, baselines.")
+        bool,
+        typer.Option(
+            "--ablations",
+            help="Also each value function left out, other proposers and beams, baselines.",
+            rich_help_panel=_SEARCH,
+        ),
     ] = False,
-    max_calls: Annotated[int | None, _cost(min=0, help="Answers that may be paid for in this run.")] = None,
-    max_tokens_total: Annotated[
-        int | None, _cost(min=0, help="Tokens, read and written, that may be paid for.")
-    ] = None,
-    cache: Annotated[Path | None, _cost(help="Folder of answers. Default: OUTPUT.cache.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Revision of --model on its hub.")] = None,
-    recipe_revision: Annotated[str | None, typer.Option(help="Revision of --recipe-model on its hub.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where models on this machine compute, such as cuda:1.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Answers that a model on this machine writes at once.")] = 64,
-    endpoint: endpoints.Url = None,
-    key_variable: endpoints.KeyVariable = None,
-    concurrency: endpoints.Concurrency = 16,
-    timeout: endpoints.Timeout = 180.0,
-    tries: endpoints.Tries = 6,
-    token_limit: endpoints.TokenLimit = "max_tokens",
-    no_seed: endpoints.NoSeed = False,
-    price_in: endpoints.PriceIn = None,
-    price_out: endpoints.PriceOut = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    model_settings: ModelConfig,
+    config: VidAssistConfig,
 ) -> None:
     """Plan the next actions by propose, assess and search, or by a baseline; no answer is paid for twice.
 
@@ -587,64 +466,51 @@ def plan(
     Example: recipe vpa plan --root data --model base --recipe-model runs/grpo/model --beam 2 --output predictions.jsonl
     """
     from recipe.artifacts import require_writable
-    from recipe.config import parse_config
-    from recipe.models.wrappers import Budget
-    from recipe.planning.vidassist.methods import VidAssistConfig
+    from recipe.models.costs import Budget
 
-    chosen = {
-        "method": method,
-        "horizon": horizon,
-        "beam": beam,
-        "proposers": proposers or ("original" if recipe_model is None else "both"),
-        "candidates": candidates,
-        "values": _left(without or []),
-        "few_shot": few_shot,
-        "temperature": temperature,
-        "max_tokens": max_tokens,
-        "agent_samples": agent_samples,
-        "batch_size": batch_size,
-        "seed": seed,
-    }
-    config = parse_config(chosen, VidAssistConfig, "the options")
+    config = _completed(config, without or [], recipe_model is not None)
     if recipe_endpoint and recipe_model is None:
         raise InputError("--recipe-endpoint goes with --recipe-model; give the planner's name there.")
-
     if ablations and trace:
         raise InputError("--ablations writes a trace for each setting beside --output; leave out --trace.")
-
-    def named(name: str, url: str | None, revision: str | None) -> Named:
-        asked = None
-        if url is not None:
-            asked = endpoints.Asked(
-                url, key_variable, concurrency, timeout, tries, "images", token_limit, no_seed, price_in, price_out
-            )
-        return Named(name, asked, revision, device)
-
     target = trace or output.with_name(f"{output.stem}.trace.jsonl")
     require_writable(output)
     require_writable(target)
     source = Source(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
-    asked = Asked(
-        named(model, endpoint, revision),
-        None if recipe_model is None else named(recipe_model, recipe_endpoint, recipe_revision),
-        endpoints.cache_folder(cache, output),
-        Budget(max_calls, max_tokens_total),
-    )
+    settings = beside(model_settings, output)
+    recipe = None
+    if recipe_model is not None:
+        named = {"model": recipe_model, "endpoint": recipe_endpoint, "revision": recipe_revision}
+        recipe = settings.model_copy(update=named)
+    budget = Budget(settings.max_calls, settings.max_tokens_total)
     if ablations:
-        rows = run_ablations(source, config, asked, output)
+        rows = run_ablations(source, config, settings, recipe, budget, output)
         if json:
             console.print_json(rows)
         else:
             show_ablations(rows)
         return
     samples = read_samples(source, config)
-    with asked.opened() as models:
+    with opened_models(settings, recipe, budget) as models:
         plans = planned(samples, config, models)
-    result = write_plans(plans, samples, config, source, asked, Files(output, target))
+    result = write_plans(plans, samples, config, source, (settings, recipe), output, target)
+    result["asked"] = budget.to_json()
     if json:
         console.print_json(result)
     else:
         _show(result)
+
+
+def _completed(config: VidAssistConfig, without: Sequence[str], with_recipe: bool) -> VidAssistConfig:
+    """The settings without some value functions, and by default with the proposers that there are."""
+    for name in without:
+        if name not in VALUES:
+            known = f"{name!r} is no value function; known are {', '.join(VALUES)}."
+            raise typer.BadParameter(known, param_hint="--without")
+    changed: dict[str, Any] = {"values": [name for name in VALUES if name not in without]}
+    if "proposers" not in config.model_fields_set:
+        changed["proposers"] = "both" if with_recipe else "original"
+    return parse_config(config.model_dump() | changed, VidAssistConfig, "the options")
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config
 from recipe.config.corpus import CorpusConfig, EncoderConfig
-from recipe.config.models import EndpointConfig, FrameConfig, JudgeConfig, PhiConfig, SamplingConfig
+from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import BaseModelConfig, GRPOConfig, LoraSettings, Metrics, SFTConfig, TrainingSettings
 
@@ -11,7 +11,6 @@ __all__ = [
     "Config",
     "CorpusConfig",
     "EncoderConfig",
-    "EndpointConfig",
     "Fraction",
     "FrameConfig",
     "GRPOConfig",
@@ -19,6 +18,7 @@ __all__ = [
     "JudgeConfig",
     "LoraSettings",
     "Metrics",
+    "ModelConfig",
     "PhiConfig",
     "Positive",
     "RewardConfig",

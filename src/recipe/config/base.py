@@ -3,7 +3,7 @@
 import difflib
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard, TypeVar, get_args
+from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -11,6 +11,12 @@ from recipe.errors import ConfigError
 
 Positive = Annotated[int, Field(gt=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Flag(NamedTuple):
+    """Command-line name of a field, in place of the one that its own name makes; without a name it has no flag."""
+
+    name: str | None = None
 
 
 class Settings(BaseModel):

@@ -1,21 +1,22 @@
-"""Settings of whatever asks a model: sampling, endpoints, frames, Phi and judges."""
+"""Settings of whatever asks a model: sampling, models, frames, Phi and judges."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from recipe.config.base import Positive, Settings
+from recipe.config.base import Flag, Positive, Settings
 
 
 class FrameConfig(Settings):
     """Which frames of a video a model sees, and how large (Qwen2.5-VL's own defaults, but for the bounds)."""
 
     fps: Annotated[float, Field(gt=0)] = 2.0
-    """Frames a second, taken evenly up to the cut point."""
+    """Frames of each second, taken evenly up to the cut point."""
     count: Positive | None = None
-    """So many frames, evenly spread, whatever the length; overrides `fps` and `max_frames`."""
+    """So many frames, evenly spread, however long the video is; overrides `fps` and `max_frames`."""
     max_frames: Annotated[int, Field(ge=2)] = 128
-    """Where `fps` gives more, so many are spread evenly instead."""
+    """Frames at most; where `fps` gives more, so many are spread evenly instead."""
     min_pixels: Positive = 128 * 28 * 28
     """Smaller frames are enlarged to this area."""
     max_pixels: Positive = 768 * 28 * 28
@@ -28,24 +29,26 @@ class SamplingConfig(Settings):
     temperature: Annotated[float, Field(ge=0)] = 0.7
     """0 is greedy."""
     max_tokens: Positive = 256
+    """Longest completion."""
     batch_size: Positive = 64
+    """Completions that a model on this machine writes at once."""
     seed: int = 0
+    """Another seed gives other completions."""
 
 
-class EndpointConfig(Settings):
-    """An OpenAI-compatible endpoint and how it is asked (docs/endpoints.md)."""
+class ModelConfig(Settings):
+    """A model and how it is asked: on this machine, at an OpenAI-compatible endpoint, or from its cache alone."""
 
-    url: str
-    """Its base address, such as `http://localhost:8000/v1`."""
     model: str
-    """The model's name there."""
+    """Model folder, such as a run's model/, hub id, or the model's name at the endpoint."""
+    revision: str | None = None
+    """Revision of a hub id."""
+    device: str | None = None
+    """Where a model on this machine computes, such as cuda:1."""
+    endpoint: str | None = None
+    """Base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     key_variable: str | None = None
-    """Environment variable that holds the key; left out: the endpoint is asked without one."""
-    clips: Literal["images", "video"] = "images"
-    """A clip as one image a frame, each after its time, or as the one `video_url` of JPEG frames that vLLM takes."""
-    jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
-    max_pixels: Positive | None = None
-    """Frames of a larger area are reduced to this one before they are sent; left out: as they are."""
+    """Environment variable that holds the endpoint's key; without it none is sent."""
     concurrency: Positive = 8
     """Requests under way at once."""
     timeout: Annotated[float, Field(gt=0)] = 180.0
@@ -53,48 +56,65 @@ class EndpointConfig(Settings):
     tries: Positive = 6
     """Requests for one answer at most."""
     patience: Annotated[float, Field(gt=0)] = 900.0
-    """Seconds after which no further try for an answer is begun, waits included."""
+    """Seconds after which no further try for an answer begins, waits included."""
+    clips: Annotated[Literal["images", "video"], Flag("--send")] = "images"
+    """A clip as images with their times, or as one video, which only vLLM takes."""
+    jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
+    """Quality of frames that are sent."""
+    max_pixels: Annotated[Positive | None, Flag()] = None
+    """Larger frames are reduced to this area before they are sent; left out: as they are."""
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The name under which the endpoint takes the longest completion; some hosts know only the second."""
-    send_seed: bool = True
-    """Send a seed of its own for each sample; off for hosts that refuse the field."""
+    """Name of the field that bounds an answer; some hosts know only the second."""
+    send_seed: Annotated[bool, Flag("--send-seed/--no-seed")] = True
+    """Send a seed of its own for each sample, or none to hosts that refuse it."""
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
-    """How answers are held to a schema where one is asked for: as the host says, any JSON object, or only in words.
-    `auto` begins with the first and takes the next where the host refuses it."""
+    """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
+    first and takes the next where the host refuses it."""
     price_in: Annotated[float, Field(ge=0)] | None = None
-    """Price of a million tokens of the prompts, in any currency."""
+    """Price of a million tokens of prompts, in any currency: gives the cost."""
     price_out: Annotated[float, Field(ge=0)] | None = None
-    """Price of a million tokens of the completions."""
+    """Price of a million tokens of answers."""
+    cache: Path | None = None
+    """Folder of answers, which several runs may share. Default: OUTPUT.cache, where a file is written."""
+    replay: bool = False
+    """Answer from the cache alone; a question that is not in it is an error."""
+    max_calls: Annotated[int, Field(ge=0)] | None = None
+    """Answers to pay for at most in this run; those that came are in the cache for the next."""
+    max_tokens_total: Annotated[int, Field(ge=0)] | None = None
+    """Tokens to pay for at most in this run, read and written; the last few answers may go over."""
 
 
 class PhiConfig(Settings):
-    """How Phi, the frozen vision-language model, reads a video as steps (paper, section 3.1)."""
+    """How Phi, the frozen vision-language model, describes a video as steps (paper, section 3.1)."""
 
     frames: FrameConfig = FrameConfig()
-    goal: bool = True
-    """Tell Phi the goal, which the planner knows, too."""
+    goal: Annotated[bool, Flag("--goal/--no-goal")] = True
+    """Give Phi the goal, which the planner knows, too."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy."""
     max_tokens: Positive = 512
-    """Of an answer."""
+    """Longest answer."""
     seed: int = 0
+    """Another seed gives other answers above temperature 0."""
 
 
 class JudgeConfig(Settings):
     """How a judge is asked, and how much of a plan it is shown (docs/judge.md)."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
+    """Temperature of the judge; 0 is greedy."""
     max_tokens: Positive = 512
-    """Of an answer; a judge that thinks aloud needs more."""
+    """Longest answer; a judge that thinks aloud needs more."""
     seed: int = 0
+    """Seed of the judge's samples, and of whatever else the command draws."""
     repeats: Positive = 1
-    """Verdicts asked for each plan."""
+    """Verdicts for each plan."""
     reasks: Annotated[int, Field(ge=0)] = 1
     """How often an answer that cannot be read is asked for again."""
-    max_steps: Positive = 100
+    max_steps: Annotated[Positive, Flag()] = 100
     """Steps of a plan that are shown; the judge is told how many are not."""
-    max_step_characters: Positive = 500
-    max_characters: Positive = 12_000
+    max_step_characters: Annotated[Positive, Flag()] = 500
+    max_characters: Annotated[Positive, Flag()] = 12_000
     """Of all steps of a plan together."""
     batch_size: Positive = 16
-    """Prompts that a model on this machine reads at once."""
+    """Prompts that a judge on this machine reads at once."""

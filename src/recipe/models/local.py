@@ -1,29 +1,48 @@
-"""An engine for a causal language model on this machine: a folder, or a model id of the hub."""
+"""An engine for a causal language model on this machine: a folder, or a model id of the hub.
+
+It differs from the generation of `transformers` in this: sampling is the model's softmax at the given temperature and
+nothing else, so that the top-k, top-p and penalties of a model's own settings do not apply. Every completion has its
+own stream of random numbers, and does not depend on what else is in the batch, up to rounding. The samples of a prompt
+share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also answers chats with a video.
+"""
 
 import functools
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from recipe.artifacts import JsonObject
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import Choose, complete, log_likelihood, stream
-from recipe.models.protocol import Answer, Chat, Refusal, digest, videos, without_arrays
+from recipe.models.protocol import (
+    Answer,
+    Chat,
+    Engine,
+    ModelRequest,
+    OnAnswer,
+    Refusal,
+    Refusals,
+    digest,
+    videos,
+    without_arrays,
+)
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
 
-# Chats as a local model reads them: token ids, with a token for each piece of a clip, and the clip's patches.
-#
-# A clip is named by the digest of its frames, so that equal ones are patched once and draw the same random numbers.
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise MissingExtra("planning with a local model", "encoder") from error
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +70,14 @@ class Prompts:
     def render(self, chats: Sequence[Chat]) -> list[Prompt]:
         """A prompt for each chat; raises InputError for one that the model cannot read or that fills its context."""
         prompts = self.render_all(chats)
+        self.require_room(prompts)
+        return prompts
+
+    def require_room(self, prompts: Sequence[Prompt]) -> None:
+        """Raises InputError where the longest prompt fills the model's context."""
         longest = max(prompts, key=lambda prompt: len(prompt.tokens), default=None)
         if longest is not None and (problem := self.overflow(longest)):
             raise InputError(problem)
-        return prompts
 
     def render_all(self, chats: Sequence[Chat]) -> list[Prompt]:
         """A prompt for each chat, however long; raises InputError for one that the model cannot read."""
@@ -122,32 +145,7 @@ class ClipPatches:
         return [self._made[prompt.clip] if prompt.clip else None for prompt in prompts] if self._made else None
 
 
-# An engine for a causal language model on this machine: a folder, or a model id of the hub.
-#
-# It differs from the generation of `transformers` in this: sampling is the model's softmax at the given
-# temperature and nothing else, so that the top-k, top-p and penalties of a model's own settings do not apply.
-# Every completion has its own stream of random numbers, and does not depend on what else is in the batch, up to
-# rounding. The samples of a prompt share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL answers
-# chats with a video, too.
-
-
-try:
-    import torch
-except ModuleNotFoundError as error:
-    raise MissingExtra("planning with a local model", "encoder") from error
-
-
-Item = TypeVar("Item")
-
-
-class _Row(NamedTuple):
-    """One completion that is asked for."""
-
-    chat: int
-    sample: int
-
-
-class LocalEngine:
+class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
     def __init__(
@@ -174,91 +172,84 @@ class LocalEngine:
         self._ends = sorted({end for end in (*listed, self._tokenizer.eos_token_id) if end is not None})
         self._context: int = self._model.config.get_text_config().max_position_embeddings
 
-    def generate(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[str]]:
-        """`count` completions of each chat; raises InputError for a chat that fills the model's context."""
-        return [[answer.text for answer in group] for group in self.answers(chats, count, sampling, progress)]
-
-    def answers(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[Answer]]:
-        """As `generate`, with the tokens of each completion and its share of its batch's time."""
-        return self._written(self._prompts.render(chats), count, sampling, progress, logprobs=False)
-
-    def outcomes(
+    def answer(
         self,
-        chats: Sequence[Chat],
-        count: int,
-        sampling: SamplingConfig,
+        requests: Sequence[ModelRequest],
         progress: Progress = SILENT,
         *,
-        schema: JsonObject | None = None,
-        logprobs: bool = False,
-    ) -> list[list[Answer | Refusal]]:
-        """As `answers`, with a chat that fills the model's context refused; a `schema` is not followed.
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        """An answer to each request, with its tokens and its share of its batch's time; a `schema` is not followed.
 
-        Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
+        A chat that fills the model's context is refused. Log-probabilities are those of the model's softmax at
+        temperature 1, whatever the sampling.
         """
-        prompts = self._prompts.render_all(chats)
-        problems = [self._prompts.overflow(prompt) for prompt in prompts]
-        fitting = [prompt for prompt, problem in zip(prompts, problems, strict=True) if problem is None]
-        written = iter(self._written(fitting, count, sampling, progress, logprobs))
-        return [[*next(written)] if problem is None else [Refusal(problem)] * count for problem in problems]
+        chats = {id(request.chat): request.chat for request in requests}
+        rendered = self._prompts.render_all(list(chats.values()))
+        if refusals == "raise":
+            self._prompts.require_room(rendered)
+        prompt_of = dict(zip(chats, rendered, strict=True))
+        found: list[Answer | Refusal | None] = [None] * len(requests)
+        groups: dict[tuple[SamplingConfig, bool], list[int]] = {}
+        for place, request in enumerate(requests):
+            if problem := self._prompts.overflow(prompt_of[id(request.chat)]):
+                found[place] = Refusal(problem)
+            else:
+                groups.setdefault((request.sampling, request.logprobs), []).append(place)
+        for (sampling, logprobs), places in groups.items():
+            rows = [(requests[place].sample, prompt_of[id(requests[place].chat)]) for place in places]
+            for at, answer in self._written(rows, sampling, logprobs, progress):
+                found[places[at]] = answer
+                if on_answer:
+                    on_answer(places[at], answer)
+        return [outcome for outcome in found if outcome is not None]
 
     def _written(
-        self, prompts: Sequence[Prompt], count: int, sampling: SamplingConfig, progress: Progress, logprobs: bool
-    ) -> list[list[Answer]]:
-        """`count` completions of each prompt, which fits the context."""
-        answers = [[Answer("")] * count for _ in prompts]
+        self, rows: Sequence[tuple[int, Prompt]], sampling: SamplingConfig, logprobs: bool, progress: Progress
+    ) -> Iterator[tuple[int, Answer]]:
+        """The place of each row, a sample of a prompt that fits the context, and its answer, as batches end."""
         # Shortest prompts first, so that little is padding.
-        order = sorted(range(len(prompts)), key=lambda chat: len(prompts[chat].tokens))
-        rows = [_Row(chat, sample) for chat in order for sample in range(count)]
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row][1].tokens))
         # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
+        count = 1 + max(sample for sample, _ in rows)
         size = sampling.batch_size // count * count or sampling.batch_size
         clips = ClipPatches(self._video)
-        with progress.task("writing plans", total=len(rows)) as advance, torch.inference_mode():
-            for batch in _batches(rows, size):
+        with progress.task("writing plans", total=len(rows)) as advance:
+            for batch in _batches(order, size):
                 began = time.monotonic()
-                asked = [prompts[row.chat] for row in batch]
-                keys = [f"{row.sample} {prompt.key}" for row, prompt in zip(batch, asked, strict=True)]
-                choose = _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature)
-                weighed = _Weighed(choose, len(batch), self._device)
-                written = complete(
-                    self._model,
-                    [prompt.tokens for prompt in asked],
-                    weighed if logprobs else choose,
-                    ends=self._ends,
-                    longest=sampling.max_tokens,
-                    context=self._context,
-                    clips=clips.of(asked),
-                    advance=advance,
-                )
+                prompts = [rows[row][1] for row in batch]
+                keys = [f"{rows[row][0]} {rows[row][1].key}" for row in batch]
+                draw = _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature)
+                choose = _LogProbabilities(draw, len(batch), self._device) if logprobs else draw
+                with torch.inference_mode():
+                    written = complete(
+                        self._model,
+                        [prompt.tokens for prompt in prompts],
+                        choose,
+                        ends=self._ends,
+                        longest=sampling.max_tokens,
+                        context=self._context,
+                        clips=clips.of(prompts),
+                        advance=advance,
+                    )
                 texts = self._decode(written)
                 seconds = round((time.monotonic() - began) / len(batch), 3)
-                means = weighed.means() if logprobs else [None] * len(batch)
-                for row, tokens, text, mean in zip(batch, written, texts, means, strict=True):
-                    read = len(prompts[row.chat].tokens)
-                    answers[row.chat][row.sample] = Answer(text, read, len(tokens), seconds, logprob=mean)
-        return answers
+                means = choose.means() if isinstance(choose, _LogProbabilities) else [None] * len(batch)
+                for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
+                    yield row, Answer(text, len(prompt.tokens), len(tokens), seconds, logprob=mean)
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
-        """The first completion of `generate` as it is written, in pieces of whole characters; raises as it does."""
-        pieces = self._pieces(chat, sampling)
-        while True:
-            # Entered anew at every piece: what the caller does between two is not ours.
-            with torch.inference_mode():
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            yield piece
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        """The first completion as it is written, in pieces of whole characters.
 
-    def _pieces(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
+        Raises InputError for a chat that fills the context.
+        """
+        began = time.monotonic()
         [prompt] = prompts = self._prompts.render([chat])
         clips = ClipPatches(self._video).of(prompts)
         tokens: list[int] = []
-        told = 0
-        for token in stream(
+        text, shown = "", 0
+        chosen = stream(
             self._model,
             prompt.tokens,
             _draws(_uniforms([f"0 {prompt.key}"], sampling).to(self._device), sampling.temperature),
@@ -266,16 +257,23 @@ class LocalEngine:
             longest=sampling.max_tokens,
             context=self._context,
             clip=clips[0] if clips else None,
-        ):
+        )
+        while True:
+            # Entered anew at every token: the code of the caller between two pieces is not ours.
+            with torch.inference_mode():
+                token = next(chosen, None)
+            if token is None:
+                break
             tokens.append(token)
             [text] = self._decode([tokens])
             # A character of several tokens reads as this one until it is complete.
             whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
-            if len(whole) > told:
-                yield whole[told:]
-                told = len(whole)
-        if text[told:]:
-            yield text[told:]
+            if len(whole) > shown:
+                yield whole[shown:]
+                shown = len(whole)
+        if text[shown:]:
+            yield text[shown:]
+        return Answer(text, len(prompt.tokens), len(tokens), round(time.monotonic() - began, 3))
 
     def log_likelihood(
         self,
@@ -306,7 +304,7 @@ class LocalEngine:
         )
         totals = [0.0] * len(pairs)
         clips = ClipPatches(self._video)
-        with progress.task("weighing plans", total=len(pairs)) as advance, torch.inference_mode():
+        with progress.task("computing likelihoods", total=len(pairs)) as advance, torch.inference_mode():
             for batch in _batches(order, batch_size):
                 asked = [prompts[pair] for pair in batch]
                 tokens, said = [prompt.tokens for prompt in asked], [answers[pair] for pair in batch]
@@ -350,8 +348,8 @@ def _draws(uniforms: torch.Tensor, temperature: float) -> Choose:
     return choose
 
 
-class _Weighed:
-    """Chooses as another does, and sums up the log-probabilities of what is chosen."""
+class _LogProbabilities:
+    """Chooses as another function does, and sums the log-probabilities of the chosen tokens."""
 
     def __init__(self, choose: Choose, rows: int, device: torch.device) -> None:
         self._choose = choose

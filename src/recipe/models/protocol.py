@@ -1,10 +1,13 @@
-"""What completes chats: the protocol that planners and Phi ask."""
+"""Requests to models, their answers, and the base class of everything that completes chats."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -19,36 +22,75 @@ at most one video.
 
 
 class Answer(NamedTuple):
-    """One completion and what it took."""
+    """One completion and its cost."""
 
     text: str
     tokens_in: int = 0
-    """Tokens of the prompt, frames included; 0 where they were not told."""
+    """Tokens of the prompt, frames included; 0 where they are not reported."""
     tokens_out: int = 0
     seconds: float = 0.0
-    """Wall-clock time that it took, or its share of that of a batch."""
+    """Wall-clock time of the completion, or its share of the time of a batch."""
     cached: bool = False
-    """True where it was answered before, and paid for then."""
+    """True where the answer comes from the cache and was paid for earlier."""
     logprob: float | None = None
-    """Mean log-probability of a token of the answer in nats; None unless it was asked for and told."""
+    """Mean log-probability of a token of the answer in nats; None unless it was requested and reported."""
     structured: str = ""
-    """How it was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
+    """How the answer was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
 
 
 class Refusal(NamedTuple):
-    """In place of an answer: this chat alone cannot be answered, because it is too long or a filter stepped in."""
+    """Stands in place of an answer to a chat that alone cannot be answered: it is too long, or a filter stopped it."""
 
     reason: str
 
 
-class Engine(Protocol):
-    """Anything that completes chats."""
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One completion of one chat."""
 
-    def generate(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[str]]:
-        """`count` completions of each chat, in order; the same sampling gives the same texts."""
-        ...
+    chat: Chat
+    sampling: SamplingConfig
+    sample: int = 0
+    """Number of the completion among those of its chat; each has its own random numbers."""
+    schema: JsonObject | None = None
+    """A name and a JSON schema, {"name": str, "schema": object}, that the answer follows where the engine can."""
+    logprobs: bool = False
+    """Whether `Answer.logprob` is wanted."""
+    content: JsonObject | None = None
+    """Key of the answer in the cache, in place of chat and sampling: for chats that are slow to make."""
+    note: JsonObject | None = None
+    """Fields that the cache stores beside the answer."""
+
+
+Outcome = TypeVar("Outcome", Answer, Answer | Refusal)
+OnAnswer = Callable[[int, Answer], None]
+"""Receives the place of a request and its answer, from any thread, at the moment the answer arrives."""
+Refusals = Literal["return", "raise if all", "raise"]
+"""What an engine does about chats that cannot be answered: it returns a Refusal for each; it raises InputError where
+nothing but refusals comes, because the request is wrong then; or it raises at the first."""
+
+
+class Engine(ABC):
+    """Anything that completes chats. The same requests give the same texts, up to what an endpoint guarantees."""
+
+    @abstractmethod
+    def answer(
+        self,
+        requests: Sequence[ModelRequest],
+        progress: Progress = SILENT,
+        *,
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        """An answer or a refusal for each request, in order.
+
+        Raises InputError as `refusals` says, and ComputeError where the engine fails altogether; `on_answer` has then
+        received every answer that arrived.
+        """
+
+    @abstractmethod
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        """The first completion of a chat in pieces, as they are written; returns it whole."""
 
     def outcomes(
         self,
@@ -60,25 +102,88 @@ class Engine(Protocol):
         schema: JsonObject | None = None,
         logprobs: bool = False,
     ) -> list[list[Answer | Refusal]]:
-        """As `generate`, with what each completion took; a chat that cannot be answered stops none of the others.
+        """`count` answers to each chat; a chat that cannot be answered stops none of the others."""
+        requests = [ModelRequest(chat, sampling, at, schema, logprobs) for chat in chats for at in range(count)]
+        flat = self.answer(requests, progress, refusals="raise if all")
+        return _grouped(flat, len(chats), count)
 
-        `schema`, a name and a JSON schema as {"name": str, "schema": object}, is what the answers are to follow where
-        the engine can make them; `logprobs` asks for `Answer.logprob`.
-        """
-        ...
+    def answers(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[Answer]]:
+        """As `outcomes`; raises InputError where a chat is refused."""
+        requests = [ModelRequest(chat, sampling, at) for chat in chats for at in range(count)]
+        return _grouped(all_answered(self.answer(requests, progress, refusals="raise")), len(chats), count)
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
-        """The first completion of `generate` in pieces, as they are written."""
-        ...
+    def generate(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
+    ) -> list[list[str]]:
+        """The texts of `answers`."""
+        return [[answer.text for answer in group] for group in self.answers(chats, count, sampling, progress)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(  # noqa: B027 - most engines hold nothing open
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close what the engine holds open."""
 
 
-def all_texts(outcomes: Sequence[Sequence[Answer | Refusal]]) -> list[list[str]]:
-    """The texts of answers; raises InputError with the reason where a chat was refused."""
-    for group in outcomes:
-        for one in group:
-            if isinstance(one, Refusal):
-                raise InputError(one.reason)
-    return [[one.text for one in group if isinstance(one, Answer)] for group in outcomes]
+class ReplayEngine(Engine):
+    """Answers each chat with completions that were recorded for it; needs no model."""
+
+    def __init__(self, recorded: Mapping[str, Sequence[str]]) -> None:
+        self._recorded = recorded
+
+    @classmethod
+    def record(cls, chats: Sequence[Chat], completions: Sequence[Sequence[str]]) -> "ReplayEngine":
+        """An engine that gives `completions[i]` for `chats[i]`."""
+        pairs = zip(chats, completions, strict=True)
+        return cls({fingerprint(without_arrays(chat)): tuple(texts) for chat, texts in pairs})
+
+    def answer(
+        self,
+        requests: Sequence[ModelRequest],
+        progress: Progress = SILENT,
+        *,
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        """The recorded completions; raises InputError for one that is not recorded."""
+        found: list[Answer | Refusal] = []
+        with progress.task("replaying completions", total=len(requests)) as advance:
+            for place, request in enumerate(requests):
+                plain = without_arrays(request.chat)
+                texts = self._recorded.get(fingerprint(plain), ())
+                if request.sample >= len(texts):
+                    raise InputError(
+                        f"{len(texts)} of {request.sample + 1} completions are recorded for the chat ending in "
+                        f"{plain[-1]['content']!r}; record more or ask for fewer."
+                    )
+                answer = Answer(texts[request.sample])
+                if on_answer:
+                    on_answer(place, answer)
+                found.append(answer)
+                advance(1)
+        return found
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        """The first recorded completion of the chat, line by line; raises InputError where there is none."""
+        [answer] = all_answered(self.answer([ModelRequest(chat, sampling)]))
+        yield from answer.text.splitlines(keepends=True)
+        return answer
+
+
+def _grouped(flat: Sequence[Outcome], chats: int, count: int) -> list[list[Outcome]]:
+    return [list(flat[chat * count : (chat + 1) * count]) for chat in range(chats)]
+
+
+def all_answered(outcomes: Sequence[Answer | Refusal]) -> list[Answer]:
+    """The answers; raises InputError with the reason of the first refusal."""
+    refused = next((outcome for outcome in outcomes if isinstance(outcome, Refusal)), None)
+    if refused is not None:
+        raise InputError(refused.reason)
+    return [outcome for outcome in outcomes if isinstance(outcome, Answer)]
 
 
 def videos(chat: Chat) -> list[Frames]:
@@ -89,10 +194,10 @@ def videos(chat: Chat) -> list[Frames]:
 
 def digest(frames: Frames) -> str:
     """SHA-256 of a clip: of its size, frames, times and rate."""
-    found = hashlib.sha256(f"{frames.images.shape} {frames.rate}".encode())
-    found.update(frames.images.tobytes())
-    found.update(frames.times.tobytes())
-    return found.hexdigest()
+    sha = hashlib.sha256(f"{frames.images.shape} {frames.rate}".encode())
+    sha.update(frames.images.tobytes())
+    sha.update(frames.times.tobytes())
+    return sha.hexdigest()
 
 
 def without_arrays(chat: Chat, name: Callable[[Frames], str] = digest) -> Chat:
@@ -100,10 +205,12 @@ def without_arrays(chat: Chat, name: Callable[[Frames], str] = digest) -> Chat:
     return [
         message
         if isinstance(message["content"], str)
-        else {**message, "content": [_plain(part, name) for part in message["content"]]}
+        else message
+        | {
+            "content": [
+                part | {"video": name(part["video"])} if part["type"] == "video" else part
+                for part in message["content"]
+            ]
+        }
         for message in chat
     ]
-
-
-def _plain(part: dict[str, Any], name: Callable[[Frames], str]) -> dict[str, Any]:
-    return {**part, "video": name(part["video"])} if part["type"] == "video" else part

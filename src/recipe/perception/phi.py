@@ -1,8 +1,16 @@
-"""Phi: a frozen vision-language model that describes a video as steps in words (paper, sections 3.1 and 4)."""
+"""Phi: a frozen vision-language model that describes a video as steps in words (paper, sections 3.1 and 4).
+
+    h_hat = Phi(h_V)     steps done in the frames before the cut: a Socratic planner reads them
+    y_hat = Phi(V)       the whole procedure with times where the model gives them: weak supervision
+
+The paper states no prompt; the prompts here are text files of the package, known by their hash. Answers are parsed as
+plans are. A step that is repeated directly after itself counts once, because small models stutter; nothing else is
+repaired.
+"""
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,25 +21,14 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.clock import read_clock
 from recipe.config import PhiConfig, SamplingConfig
 from recipe.errors import InputError, RecipeError
-from recipe.models.protocol import Answer, Chat, Engine
-from recipe.models.wrappers import AnswerCache
+from recipe.models.model import Model
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, all_answered
+from recipe.models.store import parse_answer
 from recipe.perception.frames import probe, read_frames
 from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
 from recipe.text import plan_steps
 from recipe.types import Frames, Step
-
-# Times in what a vision-language model tells: read where they are sound, left out where they are not.
-#
-# A step may carry a start, or a start and an end, before its text or behind it, bare or in brackets: `00:05 - 00:12
-# Pour`, `[0:05] Pour`, `Pour (5s to 12s)`. A number alone is no time, and `Stir for 30 seconds` tells how long, not
-# when. Times are left out, and the step stays without any,
-#
-# * where one is malformed (`00:75`), an end lies before its start, or a start lies at or after the end of the video; an
-#   end after the end of the video is the end of the video;
-# * where starts go back: the longest sequence of steps whose starts do not is kept, the last where several are as long,
-#   so that one wrong time costs one step its times and not all after it.
-
 
 _CLOCK = r"\d+(?::\d\d){1,2}(?:\.\d+)?"
 _UNITS = r"\d+(?:\.\d+)?\s*(?:s|secs?|seconds)\b"
@@ -47,24 +44,31 @@ _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
 def read_steps(text: str, duration: float) -> list[Step]:
-    """The steps of an answer about a video of `duration` seconds, in the order told, with the times that hold.
+    """The steps of an answer about a video of `duration` seconds, in their order, with the times that hold.
+
+    A step may carry a start, or a start and an end, before its text or behind it, bare or in brackets: `00:05 - 00:12
+    Pour`, `[0:05] Pour`, `Pour (5s to 12s)`. A number alone is no time, and `Stir for 30 seconds` is a duration. The
+    step stays without times where one is malformed (`00:75`), an end lies before its start, or a start lies at or after
+    the end of the video; an end after the end of the video is the end of the video. Where starts go back, the longest
+    sequence of steps whose starts do not keeps its times, the last where several are as long, so that one wrong time
+    costs one step its times.
 
     >>> read_steps("Here you are:\\n00:05 - 00:12 Pour\\n[00:03] Stir\\n00:20 Serve (2 cups)", 15)
     [Step(text='Pour', start=None, end=None), Step(text='Stir', start=3.0, end=None), \
 Step(text='Serve (2 cups)', start=None, end=None)]
     """
     # A line that begins with a time is a step, as one that begins with a number is.
-    lines = [f"- {line.strip()}" if _found(_BEFORE, line) else line for line in text.splitlines()]
+    lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in text.splitlines()]
     return _in_order([step for line in plan_steps("\n".join(lines)) if (step := _step(line, duration)).text])
 
 
-def _found(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
+def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
     return next((found for pattern in patterns if (found := pattern.search(line))), None)
 
 
-def _step(told: str, duration: float) -> Step:
-    line = " ".join(told.split())  # else a long run of blanks would cost the patterns its square
-    found = _found(_BEFORE, line) or _found(_BEHIND, line)
+def _step(said: str, duration: float) -> Step:
+    line = " ".join(said.split())  # else a long run of blanks would cost the patterns its square
+    found = _match(_BEFORE, line) or _match(_BEHIND, line)
     if found is None:
         return Step(line)
     text = (line[: found.start()] + line[found.end() :]).strip()
@@ -98,16 +102,6 @@ def _in_order(steps: Sequence[Step]) -> list[Step]:
     return [step if place in kept or step.start is None else Step(step.text) for place, step in enumerate(steps)]
 
 
-# Phi: a frozen vision-language model that tells a video as steps in words (paper, sections 3.1 and 4).
-#
-#     h_hat = Phi(h_V)     what was done in the frames before the cut: what a Socratic planner reads
-#     y_hat = Phi(V)       the whole procedure with times where the model gives them: weak supervision
-#
-# The paper states no prompt; those here are text files of the package, known by their hash. Answers are read as plans
-# are, by `recipe.text.parse_plan`. Then a step that is told again directly after itself counts once, because small
-# models stutter, and nothing else is repaired.
-
-
 Kind = Literal["history", "trace"]
 """What Phi is asked for: the steps up to a moment, or a whole video's with times."""
 
@@ -117,18 +111,18 @@ _NOTHING = "none"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What Phi is asked, beside the frames."""
+    """The text that Phi reads beside the frames."""
 
     template: str
     goal: str | None
-    """The line that tells the goal, None where the goal is kept from Phi."""
+    """The line that states the goal, None where Phi does not get it."""
     other: str
     """The line in its place."""
 
     @classmethod
     def load(cls, kind: Kind, goal: bool = True) -> "Prompt":
         """The packaged prompt."""
-        return cls(_file(kind), _file("goal") if goal else None, _file("no_goal"))
+        return cls(_packaged(kind), _packaged("goal") if goal else None, _packaged("no_goal"))
 
     @property
     def hash(self) -> str:
@@ -148,7 +142,7 @@ class Prompt:
 
 
 class Phi:
-    """Phi on any engine, for a few clips at hand; `recipe.perception.phi` is for many, and resumes."""
+    """Phi on any engine, for a few clips in memory; `PhiRun` is for many files, and resumes."""
 
     def __init__(self, engine: Engine, config: PhiConfig | None = None) -> None:
         self._engine, self._config = engine, config or PhiConfig()
@@ -171,24 +165,24 @@ def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
 
 
 def read_history(text: str) -> tuple[str, ...]:
-    """The steps that an answer tells, none where it tells none.
+    """The steps in an answer; none where it says that there is none.
 
     >>> read_history("1. Boil water\\n2. boil water.\\n3. Pour it"), read_history("None.")
     (('Boil water', 'Pour it'), ())
     """
-    steps = tuple(next(group) for _, group in groupby(plan_steps(text), _sound))
-    return () if [_sound(step) for step in steps] == [_NOTHING] else steps
+    steps = tuple(next(group) for _, group in groupby(plan_steps(text), _letters))
+    return () if [_letters(step) for step in steps] == [_NOTHING] else steps
 
 
 def read_trace(text: str, duration: float) -> tuple[Step, ...]:
-    """The steps that an answer tells of a video of `duration` seconds, with the times that hold (see `phi_times`).
+    """The steps in an answer about a video of `duration` seconds, with the times that hold (see `read_steps`).
 
     >>> read_trace("1. 00:02 - 00:05 Boil water\\n2. 00:05 - 00:06 Boil water\\n3. Pour it", 60)
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
-    told = groupby(read_steps(text, duration), lambda step: _sound(step.text))
-    steps = tuple(_joined(list(group)) for _, group in told)
-    return () if [_sound(step.text) for step in steps] == [_NOTHING] else steps
+    groups = groupby(read_steps(text, duration), lambda step: _letters(step.text))
+    steps = tuple(_joined(list(group)) for _, group in groups)
+    return () if [_letters(step.text) for step in steps] == [_NOTHING] else steps
 
 
 def _joined(steps: list[Step]) -> Step:
@@ -198,27 +192,16 @@ def _joined(steps: list[Step]) -> Step:
     return Step(steps[0].text, start, max(ends, default=None))
 
 
-def _sound(step: str) -> str:
+def _letters(step: str) -> str:
     return "".join(char for char in step.casefold() if char.isalnum())
 
 
-def _file(name: str) -> str:
+def _packaged(name: str) -> str:
     return packaged("recipe.perception", name)
 
 
-# Phi over many videos: a job that can be killed at any moment and goes on with what it has.
-#
-# An answer is kept the moment it comes, under what makes it: model, prompt and goal, the SHA-256 of the video file, the
-# moment up to which it is shown, frames and sampling. So a video that moved or was renamed is not asked about again,
-# and one that changed is. Frames are decoded when their turn comes; no more than the clips under way are in memory.
-
-
-Ask = Callable[[Sequence[Chat]], Sequence[Answer]]
-"""One answer to each chat; several threads may call it at once where there is more than one worker."""
-
-
 class Clip(NamedTuple):
-    """What Phi is shown of a video, and the goal."""
+    """A video file, or its beginning, and the goal of its example."""
 
     name: str
     path: Path
@@ -227,8 +210,8 @@ class Clip(NamedTuple):
     """Seconds before which every frame is shown; None for the whole video."""
 
 
-class Told(NamedTuple):
-    """What Phi said of a clip."""
+class Description(NamedTuple):
+    """Phi's answer about a clip."""
 
     answer: Answer
     duration: float
@@ -236,71 +219,82 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PhiResult:
     """Answers by the name of the clip, and why there are none for the others."""
 
-    told: dict[str, Told]
+    descriptions: dict[str, Description]
     unreadable: dict[str, str]
     """Clips whose video cannot be read up to where it should be, and why."""
     asked: int
-    """Answers that were not known before."""
+    """Answers that were not in the cache."""
 
 
 class PhiRun:
-    """Shows clips to a model, each once."""
+    """Shows clips to a model, each once: a job that can be killed at any moment and goes on with what it has.
+
+    An answer is kept the moment it comes, under what makes it: model, prompt and goal, the SHA-256 of the video file,
+    the moment up to which it is shown, frames and sampling. So a video that moved or was renamed is not asked about
+    again, and one that changed is. Frames are decoded when their turn comes; no more than the clips under way are in
+    memory.
+    """
 
     def __init__(
         self,
-        ask: Ask,
-        identity: Mapping[str, object],
+        model: Model,
         config: PhiConfig,
         kind: Kind,
-        cache: Path,
         *,
         together: int = 1,
         workers: int = 1,
         skip_unreadable: bool = False,
     ) -> None:
-        """`identity` is all that tells the model from others. `together` clips are asked about in one call, and
-        `workers` calls are under way at once."""
-        self._ask, self._identity, self._config = ask, dict(identity), config
+        """`together` clips are asked about in one call, and `workers` calls are under way at once.
+
+        Raises InputError for a model without a cache, which the job needs to go on after a kill.
+        """
+        if model.store is None:
+            raise InputError("Phi's answers need a folder to be kept in; give one with --cache.")
+        self._model, self._store, self._config = model, model.store, config
         self.prompt = Prompt.load(kind, config.goal)
-        self._kind, self._cache = kind, AnswerCache(cache)
+        self._sampling = phi_sampling(config, together)
+        self._kind = kind
         self._together, self._workers, self._skip = together, workers, skip_unreadable
 
-    def tell(self, clips: Sequence[Clip], progress: Progress = SILENT) -> Result:
-        """What Phi says of each clip.
+    def describe(self, clips: Sequence[Clip], progress: Progress = SILENT) -> PhiResult:
+        """Phi's answer about each clip.
 
         Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
         nothing new is begun, and what was under way is kept.
         """
-        asked_for = self._asked_for(clips, progress)
-        distinct = {fingerprint(asked): (clip, asked) for clip, asked in zip(clips, asked_for, strict=True)}
-        told = {key: known for key, (_, asked) in distinct.items() if (known := self._known(asked)) is not None}
-        waiting = [key for key in distinct if key not in told]
-        unreadable: dict[str, str] = {}
+        contents = self._contents(clips, progress)
+        keys = [fingerprint(content) for content in contents]
+        distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
+        found: dict[str, Description | str] = {}
+        for key in distinct:
+            if (entry := self._store.find(key)) is not None:
+                found[key] = Description(parse_answer(entry), entry["duration"])
+        waiting = [key for key in distinct if key not in found]
         with progress.task("asking Phi", total=len(distinct)) as advance:
-            advance(len(told))
+            advance(len(found))
             groups = [waiting[at : at + self._together] for at in range(0, len(waiting), self._together)]
-            for group in self._each([[distinct[key] for key in group] for group in groups], advance):
-                told |= group.told
-                unreadable |= group.unreadable
-        names = [(clip.name, fingerprint(asked)) for clip, asked in zip(clips, asked_for, strict=True)]
-        return Result(
-            {name: told[key] for name, key in names if key in told},
-            {name: unreadable[key] for name, key in names if key in unreadable},
-            asked=len(waiting) - len(unreadable),
+            for described in self._each([[distinct[key] for key in group] for group in groups], advance):
+                found |= described
+        outcomes = [(clip.name, found[key]) for clip, key in zip(clips, keys, strict=True)]
+        return PhiResult(
+            {name: outcome for name, outcome in outcomes if isinstance(outcome, Description)},
+            {name: outcome for name, outcome in outcomes if isinstance(outcome, str)},
+            asked=sum(isinstance(found[key], Description) for key in waiting),
         )
 
-    def _asked_for(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
+    def _contents(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
         """All that makes the answer about each clip."""
         paths = {clip.path: "" for clip in clips}
         with progress.task("reading video files", total=len(paths)) as advance:
             for path in paths:
-                paths[path] = self._cache.sha256(path)
+                paths[path] = self._store.sha256(path)
                 advance(1)
         shared = {
-            "model": self._identity,
+            "model": self._model.identity,
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
             "sampling": self._config.model_dump(include={"temperature", "max_tokens", "seed"}),
@@ -310,15 +304,9 @@ class PhiRun:
             for clip in clips
         ]
 
-    def _known(self, asked: JsonObject) -> Told | None:
-        kept = self._cache.get(asked)
-        if kept is None:
-            return None
-        return Told(
-            Answer(kept["text"], kept["tokens_in"], kept["tokens_out"], kept["seconds"], True), kept["duration"]
-        )
-
-    def _each(self, groups: Sequence[Sequence[tuple[Clip, JsonObject]]], advance: Advance) -> Iterator["_Group"]:
+    def _each(
+        self, groups: Sequence[Sequence[tuple[Clip, JsonObject]]], advance: Advance
+    ) -> Iterator[dict[str, Description | str]]:
         """The groups as they are done; in this thread where there is one worker, so that Ctrl-C ends it at once."""
         if self._workers == 1:
             for group in groups:
@@ -337,34 +325,27 @@ class PhiRun:
             raise
         pool.shutdown()
 
-    def _group(self, group: Sequence[tuple[Clip, JsonObject]], advance: Advance) -> "_Group":
-        """Show some clips, and keep what is said of them."""
-        found = _Group({}, {})
-        shown: list[tuple[JsonObject, Chat, float]] = []
-        for clip, asked in group:
+    def _group(self, group: Sequence[tuple[Clip, JsonObject]], advance: Advance) -> dict[str, Description | str]:
+        """Show some clips; by fingerprint, the answers, or why a video cannot be read."""
+        found: dict[str, Description | str] = {}
+        requests: list[ModelRequest] = []
+        for clip, content in group:
             try:
                 duration = probe(clip.path).duration if self._kind == "trace" else 0.0
                 frames = read_frames(clip.path, self._config.frames, clip.until)
             except InputError as error:
                 if not self._skip:
                     raise
-                found.unreadable[fingerprint(asked)] = str(error)
+                found[fingerprint(content)] = str(error)
                 advance(1)
             else:
-                shown.append((asked, self.prompt.chat(frames, clip.goal), duration))
-        if not shown:
+                chat, note = self.prompt.chat(frames, clip.goal), {"duration": duration}
+                requests.append(ModelRequest(chat, self._sampling, content=content, note=note))
+        if not requests:
             return found
-        answers = self._ask([chat for _, chat, _ in shown])
-        for (asked, _, duration), answer in zip(shown, answers, strict=True):
-            told = answer._replace(cached=False)
-            self._cache.put(asked, told._asdict() | {"duration": duration})
-            found.told[fingerprint(asked)] = Told(told, duration)
+        outcomes = all_answered(self._model.answer(requests, refusals="raise"))
+        for request, answer in zip(requests, outcomes, strict=True):
+            assert request.note is not None
+            found[fingerprint(request.content)] = Description(answer, request.note["duration"])
             advance(1)
         return found
-
-
-class _Group(NamedTuple):
-    """What became of clips that were shown together, by fingerprint."""
-
-    told: dict[str, Told]
-    unreadable: dict[str, str]

@@ -17,29 +17,29 @@ from recipe.config import PhiConfig
 from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError, listed
-from recipe.models.wrappers import Prices
-from recipe.perception.phi import Clip, PhiRun, Result, read_history, read_trace
+from recipe.models.costs import Prices
+from recipe.perception.phi import Clip, PhiResult, PhiRun, read_history, read_trace
 from recipe.perception.videos import Located, VideoFolder, name_of
 from recipe.types import Example, Procedure
 
-_PACKAGES = ("recipe-planner", "av", "httpx2", "torch", "transformers")
+_PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
 
 Item = TypeVar("Item", Example, Procedure)
 
 
-class Chosen(NamedTuple):
-    """Clips to show, in order, and what cannot be shown."""
+class SelectedClips(NamedTuple):
+    """Clips to show, in order, and those that cannot be shown."""
 
     clips: list[Clip]
     missing: tuple[str, ...]
     """Videos that are absent, as source/video_id."""
     without_time: tuple[str, ...] = ()
-    """Examples that do not say where their history ends: the whole video would show what is to be planned."""
+    """Examples without the time at which their history ends: the whole video would show what is to be planned."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a job came to."""
+class RowCounts:
+    """Rows and cost of a job."""
 
     rows: int
     empty: tuple[str, ...]
@@ -49,7 +49,7 @@ class Written:
     cost: float | None
 
 
-def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool = False) -> Chosen:
+def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool = False) -> SelectedClips:
     """The clip before each example's cut.
 
     Raises InputError with the number of them and the first names where videos or times are missing, unless those are
@@ -63,44 +63,44 @@ def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool =
         )
     timed = [example for example in examples if example.until is not None]
     named = [(Clip(example.example_id, Path(), example.goal, example.until), example) for example in timed]
-    return _found(named, folder, skip)._replace(without_time=without)
+    return _located(named, folder, skip)._replace(without_time=without)
 
 
-def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> Chosen:
+def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> SelectedClips:
     """The whole video of each procedure; raises as `history_clips`."""
-    return _found([(Clip(name_of(one), Path(), one.goal), one) for one in procedures], folder, skip)
+    return _located([(Clip(name_of(one), Path(), one.goal), one) for one in procedures], folder, skip)
 
 
-def write_told_histories(
-    path: Path, examples: Iterable[Example], result: Result, model: str, run: PhiRun, prices: Prices
-) -> Written:
+def write_described_histories(
+    path: Path, examples: Iterable[Example], result: PhiResult, model: str, run: PhiRun, prices: Prices
+) -> RowCounts:
     """Write the histories of the examples that there is an answer for, in their order."""
     rows = []
     for example in examples:
-        if (told := result.told.get(example.example_id)) is not None:
+        if (description := result.descriptions.get(example.example_id)) is not None:
             rows.append(
                 History(
                     example.example_id,
-                    read_history(told.answer.text),
+                    read_history(description.answer.text),
                     example.until,
                     model,
                     run.prompt.hash,
-                    told.answer.seconds,
-                    told.answer.tokens_in,
-                    told.answer.tokens_out,
+                    description.answer.seconds,
+                    description.answer.tokens_in,
+                    description.answer.tokens_out,
                 )
             )
     write_histories(path, rows)
     return _written(len(rows), [row.example_id for row in rows if not row.history], result, prices)
 
 
-def write_told_traces(path: Path, procedures: Iterable[Procedure], result: Result, prices: Prices) -> Written:
+def write_described_traces(path: Path, procedures: Iterable[Procedure], result: PhiResult, prices: Prices) -> RowCounts:
     """Write the procedures that there is an answer with steps for, in their order, with Phi's steps."""
     rows, empty = [], []
     for procedure in procedures:
-        if (told := result.told.get(name_of(procedure))) is None:
+        if (description := result.descriptions.get(name_of(procedure))) is None:
             continue
-        steps = read_trace(told.answer.text, told.duration)
+        steps = read_trace(description.answer.text, description.duration)
         if steps:
             rows.append(replace(procedure, steps=steps))
         else:
@@ -110,12 +110,18 @@ def write_told_traces(path: Path, procedures: Iterable[Procedure], result: Resul
 
 
 def write_manifest(
-    output: Path, kind: str, model: JsonObject, config: PhiConfig, run: PhiRun, parts: tuple[Chosen, Result, Written]
+    output: Path,
+    kind: str,
+    model: JsonObject,
+    config: PhiConfig,
+    run: PhiRun,
+    chosen: SelectedClips,
+    result: PhiResult,
+    written: RowCounts,
 ) -> Path:
     """Write `<output>.manifest.json`; returns its path."""
-    chosen, result, written = parts
     path = output.with_name(f"{output.name}.manifest.json")
-    told: JsonObject = {
+    manifest: JsonObject = {
         "kind": kind,
         "output": output.name,
         "model": model,
@@ -132,11 +138,11 @@ def write_manifest(
         "cost": written.cost,
         "versions": {"python": platform.python_version()} | installed(_PACKAGES),
     }
-    write_json(path, told)
+    write_json(path, manifest)
     return path
 
 
-def _found(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) -> Chosen:
+def _located(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) -> SelectedClips:
     clips: list[Clip] = []
     missing: dict[str, None] = {}
     for clip, video in named:
@@ -151,11 +157,11 @@ def _found(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) 
         raise InputError.at(
             folder.folder, "there is no video to show", "give examples that say where their history ends"
         )
-    return Chosen(clips, tuple(missing))
+    return SelectedClips(clips, tuple(missing))
 
 
-def _written(rows: int, empty: Sequence[str], result: Result, prices: Prices) -> Written:
+def _written(rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> RowCounts:
     """Counts over distinct answers: examples that share one paid for it once."""
-    answers = {id(told): told.answer for told in result.told.values()}.values()
+    answers = {id(description): description.answer for description in result.descriptions.values()}.values()
     tokens_in, tokens_out = sum(one.tokens_in for one in answers), sum(one.tokens_out for one in answers)
-    return Written(rows, tuple(empty), tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))
+    return RowCounts(rows, tuple(empty), tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))

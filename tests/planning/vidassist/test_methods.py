@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
 
+from recipe.config.planning import VALUES, VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
-from recipe.planning.vidassist.methods import VALUES, Models, VidAssistConfig, plan_actions
+from recipe.planning.vidassist.methods import Models, plan_actions
 from recipe.planning.vidassist.models import agent_chat, assess_chat, plan_chat, propose_chat
 from recipe.planning.vidassist.search import PartialPlan, State
 from recipe.text import planner_messages

@@ -38,7 +38,7 @@ def options(url: str, root: Path, output: Path, *more: object) -> list[object]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _needs_endpoint() -> None:
-    pytest.importorskip("httpx2")
+    pytest.importorskip("openai")
 
 
 def run_whole(recipe: Recipe, root: Path, output: Path, *more: object) -> tuple[dict[str, Any], int]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from recipe.cli.vpa import Source, read_samples
-from recipe.planning.vidassist.methods import VidAssistConfig
+from recipe.config.planning import VidAssistConfig
 
 pytestmark = pytest.mark.real_data
 

@@ -1,13 +1,12 @@
 """A closed set of four actions, and models that answer as they are told to."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import JsonObject
 from recipe.config import SamplingConfig
-from recipe.models.protocol import Answer, Chat, Refusal
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal
 from recipe.planning.admissible import AdmissibleActions
 from recipe.planning.vidassist.search import Considered, Proposal, State
 from recipe.progress import SILENT, Progress
@@ -57,7 +56,7 @@ class ToyValue:
         return [self._score((*one.state.planned, one.candidate.action)) for one in considered]
 
 
-class ScriptedEngine:
+class ScriptedEngine(Engine):
     """Answers the last message of a chat as a function says, and counts what it is asked."""
 
     def __init__(self, answer: Callable[[str, int], str | Answer | Refusal]) -> None:
@@ -65,28 +64,14 @@ class ScriptedEngine:
         self.asked: list[tuple[str, int]] = []
         self.batches: list[int] = []
 
-    def outcomes(
-        self,
-        chats: Sequence[Chat],
-        count: int,
-        sampling: SamplingConfig,
-        progress: Progress = SILENT,
-        *,
-        schema: JsonObject | None = None,
-        logprobs: bool = False,
-    ) -> list[list[Answer | Refusal]]:
-        self.batches.append(len(chats))
-        return [[self._one(chat[-1]["content"], sample) for sample in range(count)] for chat in chats]
+    def answer(self, requests: Sequence[ModelRequest], *_: object, **__: object) -> list[Answer | Refusal]:
+        self.batches.append(len({id(request.chat) for request in requests}))
+        return [self._one(request.chat[-1]["content"], request.sample) for request in requests]
 
     def _one(self, text: str, sample: int) -> Answer | Refusal:
         self.asked.append((text, sample))
         answer = self._answer(text, sample)
         return Answer(answer) if isinstance(answer, str) else answer
 
-    def generate(
-        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, progress: Progress = SILENT
-    ) -> list[list[str]]:
-        raise AssertionError("outcomes are asked for")
-
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Iterator[str]:
-        raise AssertionError("outcomes are asked for")
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        raise AssertionError("whole answers are asked for")

@@ -1,4 +1,18 @@
-"""Judges of how different two plans are: a language model, and a proxy by embeddings."""
+"""Judges of how different two plans are: a language model, and a proxy by embeddings.
+
+The paper's prompt is not printed; the prompt here follows its description. The two plans stand in the data as equals:
+the caller decides which of them is `plan_1`. A value that is none of the five levels is no answer, because its scale is
+not known; a pair without an answer is *unscored*, and never 0.
+
+The proxy measures how little two plans agree by their embeddings, cut to the five levels:
+
+    difference = 1 - (F + F ordered) / 2          of the likeness of their steps (see `proxy`), any order and in order
+
+The nearest level is given, the higher one of two. It is at most 0.25 where a plan is of no use: one that is off the
+goal, or that repeats the history for more than half. A plan is off the goal where it is no nearer to goal and history,
+each embedded as one text, than 95% of the continuations of other goals are on the embedded world's training goals. The
+proxy is not the paper's judge: it takes plans for different that differ in words which the encoder does not relate.
+"""
 
 import json
 import math
@@ -12,7 +26,7 @@ import numpy as np
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.errors import quoted
 from recipe.evaluation.diversity.plans import LEVELS
-from recipe.evaluation.judge.llm import AskedModel, unanswered
+from recipe.evaluation.judge.llm import LanguageModelJudge, unanswered
 from recipe.evaluation.judge.rubric import as_data, code_of
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
@@ -22,13 +36,6 @@ from recipe.prompting import fill, packaged
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-
-# Who says how different two plans are: the protocol, and the judge that asks a language model.
-#
-# The paper's prompt is not printed; this one follows its description. The two plans stand in the data as equals: which
-# of them is `plan_1` is decided by whoever asks. A value that is none of the five levels is no answer, because there is
-# no telling what scale it is on; a pair without an answer is *unscored*, and never 0.
-
 
 SCHEMA: JsonObject = {
     "name": "diversity",
@@ -59,8 +66,8 @@ class Question(NamedTuple):
     second: tuple[str, ...]
 
 
-class Compared(NamedTuple):
-    """What a judge says of a question."""
+class DiversityRating(NamedTuple):
+    """A judge's answer to a question."""
 
     level: float | None
     """One of LEVELS; None where there is none."""
@@ -73,19 +80,19 @@ class Compared(NamedTuple):
 
 
 class DiversityJudge(Protocol):
-    """Anything that tells how different two plans are."""
+    """Anything that rates how different two plans are."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """What tells it from other judges."""
+        """The name and settings that tell it from other judges."""
         ...
 
-    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
-        """What it says of each question, in order."""
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
+        """The answer to each question, in order."""
         ...
 
 
-class LlmDiversityJudge(AskedModel):
+class LlmDiversityJudge(LanguageModelJudge):
     """A language model that is shown goal, history and two plans."""
 
     @property
@@ -93,21 +100,21 @@ class LlmDiversityJudge(AskedModel):
         """Name, model, prompt and settings."""
         return self._identity(prompt_hash(), {"repeats", "batch_size"})
 
-    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         """One answer to each question.
 
-        Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
+        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
         chats = [render(question) for question in questions]
-        return [told.read for [told] in self._answers(chats, SCHEMA, _compared, _readable, 1, progress)]
+        return [rating for [(_, rating)] in self._answers(chats, SCHEMA, _rating, _has_level, 1, progress)]
 
 
-def _compared(outcome: Answer | Refusal) -> Compared:
-    return Compared(None, reason=unanswered(outcome)) if isinstance(outcome, Refusal) else parse(outcome.text)
+def _rating(outcome: Answer | Refusal) -> DiversityRating:
+    return DiversityRating(None, reason=unanswered(outcome)) if isinstance(outcome, Refusal) else parse(outcome.text)
 
 
-def _readable(compared: Compared) -> bool:
-    return compared.level is not None
+def _has_level(rating: DiversityRating) -> bool:
+    return rating.level is not None
 
 
 def render(question: Question) -> Chat:
@@ -134,7 +141,7 @@ def prompt_hash() -> str:
     )
 
 
-def parse(text: str) -> Compared:
+def parse(text: str) -> DiversityRating:
     """The level in an answer: of the last JSON object with a score, else of what the text calls its score.
 
     >>> parse('Both steep tea. {"score": 0.25}').level, parse("**Score:** 1").level
@@ -150,7 +157,9 @@ def parse(text: str) -> Compared:
     pairs = [match["value"] for match in _PAIR.finditer(read)]
     if pairs:
         return _level(pairs, "regex", text)
-    return Compared(None, reason=f"the answer holds no score: {quoted(text)}" if text.strip() else _EMPTY, text=text)
+    return DiversityRating(
+        None, reason=f"the answer holds no score: {quoted(text)}" if text.strip() else _EMPTY, text=text
+    )
 
 
 _EMPTY = "the answer is empty"
@@ -165,14 +174,14 @@ def _scores(found: str) -> list[Any]:
     return [value for name, value in pairs if name.strip().casefold() in ("score", "diversity_score", "diversity")]
 
 
-def _level(values: Sequence[Any], how: str, text: str) -> Compared:
+def _level(values: Sequence[Any], how: str, text: str) -> DiversityRating:
     levels = {_number(value) for value in values}
     level = next(iter(levels)) if len(levels) == 1 else None
     if level in LEVELS:
-        return Compared(level, how, text=text)
+        return DiversityRating(level, how, text=text)
     shown = ", ".join(quoted(str(value)) if isinstance(value, str) else str(value)[:40] for value in values[:3])
     named = ", ".join(f"{known:g}" for known in LEVELS)
-    return Compared(None, reason=f"the score is none of {named}: {shown}", text=text)
+    return DiversityRating(None, reason=f"the score is none of {named}: {shown}", text=text)
 
 
 def _number(value: Any) -> float | None:
@@ -183,17 +192,6 @@ def _number(value: Any) -> float | None:
         return float(value)
     except (ValueError, OverflowError):
         return None
-
-
-# A stand-in for the judge of diversity: how little two plans agree by their embeddings, cut to the five levels.
-#
-#     difference = 1 - (F + F ordered) / 2          of the likeness of their steps (see `proxy`), any order and in order
-#
-# The nearest level is given, the higher one of two. It is at most 0.25 where a plan is of no use: one that is off the
-# goal, or that repeats the history for more than half. Off the goal is a plan that is no nearer to goal and history,
-# each embedded as one text, than 95% of the continuations of other goals are on the embedded world's training goals.
-#
-# It is not the paper's judge: plans that differ in words that the encoder does not know as one are different to it.
 
 
 CAP = 0.25
@@ -221,14 +219,14 @@ class ProxyDiversityJudge:
         computed = {"version": VERSION, "cap": CAP, "copied": MOST_COPIED, **settings}
         self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), settings)
 
-    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[Compared]:
+    def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         """The level of each question, in order."""
         found = []
         with progress.task("comparing plans by embeddings", total=len(questions)) as advance:
             for at in range(0, len(questions), _TOGETHER):
                 batch = questions[at : at + _TOGETHER]
                 likeness = self.likeness(batch)
-                found += [Compared(self._level(one, likeness), "proxy") for one in batch]
+                found += [DiversityRating(self._level(one, likeness), "proxy") for one in batch]
                 advance(len(batch))
         return found
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.diversity.judges import Compared, DiversityJudge, Question
+from recipe.evaluation.diversity.judges import DiversityJudge, DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
 from recipe.evaluation.scores import DiversityScores, JudgeIdentity
 from recipe.progress import SILENT, Progress
@@ -131,7 +131,7 @@ def _question(
 def _pairs(
     prompt: PromptSamples,
     drawn: dict[frozenset[_Key], _Question],
-    answers: dict[frozenset[_Key], tuple[Compared, Compared | None]],
+    answers: dict[frozenset[_Key], tuple[DiversityRating, DiversityRating | None]],
     averaged: bool,
 ) -> list[PlanPair]:
     example_id, keys = prompt.example.example_id, [plan_key(plan) for plan in prompt.plans]

@@ -1,10 +1,14 @@
-"""Judges that ask a language model."""
+"""Judges: the protocol, the base class of LLM judges, and the judge by the paper's rubric.
+
+Plans without an actionable step score 0 in code, without a call. An answer that cannot be parsed is asked for again, a
+few times, and is then *unscored*: counted apart, in no mean, and never a number.
+"""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
@@ -12,37 +16,26 @@ from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, boun
 from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.evaluation.scores import JudgeIdentity
+from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, Refusal
-from recipe.models.wrappers import Ledger, Prices
 from recipe.progress import SILENT, Progress
 from recipe.types import Unscored, Verdict
 
-# A language model in the office of a judge: asked in one way, whatever it is to judge.
-#
-# An answer that cannot be read is asked for again, a few times, with another seed, so that it is another answer, and
-# kept beside the first. What every answer took goes to the ledger, whether it could be read or not.
+Parsed = TypeVar("Parsed")
 
 
-Read = TypeVar("Read")
+class LanguageModelJudge:
+    """Base class of LLM judges: asks, parses, and asks again for what cannot be parsed.
 
+    A further try has another seed, so that it brings another answer, and is kept beside the first. Each answer counts
+    in the ledger, whether it can be parsed or not.
+    """
 
-class Told(NamedTuple, Generic[Read]):
-    """An outcome and what was read in it."""
-
-    outcome: Answer | Refusal
-    read: Read
-
-
-class AskedModel:
-    """What judges that ask a language model have in common."""
-
-    def __init__(
-        self, engine: Engine, model: str, config: JudgeConfig | None = None, ledger: Ledger | None = None
-    ) -> None:
-        """`model` is its name at the endpoint, a hub id or a folder; `ledger` is the engine's own, if it keeps one."""
+    def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
+        """`model` is its name at the endpoint, a hub id or a folder."""
         self.config = config or JudgeConfig()
-        self.ledger = ledger or Ledger(Prices())
-        self._engine, self._model, self._counts = engine, model, ledger is None
+        self._engine, self._model = engine if isinstance(engine, Model) else Model(engine), model
+        self.ledger = self._engine.ledger
         self._structured: set[str] = set()
 
     def _identity(self, prompt: str, beside: AbstractSet[str]) -> JudgeIdentity:
@@ -58,52 +51,50 @@ class AskedModel:
         self,
         chats: Sequence[Chat],
         schema: JsonObject,
-        read: Callable[[Answer | Refusal], Read],
-        readable: Callable[[Read], bool],
+        parse: Callable[[Answer | Refusal], Parsed],
+        complete: Callable[[Parsed], bool],
         repeats: int,
         progress: Progress = SILENT,
-    ) -> list[list[Told[Read]]]:
-        """What the model says to each chat, `repeats` times; the last answer where none is `readable`.
+    ) -> list[list[tuple[Answer | Refusal, Parsed]]]:
+        """`repeats` outcomes of each chat, and what is parsed from each; the last answer where none is `complete`.
 
-        Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
+        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
         sampling = SamplingConfig.model_validate(
             self.config.model_dump(include={"temperature", "max_tokens", "seed", "batch_size"})
         )
-        outcomes = self._counted(self._engine.outcomes(chats, repeats, sampling, progress, schema=schema))
-        told = [[Told(outcome, read(outcome)) for outcome in group] for group in outcomes]
+        outcomes = self._outcomes(chats, repeats, sampling, schema, progress)
+        found = [[(outcome, parse(outcome)) for outcome in group] for group in outcomes]
         for again in range(1, self.config.reasks + 1):
             for repeat in range(repeats):
                 unread = [
                     place
-                    for place, group in enumerate(told)
-                    if isinstance(group[repeat].outcome, Answer) and not readable(group[repeat].read)
+                    for place, group in enumerate(found)
+                    if isinstance(group[repeat][0], Answer) and not complete(group[repeat][1])
                 ]
                 if not unread:
                     continue
-                other = sampling.model_copy(update={"seed": _seed(self.config.seed, again, repeat)})
+                sha = sha256(f"{self.config.seed} again {again} {repeat}".encode())
+                other = sampling.model_copy(update={"seed": int.from_bytes(sha.digest()[:4]) >> 1})
                 asked = [chats[place] for place in unread]
-                found = self._counted(self._engine.outcomes(asked, 1, other, progress, schema=schema))
-                for place, [outcome] in zip(unread, found, strict=True):
-                    told[place][repeat] = Told(outcome, read(outcome))
-        return told
+                outcomes = self._outcomes(asked, 1, other, schema, progress)
+                for place, [outcome] in zip(unread, outcomes, strict=True):
+                    found[place][repeat] = (outcome, parse(outcome))
+        return found
 
-    def _counted(self, outcomes: list[list[Answer | Refusal]]) -> list[list[Answer | Refusal]]:
+    def _outcomes(
+        self, chats: Sequence[Chat], count: int, sampling: SamplingConfig, schema: JsonObject, progress: Progress
+    ) -> list[list[Answer | Refusal]]:
+        outcomes = self._engine.outcomes(chats, count, sampling, progress, schema=schema)
         for outcome in (one for group in outcomes for one in group):
             if isinstance(outcome, Answer):
                 self._structured |= {outcome.structured} - {""}
-                if self._counts:
-                    self.ledger.add(outcome)
         return outcomes
 
 
 def unanswered(refused: Refusal) -> str:
     """Why there is no verdict where there is no answer."""
     return f"the judge gave no answer: {refused.reason}"
-
-
-def _seed(seed: int, again: int, repeat: int) -> int:
-    return int.from_bytes(sha256(f"{seed} again {again} {repeat}".encode()).digest()[:4]) >> 1
 
 
 def _short(model: str) -> str:
@@ -115,14 +106,6 @@ def _short(model: str) -> str:
     return model.rstrip("/").rsplit("/", 1)[-1]
 
 
-# Judges: what gives plans a verdict; and the one that asks a language model by the paper's rubric.
-#
-# Plans without an actionable step score 0 in code, without a call. An answer that cannot be read is asked for again, a
-# few times, and is then *unscored*: counted apart, in no mean, and never a number.
-
-
-__all__ = ["Case", "Judge", "LlmJudge", "estimate", "fatal"]
-
 _KEPT = 4_000
 """Characters of an answer that go to the rows."""
 _CHARACTERS_A_TOKEN = 4
@@ -133,7 +116,7 @@ class Judge(Protocol):
 
     @property
     def identity(self) -> JudgeIdentity:
-        """What tells it from other judges."""
+        """The name and settings that tell it from other judges."""
         ...
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
@@ -141,7 +124,7 @@ class Judge(Protocol):
         ...
 
 
-class LlmJudge(AskedModel):
+class LlmJudge(LanguageModelJudge):
     """A language model that is shown goal, history, reference and prediction, and gives six scores."""
 
     @property
@@ -152,43 +135,40 @@ class LlmJudge(AskedModel):
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """The verdicts on each case, in order.
 
-        Raises ComputeError or InputError where the engine fails altogether; what it answered is kept in its cache.
+        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
         shown = [bounded(case, self.config) for case in cases]
-        asked = [case for case in shown if not fatal(case)]
-        chats = [render(case) for case in asked]
-        told = iter(self._answers(chats, SCHEMA, _read, _readable, self.config.repeats, progress))
+        chats = [render(case) for case in shown if not fatal(case)]
+        answers = iter(self._answers(chats, SCHEMA, _verdict, _scored, self.config.repeats, progress))
         name = self.identity.name
         rows: list[Judgement] = []
         for case in shown:
-            rows += [by_rule(case, name)] if fatal(case) else _rows(case, next(told), name)
+            if fatal(case):
+                rows.append(by_rule(case, name))
+                continue
+            for repeat, (outcome, verdict) in enumerate(next(answers)):
+                row = Judgement(
+                    example_id=case.example.example_id,
+                    outcome=verdict.outcome,
+                    sample=case.sample,
+                    repeat=repeat,
+                    control=case.control,
+                    judge=name,
+                    how=verdict.how,
+                    steps=case.steps,
+                    flags=case.flags,
+                    text="" if isinstance(outcome, Refusal) else outcome.text[:_KEPT],
+                )
+                rows.append(row)
         return rows
 
 
-def _rows(case: Case, told: Sequence[Told[ParsedVerdict]], judge: str) -> list[Judgement]:
-    return [
-        Judgement(
-            example_id=case.example.example_id,
-            outcome=one.read.outcome,
-            sample=case.sample,
-            repeat=repeat,
-            control=case.control,
-            judge=judge,
-            how=one.read.how,
-            steps=case.steps,
-            flags=case.flags,
-            text="" if isinstance(one.outcome, Refusal) else one.outcome.text[:_KEPT],
-        )
-        for repeat, one in enumerate(told)
-    ]
-
-
-def _read(outcome: Answer | Refusal) -> ParsedVerdict:
+def _verdict(outcome: Answer | Refusal) -> ParsedVerdict:
     return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refusal) else parse(outcome.text)
 
 
-def _readable(read: ParsedVerdict) -> bool:
-    return isinstance(read.outcome, Verdict)
+def _scored(verdict: ParsedVerdict) -> bool:
+    return isinstance(verdict.outcome, Verdict)
 
 
 def fatal(case: Case) -> bool:
@@ -212,7 +192,7 @@ def by_rule(case: Case, judge: str) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What judging will ask for, at most: kept answers are not asked again."""
+    """The cost of judging at most; answers in the cache are not asked for again."""
 
     calls: int
     prompt_tokens: int
@@ -224,7 +204,7 @@ class Estimate:
 
 
 def estimate(cases: Sequence[Case], config: JudgeConfig) -> Estimate:
-    """What judging these cases will ask an LLM for, without asking."""
+    """The requests that an LLM judge would make for these cases, without asking."""
     asked = [bounded(case, config) for case in cases if not fatal(case)]
     characters = sum(len(message["content"]) for case in asked for message in render(case))
     tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)

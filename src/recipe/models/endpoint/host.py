@@ -1,38 +1,147 @@
-"""One endpoint, asked patiently: connections, failures, and waiting as long as the host says."""
+"""One endpoint, asked patiently: failures, and waiting as long as the host says.
+
+Requests go through the SDK of OpenAI, without its retries. What may pass is tried again: time-outs, dropped and refused
+connections, 408, 409, 425, 429 and 5xx, and answers that are no chat completion (a proxy's page, half a JSON), the last
+a few times only, because a wrong address answers like that for ever. Every other status is final, and 429 for an empty
+account. Of those, 400, 413 and 422 may concern one chat alone.
+"""
 
 import asyncio
 import contextlib
-import functools
 import json
 import logging
 import math
 import os
 import random
-import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from recipe.artifacts import JsonObject
-from recipe.config import EndpointConfig
+from recipe.config import ModelConfig
 from recipe.errors import ComputeError, InputError, MissingExtra, quoted
+from recipe.models.costs import Ledger
 from recipe.models.endpoint.wire import (
-    Fields,
-    Question,
+    OptionalFields,
     Unreadable,
     body_of,
-    fields_of,
     form_of,
     idempotency_key,
-    read_answer,
-    read_chunks,
+    parse_completion,
+    parse_piece,
+    request_fields,
 )
-from recipe.models.protocol import Answer, videos
-from recipe.models.wrappers import Ledger
+from recipe.models.protocol import Answer, ModelRequest, videos
 
-# How long a busy service asks its callers to wait.
+try:
+    import httpx2
+    import openai
+except ModuleNotFoundError as error:
+    raise MissingExtra("asking an endpoint", "llm") from error
+
+_PASSING = frozenset({408, 409, 425, 429})
+_UNDECIDED = frozenset({408, 409, 502, 504})
+"""After these the request may still be worked on, or was answered behind a gateway."""
+_ONE_CHAT = frozenset({400, 413, 422})
+"""What may be wrong with one request and not with the others."""
+_OF_THE_CHAT = (
+    "context length", "context_length", "context window", "maximum context", "max_model_len", "too long", "too large",
+    "too many tokens", "content_filter", "content filter", "content_policy", "content policy", "moderation", "safety",
+)  # fmt: skip
+"""Words of hosts for a chat that is too long or that a filter stopped."""
+_EMPTY_ACCOUNT = "insufficient_quota"
+UNREAD_TRIES = 3
+"""An answer that could not be read so often will not be."""
+_REMEDIES = {
+    401: "check the key and the environment variable that --key-variable names",
+    402: "check the account's balance",
+    403: "check the key and what it may be used for",
+    404: "check the model's name, and that the address is the API's root, which usually ends in /v1",
+    405: "check that the address is the API's root, which usually ends in /v1",
+    413: "show fewer or smaller frames",
+}
+_METHOD = "/chat/completions"
+_CONNECT = 10.0
+"""Seconds to reach the endpoint."""
+_LOG = logging.getLogger(__name__)
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+"""Seconds."""
+# Of its own, so that waiting leaves other draws alone; unseeded, so that clients do not wait alike.
+_JITTER = random.Random()
+
+
+class PassingFailure(Exception):
+    """A failure that may be over at the next try."""
+
+    def __init__(
+        self, problem: str, remedy: str, *, wait: float | None = None, unread: bool = False, replied: bool = False
+    ) -> None:
+        super().__init__(problem)
+        self.remedy = remedy
+        self.wait = wait
+        """Seconds that the endpoint asked to wait."""
+        self.unread = unread
+        """True where something came that is no answer."""
+        self.replied = replied
+        """True where the endpoint is done with the request, so that the next is another."""
+
+
+class RequestRefused(InputError):
+    """The endpoint does not take a request as it is; others may be answered."""
+
+    of_the_chat = False
+    """True where it says that the chat is too long, or that a filter stopped it."""
+    text = ""
+    """The body of its response."""
+
+
+def failure_of(error: Exception, url: str, timeout: float) -> PassingFailure | InputError:
+    """A failure of the connection, of the endpoint or of reading: one that passes, or one that does not."""
+    if isinstance(error, openai.APIStatusError):
+        return _failure_of_status(error.response, url)
+    if isinstance(error, TimeoutError | openai.APITimeoutError):
+        remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
+        return PassingFailure(f"no answer within {timeout:g} s", remedy)
+    if isinstance(error, Unreadable):
+        remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
+        return PassingFailure(str(error), remedy, unread=True, replied=True)
+    cause = error.__cause__ or error  # the SDK wraps what the connection says
+    reason = f"the connection failed ({type(cause).__name__}: {str(cause).rstrip('.') or 'no reason given'})"
+    return PassingFailure(reason, "check that the endpoint runs and that the address is right")
+
+
+def _failure_of_status(response: httpx2.Response, url: str) -> PassingFailure | InputError:
+    status, text = response.status_code, response.text
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        body = None
+    problem = f"the endpoint answers {status}: {_message(body, text)}"
+    detail = body.get("error") if isinstance(body, dict) else None
+    if status == 429 and isinstance(detail, dict) and detail.get("code") == _EMPTY_ACCOUNT:
+        return InputError.at(url, problem, _REMEDIES[402])
+    if status in _PASSING or status >= 500:
+        remedy = "look into the endpoint's log, or try later"
+        if status == 429:
+            remedy = "ask less at once (--concurrency) or later"
+        return PassingFailure(problem, remedy, wait=retry_after(response.headers), replied=status not in _UNDECIDED)
+    remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
+    failure = InputError.at(url, problem, remedy)
+    if status not in _ONE_CHAT:
+        return failure
+    refused = RequestRefused(str(failure))
+    refused.text = text
+    refused.of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
+    return refused
+
+
+def _message(body: object, text: str) -> str:
+    """The endpoint's own words for its error, from the forms that hosts give it."""
+    for _ in range(2):  # {"error": {"message": ...}} and {"message": ...}
+        if isinstance(body, dict):
+            body = body.get("message") or body.get("detail") or body.get("error") or body
+    return quoted(body if isinstance(body, str) else json.dumps(body) if body else text)
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
@@ -62,321 +171,119 @@ def _seconds(value: str, unit: float, now: float) -> float | None:
         return None
 
 
-# What can go wrong between here and an endpoint: what passes and is tried again, and what never will.
-#
-# Passing: time-outs, dropped and refused connections, 408, 409, 425, 429 and 5xx, and answers that are no chat
-# completion (a proxy's page, half a JSON), the last a few times only, because a wrong address answers like that for
-# ever. Final: every other status, and 429 for an empty account. Of those, 400, 413 and 422 may be about one chat alone.
-
-
-try:
-    import httpx2
-except ModuleNotFoundError as error:
-    raise MissingExtra("asking an endpoint", "llm") from error
-
-_PASSING = frozenset({408, 409, 425, 429})
-_UNDECIDED = frozenset({408, 409, 502, 504})
-"""After these the request may still be worked on, or was answered behind a gateway."""
-_ONE_CHAT = frozenset({400, 413, 422})
-"""What may be wrong with one request and not with the others."""
-_OF_THE_CHAT = (
-    "context length", "context_length", "context window", "maximum context", "max_model_len", "too long", "too large",
-    "too many tokens", "content_filter", "content filter", "content_policy", "content policy", "moderation", "safety",
-)  # fmt: skip
-"""Words of hosts for a chat that is too long or that a filter stopped."""
-_EMPTY_ACCOUNT = "insufficient_quota"
-UNREAD_TRIES = 3
-"""An answer that could not be read so often will not be."""
-_REMEDIES = {
-    401: "check the key and the environment variable that --key-variable names",
-    402: "check the account's balance",
-    403: "check the key and what it may be used for",
-    404: "check the model's name, and that the address is the API's root, which usually ends in /v1",
-    405: "check that the address is the API's root, which usually ends in /v1",
-    413: "show fewer or smaller frames",
-}
-
-
-class Passing(Exception):
-    """A failure that may be over at the next try."""
-
-    def __init__(
-        self,
-        problem: str,
-        remedy: str,
-        *,
-        wait: float | None = None,
-        unread: bool = False,
-        replied: bool = False,
-    ) -> None:
-        super().__init__(problem)
-        self.remedy = remedy
-        self.wait = wait
-        """Seconds that the endpoint asked to wait."""
-        self.unread = unread
-        """True where something came that is no answer."""
-        self.replied = replied
-        """True where the endpoint is done with the request, so that the next is another."""
-
-
-class Unfit(InputError):
-    """A request that the endpoint does not take as it is; others may be answered."""
-
-    of_the_chat = False
-    """True where it says that the chat is too long, or that a filter stopped it."""
-    said = ""
-    """All that it says."""
-
-
-FAILURES = (httpx2.RequestError, Unreadable, TimeoutError)
-"""What `understood` understands."""
-
-
-def understood(error: Exception, timeout: float) -> Passing:
-    """A failure of the connection or of reading as one that passes."""
-    if isinstance(error, TimeoutError | httpx2.TimeoutException):
-        remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
-        return Passing(f"no answer within {timeout:g} s", remedy)
-    if isinstance(error, httpx2.RequestError):
-        reason = f"the connection failed ({type(error).__name__}: {str(error).rstrip('.') or 'no reason given'})"
-        return Passing(reason, "check that the endpoint runs and that the address is right")
-    if isinstance(error, Unreadable):
-        remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
-        return Passing(str(error), remedy, unread=True, replied=True)
-    raise error
-
-
-def answered(response: httpx2.Response, url: str) -> Passing | InputError:
-    """A failure that the endpoint tells, as one that passes or one that does not."""
-    status, text = response.status_code, response.text
-    body = _parsed(text)
-    problem = f"the endpoint answers {status}: {_said(body, text)}"
-    if status == 429 and _code(body) == _EMPTY_ACCOUNT:
-        return InputError.at(url, problem, _REMEDIES[402])
-    if status not in _PASSING and status < 500:
-        remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
-        return _final(status, text, InputError.at(url, problem, remedy))
-    if status == 429:
-        remedy = "ask less at once (--concurrency) or later"
-    else:
-        remedy = "look into the endpoint's log, or try later"
-    return Passing(problem, remedy, wait=retry_after(response.headers), replied=status not in _UNDECIDED)
-
-
-def _final(status: int, text: str, failure: InputError) -> InputError:
-    if status not in _ONE_CHAT:
-        return failure
-    unfit = Unfit(str(failure))
-    unfit.said = text
-    unfit.of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
-    return unfit
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _code(body: object) -> object:
-    error = body.get("error") if isinstance(body, dict) else None
-    return error.get("code") if isinstance(error, dict) else None
-
-
-def _said(body: object, text: str) -> str:
-    """What the endpoint says of its error, from the forms that hosts give it."""
-    for _ in range(2):  # {"error": {"message": ...}} and {"message": ...}
-        if isinstance(body, dict):
-            body = body.get("message") or body.get("detail") or body.get("error") or body
-    return quoted(body if isinstance(body, str) else json.dumps(body) if body else text)
-
-
-# Connections to an endpoint: as many HTTP clients as requests may be under way, each with one connection.
-#
-# One client with many connections would look through all of them at every request, which with 64 takes longer than all
-# else. The SDK of OpenAI, which would send the same, takes most of its time for building and reading what is built and
-# read here; see docs/endpoints.md for both measured.
-
-
-try:
-    import httpx2
-except ModuleNotFoundError as error:
-    raise MissingExtra("asking an endpoint", "llm") from error
-
-_CONNECT = 10.0
-"""Seconds to reach the endpoint."""
-_ONE = httpx2.Limits(max_connections=1, max_keepalive_connections=1)
-
-
-@functools.cache
-def _trusted() -> ssl.SSLContext:
-    """The certificates of this machine, which take longer to read than a request takes."""
-    return httpx2.create_ssl_context()
-
-
-class Connections:
-    """Sends requests from one event loop; a connection is opened when it is needed, and used again."""
-
-    def __init__(self, url: str, key: str | None, config: EndpointConfig) -> None:
-        self._target = httpx2.URL(f"{url}/chat/completions")
-        timeout = httpx2.Timeout(config.timeout, connect=min(config.timeout, _CONNECT))
-        self._extensions = {"timeout": timeout.as_dict()}
-        self._headers = [
-            ("Accept", "application/json"),
-            ("Authorization", f"Bearer {key or 'none'}"),
-            ("Content-Type", "application/json"),
-            ("User-Agent", "recipe-planner"),
-        ]
-        self._idle: list[httpx2.AsyncClient] = []
-        self._clients: list[httpx2.AsyncClient] = []
-
-    async def post(self, body: bytes, idempotency_key: str) -> httpx2.Response:
-        """Send a request and read all of the response. Raises httpx2.RequestError."""
-        client = self._taken()
-        try:
-            return await client.send(self._request(body, idempotency_key))
-        finally:
-            self._idle.append(client)
-
-    @asynccontextmanager
-    async def streamed(self, body: bytes, idempotency_key: str) -> AsyncIterator[httpx2.Response]:
-        """Send a request; what comes is read in the body of the statement. Raises httpx2.RequestError."""
-        client = self._taken()
-        try:
-            response = await client.send(self._request(body, idempotency_key), stream=True)
-            try:
-                yield response
-            finally:
-                await response.aclose()
-        finally:
-            self._idle.append(client)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        for client in self._clients:
-            await client.aclose()
-
-    def _taken(self) -> httpx2.AsyncClient:
-        """A client without a request under way: the one that was used last, whose connection is open."""
-        if self._idle:
-            return self._idle.pop()
-        client = httpx2.AsyncClient(verify=_trusted(), limits=_ONE, follow_redirects=True)
-        self._clients.append(client)
-        return client
-
-    def _request(self, body: bytes, idempotency_key: str) -> httpx2.Request:
-        headers = [*self._headers, ("Idempotency-Key", idempotency_key)]
-        # Built here, because the client would put together address and headers anew for each.
-        return httpx2.Request("POST", self._target, headers=headers, content=body, extensions=self._extensions)
-
-
-# One endpoint, asked patiently: later each time, or when it says; by all who ask it together.
-
-
-_LOG = logging.getLogger(__name__)
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-"""Seconds."""
-# Of its own, so that waiting leaves other draws alone; unseeded, so that clients do not wait alike.
-_JITTER = random.Random()
-
-
 class Host:
     """Asks one endpoint, from one event loop."""
 
-    def __init__(self, config: EndpointConfig, ledger: Ledger) -> None:
+    def __init__(self, config: ModelConfig, ledger: Ledger) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
-        self.url, self._key = _address(config.url), _key(config.key_variable)
-        self.fields = Fields(config.structured)
+        self.url, self._key = _address(config.endpoint or ""), _key(config.key_variable)
+        self.fields = OptionalFields(config.structured)
         self._config, self._ledger = config, ledger
-        self._connections = Connections(self.url, self._key, config)
         self._quiet_until = 0.0
+        timeout = httpx2.Timeout(config.timeout, connect=min(config.timeout, _CONNECT))
+        limits = httpx2.Limits(max_connections=config.concurrency, max_keepalive_connections=config.concurrency)
+        self._client = openai.AsyncOpenAI(
+            api_key=self._key or "none",
+            base_url=self.url,
+            max_retries=0,
+            timeout=timeout,
+            http_client=httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=True),
+        )
+        # The SDK takes these from the environment, and would send them to any endpoint.
+        self._client.organization = self._client.project = None
 
-    async def answer(self, question: Question, ended: asyncio.Event) -> Answer:
-        """The answer to a question, tried again until `ended`.
+    async def answer(self, request: ModelRequest, ended: asyncio.Event) -> Answer:
+        """The answer to a request, tried again until `ended`.
 
-        Raises Unfit for a question that is not taken, InputError for what no try will change, and ComputeError for
-        what did not pass in time.
+        Raises RequestRefused for a request that is not taken, InputError for what no try will change, and ComputeError
+        for what did not pass in time.
         """
-        fields = await self._fields(question)
+        fields = await self._fields(request)
         began, tries, unread, replied = time.monotonic(), 0, 0, 0
         while True:
-            optional = self.fields.of(question)
+            optional = self.fields.of(request)
             try:
-                answer = await self._try(fields | optional, idempotency=(question.sample, replied), ended=ended)
-            except Unfit as unfit:
+                answer = await self._try(fields | optional, request.sample, replied, ended)
+            except RequestRefused as refused:
                 replied += 1
-                self._ask_for_less(optional, unfit)
-            except Passing as failure:
+                self._ask_for_less(optional, refused)
+            except PassingFailure as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
                 last = tries >= self._config.tries or unread >= UNREAD_TRIES
                 await self._pause(failure, tries, time.monotonic() - began, ended, last=last)
             else:
                 self.fields.answered(optional)
-                if question.schema is None:
+                if request.schema is None:
                     return answer
                 self._ledger.structured = self.fields.structured
                 return answer._replace(structured=form_of(optional))
 
-    async def stream(self, question: Question, hand_on: Callable[[str], None]) -> Answer:
-        """Hand on the pieces of an answer as they come, and return it whole; raises what `FAILURES` lists."""
-        body = body_of(await self._fields(question) | {"stream": True})
-        began, told, finished, tokens = time.monotonic(), "", False, (0, 0)
-        async with self._connections.streamed(body, idempotency_key(body, question.sample, 0)) as response:
-            if not response.is_success:
-                raise Unreadable(f"the endpoint answers {response.status_code}")
-            async for chunk in read_chunks(response.aiter_lines()):
-                finished, tokens = finished or chunk.last, chunk.tokens or tokens
-                if chunk.text:
-                    told += chunk.text
-                    hand_on(chunk.text)
+    async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
+        """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
+        body = body_of(await self._fields(request) | {"stream": True})
+        began, text, finished, tokens = time.monotonic(), "", False, (0, 0)
+        stream = await self._client.post(
+            _METHOD,
+            cast_to=object,
+            content=body,
+            options={"headers": _headers(body, request.sample, 0)},
+            stream=True,
+            stream_cls=openai.AsyncStream[object],
+        )
+        async with stream:
+            async for event in stream:
+                piece = parse_piece(event)
+                finished, tokens = finished or piece.last, piece.tokens or tokens
+                if piece.text:
+                    text += piece.text
+                    hand_on(piece.text)
         if not finished:
             raise Unreadable("it has no end")
-        return Answer(told, *tokens, round(time.monotonic() - began, 3))
+        return Answer(text, *tokens, round(time.monotonic() - began, 3))
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._connections.close()
+        await self._client.close()
 
     def without_key(self, text: str) -> str:
         """A text with the key struck out, because endpoints repeat what they were sent."""
         return text.replace(self._key, "[key]") if self._key else text
 
-    async def _fields(self, question: Question) -> JsonObject:
-        if videos(question.chat):  # JPEG takes long
-            return await asyncio.to_thread(fields_of, question, self._config)
-        return fields_of(question, self._config)
+    async def _fields(self, request: ModelRequest) -> JsonObject:
+        if videos(request.chat):  # JPEG takes long
+            return await asyncio.to_thread(request_fields, request, self._config)
+        return request_fields(request, self._config)
 
-    async def _try(self, fields: JsonObject, *, idempotency: tuple[int, int], ended: asyncio.Event) -> Answer:
-        """One request. Raises Passing, InputError."""
+    async def _try(self, fields: JsonObject, sample: int, replied: int, ended: asyncio.Event) -> Answer:
+        """One request. Raises PassingFailure, InputError."""
         await _sleep(self._quiet_until - time.monotonic(), ended)
-        body = body_of(fields)
-        began = time.monotonic()
-        failure: Passing | InputError
+        body, began = body_of(fields), time.monotonic()
         try:
             # The client's own limit is for each read, and lets an endpoint that drips go on for ever.
             async with asyncio.timeout(self._config.timeout):
-                response = await self._connections.post(body, idempotency_key(body, *idempotency))
-            if response.is_success:
-                return read_answer(response.content, round(time.monotonic() - began, 3))
-            failure = answered(response, self.url)
-        except FAILURES as error:
-            failure = understood(error, self._config.timeout)
+                response = await self._client.post(
+                    _METHOD, cast_to=httpx2.Response, content=body, options={"headers": _headers(body, sample, replied)}
+                )
+            return parse_completion(response.content, round(time.monotonic() - began, 3))
+        except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
+            failure = failure_of(error, self.url, self._config.timeout)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)
         raise failure
 
-    def _ask_for_less(self, sent: JsonObject, unfit: Unfit) -> None:
-        """Leave out a field that the host refuses. Raises `unfit` where it is none of these."""
-        name = self.fields.refused(sent, unfit.said)
+    def _ask_for_less(self, sent: JsonObject, refused: RequestRefused) -> None:
+        """Leave out a field that the host refuses. Raises `refused` where it is none of these."""
+        name = self.fields.refused(sent, refused.text)
         if name is None:
-            raise unfit
+            raise refused
         if not self.fields.fall(name, sent):
-            problem = str(unfit).removeprefix(f"{self.url}: ").partition("; ")[0]
+            problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
             raise InputError.at(self.url, problem, "give what the endpoint takes with --structured") from None
         _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
 
-    async def _pause(self, failure: Passing, tries: int, taken: float, ended: asyncio.Event, *, last: bool) -> None:
+    async def _pause(
+        self, failure: PassingFailure, tries: int, taken: float, ended: asyncio.Event, *, last: bool
+    ) -> None:
         """Wait before the next try. Raises ComputeError where there is none."""
         wait = _wait(failure, tries)
         if not last and taken + wait < self._config.patience and not ended.is_set():
@@ -392,7 +299,11 @@ class Host:
         raise ComputeError(f"{self.url}: {failure}{asked} ({tried}); {failure.remedy}.")
 
 
-def _wait(failure: Passing, tries: int) -> float:
+def _headers(body: bytes, sample: int, replied: int) -> dict[str, str]:
+    return {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(body, sample, replied)}
+
+
+def _wait(failure: PassingFailure, tries: int) -> float:
     """Seconds until the next try: what the endpoint asked for and a little more, else twice as long as before."""
     if failure.wait is not None:
         return failure.wait + _JITTER.uniform(0.0, 0.5)

@@ -1,31 +1,29 @@
-"""What is sent to an OpenAI-compatible endpoint, and what its answers say."""
+"""Requests and answers of an OpenAI-compatible endpoint: bodies, keys, optional fields, and completions as they come.
+
+Frames become JPEG in data URLs. Hosted endpoints take images only (`image_url` parts), so that is the default, each
+frame after a text with its time. vLLM also takes a whole clip as one `video_url` part of the form
+`data:video/jpeg;base64,FRAME,FRAME,...`: the model's own video tokens, a quarter of an image's for Qwen2.5-VL as two
+frames share their patches and positions follow time. The URL has no room for the rate of the frames, which vLLM takes
+beside the messages as `mm_processor_kwargs`.
+"""
 
 import base64
 import hashlib
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from recipe.artifacts import JsonObject
 from recipe.clock import clock
-from recipe.config import EndpointConfig, SamplingConfig
+from recipe.config import ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.protocol import Answer, Chat, videos, without_arrays
+from recipe.models.protocol import Answer, ModelRequest, videos, without_arrays
 from recipe.types import Frames
-
-# A chat as an OpenAI-compatible endpoint takes it: frames become JPEG in data URLs.
-#
-# Hosted endpoints take images only (`image_url` parts), so that is the default, each frame after a text that tells its
-# time. vLLM also takes a whole clip as one `video_url` part of the form `data:video/jpeg;base64,FRAME,FRAME,...`: the
-# model's own video tokens, a quarter of an image's for Qwen2.5-VL as two frames share their patches and positions
-# follow time. The URL has no room for the rate of the frames, which vLLM takes beside the messages as
-# `mm_processor_kwargs`.
-
 
 try:
     from PIL import Image
@@ -33,47 +31,67 @@ except ModuleNotFoundError as error:
     raise MissingExtra("asking an endpoint", "llm") from error
 
 
-class Wire(NamedTuple):
-    """What is sent: the messages, and the fields beside them that the clip asks for."""
+def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: ModelConfig) -> JsonObject:
+    """All that makes the answer to a request, which is the key of the answer in a cache.
 
-    messages: list[JsonObject]
-    beside: JsonObject
+    A schema counts as it was requested, whatever the host made of it, so that a resumed job finds what it has.
+    """
+    fields: JsonObject = {
+        "model": config.model,
+        "messages": without_arrays(request.chat, name),
+        "sampling": request.sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
+        "sample": request.sample,
+    }
+    if videos(request.chat):
+        fields["clips"] = config.model_dump(include={"clips", "jpeg_quality", "max_pixels"})
+    if request.schema is not None:
+        fields["schema"] = request.schema
+    if request.logprobs:
+        fields["logprobs"] = True
+    return fields
 
 
-def to_wire(chat: Chat, config: EndpointConfig) -> Wire:
-    """The messages of a chat with its frames as JPEG. Raises InputError for a part that is neither text nor video."""
-    messages, beside = [], {}
-    for message in chat:
+def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
+    """The body of a request without the fields that not every host takes, frames as JPEG.
+
+    Raises InputError for a part of a message that is neither text nor video.
+    """
+    messages: list[JsonObject] = []
+    beside: JsonObject = {}
+    for message in request.chat:
         content = message["content"]
-        if isinstance(content, str):
-            messages.append({"role": message["role"], "content": content})
-            continue
         parts: list[JsonObject] = []
-        for part in content:
+        for part in () if isinstance(content, str) else content:
             if part["type"] == "text":
                 parts.append({"type": "text", "text": part["text"]})
             elif part["type"] == "video" and config.clips == "images":
                 parts.extend(_images(part["video"], config))
             elif part["type"] == "video":
-                parts.append(_video(part["video"], config))
+                data = ",".join(_jpegs(part["video"], config))
+                parts.append({"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{data}"}})
                 beside = {"mm_processor_kwargs": {"fps": part["video"].rate}}
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
-        messages.append({"role": message["role"], "content": parts})
-    return Wire(messages, beside)
+        messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
+    fields: JsonObject = {
+        "model": config.model,
+        "messages": messages,
+        "temperature": request.sampling.temperature,
+        config.token_limit: request.sampling.max_tokens,
+    }
+    if config.send_seed:  # a seed of its own for each sample, in the 31 bits that every endpoint takes
+        sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
+        fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
+    return fields | beside
 
 
-def _images(video: Frames, config: EndpointConfig) -> Iterator[JsonObject]:
+def _images(video: Frames, config: ModelConfig) -> Iterator[JsonObject]:
     for time, jpeg in zip(video.times.tolist(), _jpegs(video, config), strict=True):
         yield {"type": "text", "text": f"[{_moment(time)}]"}
         yield {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{jpeg}"}}
 
 
-def _video(video: Frames, config: EndpointConfig) -> JsonObject:
-    return {"type": "video_url", "video_url": {"url": f"data:video/jpeg;base64,{','.join(_jpegs(video, config))}"}}
-
-
-def _jpegs(video: Frames, config: EndpointConfig) -> Iterator[str]:
+def _jpegs(video: Frames, config: ModelConfig) -> Iterator[str]:
     for image in video.images:
         stream = io.BytesIO()
         _reduced(Image.fromarray(image), config.max_pixels).save(stream, "JPEG", quality=config.jpeg_quality)
@@ -98,53 +116,6 @@ def _moment(seconds: float) -> str:
     return f"{clock(tenths // 10)}{f'.{tenths % 10}' if tenths % 10 else ''}"
 
 
-# What is asked of an endpoint: what makes an answer, what a request says, and the key that tells it from others.
-
-
-class Question(NamedTuple):
-    """One completion that is asked for."""
-
-    chat: Chat
-    sample: int
-    sampling: SamplingConfig
-    schema: JsonObject | None = None
-    logprobs: bool = False
-
-
-def identity(question: Question, config: EndpointConfig) -> JsonObject:
-    """All that makes the answer: what it is kept under.
-
-    A schema counts as it was asked for, whatever the host made of it, so that a resumed job finds what it has.
-    """
-    asked: JsonObject = {
-        "model": config.model,
-        "messages": without_arrays(question.chat),
-        "sampling": question.sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
-        "sample": question.sample,
-    }
-    if videos(question.chat):
-        asked["clips"] = config.model_dump(include={"clips", "jpeg_quality", "max_pixels"})
-    if question.schema is not None:
-        asked["schema"] = question.schema
-    if question.logprobs:
-        asked["logprobs"] = True
-    return asked
-
-
-def fields_of(question: Question, config: EndpointConfig) -> JsonObject:
-    """What a request says, but for the fields that not every host takes."""
-    wire = to_wire(question.chat, config)
-    fields: JsonObject = {
-        "model": config.model,
-        "messages": wire.messages,
-        "temperature": question.sampling.temperature,
-        config.token_limit: question.sampling.max_tokens,
-    }
-    if config.send_seed:
-        fields["seed"] = _seed(question.sampling.seed, question.sample)
-    return fields | wire.beside
-
-
 def body_of(fields: JsonObject) -> bytes:
     """A request's body; half characters are escaped, as JSON allows."""
     return json.dumps(fields, separators=(",", ":")).encode()
@@ -159,17 +130,6 @@ def idempotency_key(body: bytes, sample: int, replied: int) -> str:
     found = hashlib.sha256(body)
     found.update(f" {sample} {replied}".encode())
     return found.hexdigest()
-
-
-def _seed(seed: int, sample: int) -> int:
-    """A seed of its own for each sample, in the 31 bits that every endpoint takes."""
-    return int.from_bytes(hashlib.sha256(f"{seed} {sample}".encode()).digest()[:4]) >> 1
-
-
-# Fields that not every host takes: structured output and log-probabilities.
-#
-# Where a host refuses one by name before it has ever answered with it, it is asked again with less: a JSON schema, then
-# any JSON object, then text. What it takes is remembered, so that one question pays for finding out.
 
 
 Structured = Literal["json_schema", "json_object", "off"]
@@ -190,8 +150,12 @@ _NAMES = {
 """How hosts name a field that they refuse."""
 
 
-class Fields:
-    """What a host takes, as far as it is known."""
+class OptionalFields:
+    """The fields that not every host takes: structured output and log-probabilities.
+
+    Where a host refuses one by name before it has ever answered with it, it is asked again with less: a JSON schema,
+    then any JSON object, then text. What it takes is remembered, so that one request pays for the discovery.
+    """
 
     def __init__(self, structured: Literal["auto", "json_schema", "json_object", "off"]) -> None:
         self.structured: Structured = "json_schema" if structured == "auto" else structured
@@ -199,14 +163,14 @@ class Fields:
         self._may_fall = structured == "auto"
         self._proven: set[str] = set()
 
-    def of(self, question: Question) -> JsonObject:
+    def of(self, request: ModelRequest) -> JsonObject:
         """The fields that a question asks for and the host may take."""
         fields: JsonObject = {}
-        if question.schema is not None and self.structured == "json_schema":
-            fields[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | question.schema}
-        elif question.schema is not None and self.structured == "json_object":
+        if request.schema is not None and self.structured == "json_schema":
+            fields[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
+        elif request.schema is not None and self.structured == "json_object":
             fields[_FORMAT] = {"type": "json_object"}
-        if question.logprobs and self.logprobs:
+        if request.logprobs and self.logprobs:
             fields[_LOGPROBS] = True
         return fields
 
@@ -247,12 +211,6 @@ def _form(name: str, value: object) -> str:
     return f"{name} {value['type']}" if isinstance(value, dict) else name
 
 
-# What an endpoint answered: a chat completion in one body, or in pieces as server-sent events.
-
-
-_EVENT, _DONE = "data:", "[DONE]"
-
-
 class Unreadable(Exception):
     """An answer that is no chat completion."""
 
@@ -270,7 +228,9 @@ class _LogProbs(BaseModel):
 
 
 class _Choice(BaseModel):
-    message: _Message
+    message: _Message | None = None
+    delta: _Message | None = None
+    """The message of a piece of a stream."""
     finish_reason: str | None = None
     logprobs: _LogProbs | None = None
 
@@ -283,75 +243,57 @@ class _Usage(BaseModel):
 class _Completion(BaseModel):
     """The part of a chat completion that is read; strict, because hosts answer 200 to what they could not do."""
 
-    choices: list[_Choice] = Field(min_length=1)
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
 
 
-class _Piece(BaseModel):
-    delta: _Message | None = None
-    finish_reason: str | None = None
-
-
-class _Chunk(BaseModel):
-    choices: list[_Piece] | None = None
-    usage: _Usage | None = None
-
-
-class Chunk(NamedTuple):
+class Piece(NamedTuple):
     """A piece of an answer as it comes."""
 
     text: str
     last: bool
-    """True where it says how the answer ended."""
+    """True where it tells how the answer ended."""
     tokens: tuple[int, int] | None
-    """Tokens of the prompt and of the answer, once they are told."""
+    """Tokens of the prompt and of the answer, once they are reported."""
 
 
-def read_answer(body: bytes, seconds: float) -> Answer:
+def parse_completion(body: bytes, seconds: float) -> Answer:
     """The completion in a response's body; raises Unreadable for HTML, half a JSON, no choices, an error in disguise.
 
     A completion may be without text, where a filter stepped in or the limit was reached before any: it is then empty,
-    if the endpoint says how it ended.
+    if the endpoint tells how it ended.
     """
     try:
-        completion = _Completion.model_validate_json(_whole_characters(body))
+        whole = body if rb"\ud" not in body.lower() else _replaced(json.loads(body))
+        completion = _Completion.model_validate_json(whole)
     except ValueError:  # also of pydantic
-        raise Unreadable(f"the answer is no chat completion: {_start_of(body)}") from None
-    [choice, *_] = completion.choices
+        completion = _Completion()
+    choice = completion.choices[0] if completion.choices else _Choice()
+    if choice.message is None:
+        raise Unreadable(f"the answer is no chat completion: {quoted(body.decode('utf-8', 'replace'))}")
     if choice.message.content is None and choice.finish_reason is None:
-        raise Unreadable(f"the answer holds no text and does not say why: {_start_of(body)}")
+        text = quoted(body.decode("utf-8", "replace"))
+        raise Unreadable(f"the answer holds no text and does not say why: {text}")
     usage = completion.usage or _Usage()
     tokens = choice.logprobs.content if choice.logprobs else None
     mean = fmean(token.logprob for token in tokens) if tokens else None
     return Answer(choice.message.content or "", usage.prompt_tokens, usage.completion_tokens, seconds, logprob=mean)
 
 
-def _whole_characters(body: bytes) -> bytes:
-    r"""A JSON text whose escapes are whole characters: a limit of tokens may cut an emoji to `\ud83d`."""
-    if b"\\ud" not in body and b"\\uD" not in body:
-        return body
-    return json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8", "replace")
+def parse_piece(event: object) -> Piece:
+    """The piece in one event of a stream; raises Unreadable for an event that is none."""
+    try:
+        chunk = _Completion.model_validate_json(_replaced(event))
+    except ValueError:
+        raise Unreadable(f"a piece of the answer cannot be read: {quoted(str(event))}") from None
+    choices, usage = chunk.choices or [], chunk.usage
+    return Piece(
+        "".join(choice.delta.content or "" for choice in choices if choice.delta),
+        any(choice.finish_reason is not None for choice in choices),
+        None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
+    )
 
 
-def _start_of(body: bytes) -> str:
-    return quoted(body.decode("utf-8", "replace"))
-
-
-async def read_chunks(lines: AsyncIterator[str]) -> AsyncIterator[Chunk]:
-    """The pieces in the lines of a stream; raises Unreadable for an event that is none."""
-    async for line in lines:
-        if not line.startswith(_EVENT):
-            continue
-        data = line.removeprefix(_EVENT).strip()
-        if data == _DONE:
-            return
-        try:
-            chunk = _Chunk.model_validate_json(_whole_characters(data.encode("utf-8", "replace")))
-        except ValueError:
-            raise Unreadable(f"a piece of the answer cannot be read: {quoted(data)}") from None
-        pieces, usage = chunk.choices or [], chunk.usage
-        yield Chunk(
-            "".join(piece.delta.content or "" for piece in pieces if piece.delta),
-            any(piece.finish_reason is not None for piece in pieces),
-            None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
-        )
+def _replaced(value: object) -> bytes:
+    r"""JSON without half characters: a limit of tokens may cut an emoji to `\ud83d`."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

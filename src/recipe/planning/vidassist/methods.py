@@ -1,11 +1,10 @@
 """The planning methods by name: VidAssist, the LLM baseline and the agent, with their settings and ablations."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
-
-from recipe.config import Positive, SamplingConfig, Settings
+from recipe.config import SamplingConfig
+from recipe.config.planning import ValueName, VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Engine, Refusal
 from recipe.planning.vidassist.models import (
@@ -35,74 +34,14 @@ from recipe.planning.vidassist.search import (
 from recipe.progress import SILENT, Progress
 from recipe.text import plan_steps
 
-# The settings of a planner of next actions. Where VidAssist's own are not known, the defaults are ours.
-
-
-Method = Literal["vidassist", "agent", "llm"]
-Proposers = Literal["both", "original", "recipe"]
-ValueName = Literal["generation", "mapping", "evaluation", "task_graph"]
-VALUES: tuple[ValueName, ...] = get_args(ValueName)
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class VidAssistConfig(Settings):
-    """How the next actions of a task are planned (paper, appendix "VidAssist integration")."""
-
-    method: Method = "vidassist"
-    """`vidassist`; `agent`, the LLM agent baseline; `llm`, the LLM baseline."""
-    horizon: Positive = 4
-    """T, actions of a plan; the plans for a smaller one are its beginnings."""
-    beam: Positive = 1
-    """Partial plans kept at each level; 1 is the paper's wording."""
-    proposers: Proposers = "both"
-    """Who proposes: a prompted model, a planner such as RECIPE, or both."""
-    candidates: Positive = 2
-    """Proposals of each proposer for a partial plan (paper: two)."""
-    values: tuple[ValueName, ...] = VALUES
-    """Value functions; `task_graph` is off where no video is shown."""
-    weights: dict[ValueName, Weight] = Field(default_factory=dict)
-    """Weight of a value function; 1 where none is given."""
-    few_shot: Annotated[int, Field(ge=0)] = 0
-    """Training videos of the goal that models are shown; 0 is zero-shot."""
-    temperature: Annotated[float, Field(ge=0)] = 0.7
-    """Of proposals; the LLM baseline and the assessor are asked at 0."""
-    max_tokens: Positive = 48
-    """Of one proposal or assessment; of one step of the LLM baseline's plan."""
-    agent_samples: Positive = 10
-    """Steps that the agent baseline samples before it takes one (Huang et al., 2022)."""
-    agent_beta: Annotated[float, Field(ge=0)] = 0.3
-    """Weight of the mean log-probability in the agent baseline's ranking (Huang et al., 2022)."""
-    batch_size: Positive = 64
-    """Answers that a model on this machine writes at once."""
-    seed: int = 0
-    """Of proposals and of the choice of shown videos."""
-
-    @model_validator(mode="after")
-    def _something_tells(self) -> Self:
-        if self.method == "vidassist" and not self.active:
-            raise ValueError("no value function is left that tells candidates apart; leave one on")
-        return self
-
-    @property
-    def active(self) -> tuple[ValueName, ...]:
-        """The value functions that are used."""
-        return tuple(name for name in VALUES if name in self.values and (name != "task_graph" or self.few_shot))
-
-    def sampling(self, temperature: float, steps: int = 1) -> SamplingConfig:
-        """How an answer of so many steps is sampled."""
-        return SamplingConfig(
-            temperature=temperature, max_tokens=steps * self.max_tokens, batch_size=self.batch_size, seed=self.seed
-        )
-
-
-# The settings beside a setting: who proposes, each value function left out, other beams, and the two baselines.
-
-
 _BEAMS = (1, 2, 4)
 
 
 def ablations(config: VidAssistConfig) -> dict[str, VidAssistConfig]:
-    """Name to setting; the given one comes first, and none twice. A baseline has none but itself."""
+    """Name to setting: who proposes, each value function left out, other beams, and the two baselines.
+
+    The given setting comes first, and none twice. A baseline has none but itself.
+    """
     changes: dict[str, dict[str, Any]] = {"as given": {}}
     if config.method == "vidassist":
         if config.proposers == "both":
@@ -120,9 +59,6 @@ def ablations(config: VidAssistConfig) -> dict[str, VidAssistConfig]:
     return found
 
 
-# The LLM baseline: one call writes the whole plan, and each step is mapped to an admissible action afterwards.
-
-
 def written_at_once(
     engine: Engine,
     sampling: SamplingConfig,
@@ -132,7 +68,10 @@ def written_at_once(
     shown: Demonstrations,
     progress: Progress = SILENT,
 ) -> list[PartialPlan]:
-    """A plan of at most `horizon` actions from each start; what an answer holds beyond is cut off."""
+    """The LLM baseline: one call writes each plan, and each step is mapped to an admissible action afterwards.
+
+    A plan holds at most `horizon` actions; what an answer holds beyond is cut off.
+    """
     states = list(dict.fromkeys(starts))
     answers = engine.outcomes([plan_chat(state, horizon, shown) for state in states], 1, sampling, progress)
     plans = {
@@ -157,11 +96,8 @@ def _mapped(start: State, proposals: Sequence[Proposal], actions: ActionsOf) -> 
     return plan
 
 
-# The methods by name, put together from a setting and the engines that it needs.
-
-
 class Models(NamedTuple):
-    """Who is asked."""
+    """The engines that a method asks."""
 
     model: Engine
     """The original proposer, the assessor and both baselines."""

@@ -1,0 +1,64 @@
+"""Settings of a planner of next actions; where VidAssist's own are not known, the defaults are ours."""
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from recipe.config.base import Flag, Positive, Settings
+from recipe.config.models import SamplingConfig
+
+Method = Literal["vidassist", "agent", "llm"]
+Proposers = Literal["both", "original", "recipe"]
+ValueName = Literal["generation", "mapping", "evaluation", "task_graph"]
+VALUES: tuple[ValueName, ...] = get_args(ValueName)
+Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class VidAssistConfig(Settings):
+    """How the next actions of a task are planned (paper, appendix "VidAssist integration")."""
+
+    method: Method = "vidassist"
+    """`vidassist`; `agent`, the LLM agent baseline; `llm`, the LLM baseline."""
+    horizon: Positive = 4
+    """T, actions of a plan; plans for a smaller one are its beginnings."""
+    beam: Positive = 1
+    """Partial plans kept at each level; 1 is the paper's wording."""
+    proposers: Proposers = "both"
+    """Who proposes: a prompted model, a planner such as RECIPE, or both."""
+    candidates: Positive = 2
+    """Proposals of each proposer for a partial plan (paper: two)."""
+    values: Annotated[tuple[ValueName, ...], Flag()] = VALUES
+    """Value functions; `task_graph` is off where no video is shown."""
+    weights: Annotated[dict[ValueName, Weight], Flag()] = Field(default_factory=dict)
+    """Weight of a value function; 1 where none is given."""
+    few_shot: Annotated[int, Field(ge=0)] = 0
+    """Training videos of the goal that models are shown; 0 is zero-shot."""
+    temperature: Annotated[float, Field(ge=0)] = 0.7
+    """Of proposals; the LLM baseline and the assessor are asked at 0."""
+    max_tokens: Positive = 48
+    """Of one proposal or assessment; of one step of the LLM baseline's plan."""
+    agent_samples: Positive = 10
+    """Steps that the agent baseline samples before it takes one (Huang et al., 2022)."""
+    agent_beta: Annotated[float, Field(ge=0)] = 0.3
+    """Weight of the mean log-probability in the agent baseline's ranking (Huang et al., 2022)."""
+    batch_size: Positive = 64
+    """Answers that a model on this machine writes at once."""
+    seed: int = 0
+    """Of proposals and of the choice of shown videos."""
+
+    @model_validator(mode="after")
+    def _something_tells(self) -> Self:
+        if self.method == "vidassist" and not self.active:
+            raise ValueError("no value function is left that tells candidates apart; leave one on")
+        return self
+
+    @property
+    def active(self) -> tuple[ValueName, ...]:
+        """The value functions that are used."""
+        return tuple(name for name in VALUES if name in self.values and (name != "task_graph" or self.few_shot))
+
+    def sampling(self, temperature: float, steps: int = 1) -> SamplingConfig:
+        """How an answer of so many steps is sampled."""
+        return SamplingConfig(
+            temperature=temperature, max_tokens=steps * self.max_tokens, batch_size=self.batch_size, seed=self.seed
+        )

@@ -1,0 +1,259 @@
+"""`open_model` opens a local checkpoint, an endpoint or a replay, with cache, ledger and budget around it."""
+
+import functools
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.errors import InputError
+from recipe.models.costs import Budget, Ledger, Prices
+from recipe.models.protocol import (
+    Answer,
+    Chat,
+    Engine,
+    ModelRequest,
+    OnAnswer,
+    Refusal,
+    Refusals,
+    ReplayEngine,
+    digest,
+    without_arrays,
+)
+from recipe.models.store import AnswerStore
+from recipe.progress import SILENT, Progress
+from recipe.types import Frames
+
+Name = Callable[[Frames], str]
+Fields = Callable[[ModelRequest, Name], object]
+"""All that makes the answer to a request, as JSON can hold it, with a name in place of each clip."""
+_GROUP = 32
+"""Requests of a group where tokens are bounded."""
+
+
+def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget: Budget | None = None) -> "Model":
+    """The model that the settings name: a folder or hub id on this machine, a model at an endpoint, or a replay.
+
+    `frames` may bound the area of frames that it is shown; `budget` is shared with other models, in place of the bounds
+    in the settings. The model is a context manager. Raises InputError for settings that cannot be used.
+    """
+    engine: Engine
+    fields: Fields
+    note: JsonObject
+    ledger = Ledger(Prices(config.price_in, config.price_out))
+    if config.replay and config.cache is None:
+        raise InputError("--replay answers from the cache alone; give its folder with --cache.")
+    if (endpoint := config.endpoint) is not None:
+        from recipe.models.endpoint import EndpointEngine  # noqa: PLC0415 - an extra of its own
+        from recipe.models.endpoint.wire import answer_fields  # noqa: PLC0415
+
+        if frames is not None:
+            config = config.model_copy(update={"max_pixels": frames.max_pixels})
+        identity: JsonObject = config.model_dump(include={"model", "clips", "jpeg_quality"})
+        engine = ReplayEngine({}) if config.replay else EndpointEngine(config, ledger)
+        fields = functools.partial(answer_fields, config=config)
+        note = {"model": config.model, "url": endpoint.rstrip("/")}
+    else:
+        identity = model_identity(
+            config.model, config.revision, None if config.cache is None else AnswerStore(config.cache)
+        )
+        if config.replay:
+            engine = ReplayEngine({})
+        else:
+            from recipe.models.local import LocalEngine  # noqa: PLC0415 - loads torch
+
+            engine = LocalEngine(config.model, config.revision, config.device, frames)
+        fields, note = functools.partial(local_fields, identity=identity), {}
+    budget = budget or Budget(config.max_calls, config.max_tokens_total)
+    return Model(engine, fields, config.cache, identity=identity, note=note, ledger=ledger, budget=budget)
+
+
+def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
+    """What tells a local model from others: hub id and revision, or the content of a folder, which may be replaced."""
+    folder = Path(name)
+    if store is None or not folder.is_dir():
+        return {"model": name, "revision": revision}
+    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return {"sha256": fingerprint({path.name: store.sha256(path) for path in files})}
+
+
+def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
+    """All that makes the answer of a model on this machine."""
+    fields: JsonObject = {
+        "engine": dict(identity),
+        "messages": without_arrays(request.chat, name),
+        "sampling": request.sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
+    }
+    optional = {"schema": request.schema, "logprobs": request.logprobs or None}
+    fields |= {name: value for name, value in optional.items() if value is not None}
+    return [fingerprint(fields), request.sample]
+
+
+class Model(Engine):
+    """An engine with a cache of answers, a ledger and a budget around it; safe to share between threads.
+
+    An answer is kept the moment it arrives, under the fingerprint of all that makes it. It is never asked for again:
+    not by the next run after a kill, not by another thread at the same time, and not twice in one call. Refusals are
+    not kept. With a cache, requests are asked as far as the budget goes, because the next run goes on from there;
+    without one, nothing is asked where the calls do not suffice for all.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        fields: Fields | None = None,
+        cache: Path | None = None,
+        *,
+        identity: JsonObject | None = None,
+        note: JsonObject | None = None,
+        ledger: Ledger | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """`identity` tells the model from others; `note` is stored beside each answer."""
+        self.engine, self.identity = engine, identity or {}
+        self.ledger, self.budget = ledger or Ledger(), budget or Budget()
+        self.store = None if cache is None else AnswerStore(cache)
+        self._fields = fields or functools.partial(local_fields, identity=self.identity)
+        self._note = note or {}
+        self._lock, self._under_way = threading.Lock(), dict[str, threading.Event]()
+
+    def answer(
+        self,
+        requests: Sequence[ModelRequest],
+        progress: Progress = SILENT,
+        *,
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        """As the engine does. Raises BudgetSpent, what the engine raises, and OSError where the cache cannot grow."""
+        if self.store is None:
+            return self._ask(requests, [None] * len(requests), progress, on_answer, refusals)
+        name = functools.cache(digest)
+        keys = [self.key(request, name) for request in requests]
+        places: dict[str, list[int]] = {}
+        for place, key in enumerate(keys):
+            places.setdefault(key, []).append(place)
+        found: dict[str, Answer | Refusal] = {}
+        waiting, paid = list(places), set[str]()
+        while waiting:
+            for key in waiting:
+                if (known := self.store.answer(key)) is not None:
+                    found[key] = known
+            waiting = [key for key in waiting if key not in found]
+            own, others = self._claim(waiting)
+            if own:
+                # A request of this form was answered before, so that a refusal concerns its own chat.
+                settled: Refusals = "return" if refusals == "raise if all" and found else refusals
+                try:
+                    firsts = [places[key][0] for key in own]
+                    asked = [requests[place] for place in firsts]
+                    report = None if on_answer is None else functools.partial(_report, on_answer, firsts)
+                    found |= zip(own, self._ask(asked, own, progress, report, settled), strict=True)
+                    paid.update(own)
+                finally:
+                    self._release(own)
+            for event in others:
+                event.wait()
+            waiting = [key for key in waiting if key not in found]
+        self.store.flush()
+        return self._placed(keys, found, paid, on_answer)
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        """As the engine does; an answer in the cache comes in one piece, and one that ends is kept."""
+        request = ModelRequest(chat, sampling)
+        key = None if self.store is None else self.key(request)
+        known = None if self.store is None or key is None else self.store.answer(key)
+        if known is not None:
+            self.ledger.add(known)
+            yield known.text
+            return known
+        self.budget.reserve(1)
+        answer = yield from self.engine.stream(chat, sampling)
+        self.budget.settle(1, [answer])
+        self._keep(request, key, answer)
+        return answer
+
+    def key(self, request: ModelRequest, name: Name = digest) -> str:
+        """The fingerprint under which the answer to a request is kept."""
+        return fingerprint(request.content if request.content is not None else self._fields(request, name))
+
+    def _ask(
+        self,
+        requests: Sequence[ModelRequest],
+        keys: Sequence[str | None],
+        progress: Progress,
+        on_answer: OnAnswer | None,
+        refusals: Refusals,
+    ) -> list[Answer | Refusal]:
+        """Ask the engine within the budget, and keep each answer as it arrives."""
+        found: list[Answer | Refusal] = []
+        group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
+        while len(found) < len(requests):
+            start = len(found)
+            wanted = min(group, len(requests) - start)
+            allowed = self.budget.reserve(wanted, whole=self.store is None)
+            paid: list[Answer] = []
+
+            def receive(place: int, answer: Answer, start: int = start, paid: list[Answer] = paid) -> None:
+                paid.append(answer)
+                self._keep(requests[start + place], keys[start + place], answer)
+                if on_answer:
+                    on_answer(start + place, answer)
+
+            try:
+                asked = requests[start : start + allowed]
+                found += self.engine.answer(asked, progress, on_answer=receive, refusals=refusals)
+            finally:  # after Ctrl-C as well: what arrived was paid for
+                self.budget.settle(allowed, paid)
+        return found
+
+    def _keep(self, request: ModelRequest, key: str | None, answer: Answer) -> None:
+        self.ledger.add(answer)
+        if self.store is not None and key is not None:
+            self.store.keep(key, answer._asdict() | self._note | (request.note or {}))
+
+    def _claim(self, keys: Sequence[str]) -> tuple[list[str], list[threading.Event]]:
+        """The keys that no other thread asks for, and the events that end the others' calls."""
+        with self._lock:
+            others = {key: self._under_way[key] for key in keys if key in self._under_way}
+            own = [key for key in keys if key not in others]
+            self._under_way |= dict.fromkeys(own, threading.Event())
+        return own, list(others.values())
+
+    def _release(self, keys: Sequence[str]) -> None:
+        with self._lock:
+            [event, *_] = [self._under_way.pop(key) for key in keys]
+        event.set()
+
+    def _placed(
+        self, keys: Sequence[str], found: Mapping[str, Answer | Refusal], paid: set[str], on_answer: OnAnswer | None
+    ) -> list[Answer | Refusal]:
+        """The outcome at each place; equal requests in one call pay once, and the others count as cached."""
+        placed: list[Answer | Refusal] = []
+        for place, key in enumerate(keys):
+            outcome = found[key]
+            if isinstance(outcome, Answer):
+                if key in paid:
+                    paid.remove(key)
+                else:
+                    outcome = outcome._replace(cached=True)
+                    self.ledger.add(outcome)
+                    if on_answer:
+                        on_answer(place, outcome)
+            placed.append(outcome)
+        return placed
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.engine.__exit__(kind, error, trace)
+        finally:
+            if self.store is not None:
+                self.store.flush()
+
+
+def _report(on_answer: OnAnswer, places: Sequence[int], at: int, answer: Answer) -> None:
+    on_answer(places[at], answer)

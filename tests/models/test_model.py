@@ -1,0 +1,265 @@
+"""Cache, ledger and budget around any engine: no answer is paid for twice, and no more is spent than allowed."""
+
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.artifacts import JsonObject
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.errors import BudgetSpent, InputError
+from recipe.models.costs import Budget
+from recipe.models.model import Model, open_model
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, OnAnswer, Refusal, Refusals
+from recipe.progress import SILENT, Progress
+from recipe.types import Frames
+
+SAMPLING = SamplingConfig(temperature=1.0, max_tokens=8, batch_size=2)
+
+
+def chats(*names: str) -> list[Chat]:
+    return [[{"role": "user", "content": name}] for name in names]
+
+
+class Echo(Engine):
+    """Answers with its chat and the sample, 3 tokens for 2, one request after the other; refuses what begins with
+    `long`, and breaks down at `fail`."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def answer(
+        self,
+        requests: Sequence[ModelRequest],
+        progress: Progress = SILENT,
+        *,
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        found: list[Answer | Refusal] = []
+        for place, request in enumerate(requests):
+            name = request.chat[-1]["content"]
+            if name == "fail":
+                raise InputError("it fails.")
+            self.asked.append(name)
+            if name.startswith("long"):
+                found.append(Refusal("too long."))
+                continue
+            answer = Answer(f"{name} {request.sample}", 2, 3, 0.5, logprob=-0.5 if request.logprobs else None)
+            found.append(answer)
+            if on_answer:
+                on_answer(place, answer)
+        return found
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        self.asked.append(chat[-1]["content"])
+        yield from ("one ", "two")
+        return Answer("one two", 2, 3)
+
+
+def keeping(engine: Engine, folder: Path, budget: Budget | None = None, **identity: object) -> Model:
+    return Model(engine, cache=folder, identity=identity, budget=budget)
+
+
+def test_an_answer_in_the_cache_is_not_asked_for(tmp_path: Path) -> None:
+    echo = Echo()
+    first = keeping(echo, tmp_path, model="m").outcomes(chats("a", "b", "a"), 2, SAMPLING)
+    assert [[one.text for one in group] for group in first] == [["a 0", "a 1"], ["b 0", "b 1"], ["a 0", "a 1"]]
+    assert echo.asked == ["a", "a", "b", "b"]
+    model = keeping(echo, tmp_path, model="m")
+    again = model.outcomes(chats("b", "a", "c"), 2, SAMPLING)
+    assert again[0] == [one._replace(cached=True) for one in first[1]]
+    assert [[one.cached for one in group] for group in again] == [[True] * 2, [True] * 2, [False] * 2]
+    assert echo.asked[4:] == ["c", "c"]
+    assert model.generate(chats("c"), 1, SAMPLING) == [["c 0"]]
+    assert (model.ledger.answers, model.ledger.cached, model.ledger.tokens_in) == (2, 5, 4)
+    assert len(echo.asked) == 6
+
+
+def test_a_missing_sample_alone_is_asked_for(tmp_path: Path) -> None:
+    echo = Echo()
+    model = keeping(echo, tmp_path)
+    model.outcomes(chats("a"), 1, SAMPLING)
+    [answers] = model.outcomes(chats("a"), 3, SAMPLING)
+    assert [(one.text, one.cached) for one in answers] == [("a 0", True), ("a 1", False), ("a 2", False)]
+    assert echo.asked == ["a"] * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": {"model": "n"}},
+        {"sampling": SAMPLING.model_copy(update={"seed": 1})},
+        {"sampling": SAMPLING.model_copy(update={"temperature": 0.5})},
+        {"schema": {"name": "plan", "schema": {}}},
+        {"logprobs": True},
+    ],
+    ids=str,
+)
+def test_answers_are_kept_under_all_that_makes_them(tmp_path: Path, change: dict[str, object]) -> None:
+    echo = Echo()
+    for number in range(2):
+        asked = {"identity": {"model": "m"}, "sampling": SAMPLING} | (change if number else {})
+        model = Model(echo, cache=tmp_path, identity=asked.pop("identity"))  # type: ignore[arg-type]
+        for _ in range(2):
+            [[answer]] = model.outcomes(chats("a"), 1, **asked)  # type: ignore[arg-type]
+    assert echo.asked == ["a", "a"]
+    assert answer.logprob == (-0.5 if "logprobs" in change else None)
+
+
+def test_caches_of_earlier_versions_stay_valid(tmp_path: Path) -> None:
+    """The keys are those that version 0.1.0 wrote, for an endpoint, with a clip, and for a local model."""
+    pytest.importorskip("openai")
+    clip = Frames(np.zeros((2, 4, 6, 3), np.uint8), np.array([0.0, 0.5]), 2.0)
+    sampling, schema = SamplingConfig(temperature=0.5, max_tokens=7, seed=3), {"name": "plan", "schema": {}}
+    [chat] = chats("How do I make tea?")
+    shown = [{"role": "user", "content": [{"type": "video", "video": clip}, {"type": "text", "text": "What?"}]}]
+    settings = ModelConfig(model="m", endpoint="http://h/v1", max_pixels=100, cache=tmp_path, replay=True)
+    with open_model(settings) as model:
+        keys = [model.key(ModelRequest(chat, sampling, 2, schema, True)), model.key(ModelRequest(shown, sampling))]
+    assert keys == [
+        "7d4a73becbb47aab5ba2b3cacb5a52c34100ae6890cf8578d9563d28f6297046",
+        "554c8de9245190b400366d1d649c74bbcb31f9b1655653a976ec071185db91c5",
+    ]
+    with open_model(ModelConfig(model="m", cache=tmp_path, replay=True)) as model:
+        keys = [model.key(ModelRequest(chat, sampling, 2, schema, True)), model.key(ModelRequest(chat, sampling))]
+    assert keys == [
+        "b894899e4afb0d380a7f5983b60f0583a0c3b1c7facff82f9bf44b496ca3c9b4",
+        "8d2fbafd10ef2c38c517921fe88164a866151cdae42a8b5cd3f3c98dd1d7c23c",
+    ]
+
+
+def test_a_replay_answers_from_the_cache_alone(tmp_path: Path) -> None:
+    settings = ModelConfig(model="m", cache=tmp_path, replay=True)
+    identity: JsonObject = {"model": "m", "revision": None}
+    [[answer]] = Model(Echo(), cache=tmp_path, identity=identity).outcomes(chats("a"), 1, SAMPLING)
+    with open_model(settings) as model:
+        assert model.outcomes(chats("a"), 1, SAMPLING) == [[answer._replace(cached=True)]]
+        with pytest.raises(InputError, match="0 of 1 completions"):
+            model.outcomes(chats("b"), 1, SAMPLING)
+    with pytest.raises(InputError, match="--cache"):
+        open_model(settings.model_copy(update={"cache": None}))
+
+
+def test_a_failure_keeps_what_came_before_and_a_refusal_is_not_kept(tmp_path: Path) -> None:
+    echo = Echo()
+    model = keeping(echo, tmp_path)
+    with pytest.raises(InputError, match="it fails"):
+        model.outcomes(chats("a", "b", "fail", "c"), 1, SAMPLING)
+    assert echo.asked == ["a", "b"]
+    for _ in range(2):
+        assert model.outcomes(chats("long", "a"), 1, SAMPLING)[0] == [Refusal("too long.")]
+    assert echo.asked == ["a", "b", "long", "long"]
+    with pytest.raises(InputError, match="too long"):
+        model.generate(chats("long"), 1, SAMPLING)
+
+
+def test_a_stream_that_came_whole_is_kept(tmp_path: Path) -> None:
+    echo = Echo()
+    model = keeping(echo, tmp_path)
+    [chat] = chats("a")
+    pieces = model.stream(chat, SAMPLING)
+    assert next(pieces) == "one "
+    pieces.close()
+    assert list(model.stream(chat, SAMPLING)) == ["one ", "two"]
+    assert list(model.stream(chat, SAMPLING)) == ["one two"]
+    assert model.generate([chat], 1, SAMPLING) == [["one two"]]
+    assert len(echo.asked) == 2
+
+
+class Slow(Echo):
+    """Waits before it answers, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def answer(self, requests: Sequence[ModelRequest], *more: object, **options: object) -> list[Answer | Refusal]:
+        self.begun.set()
+        assert self.go.wait(10)
+        return super().answer(requests, *more, **options)  # type: ignore[arg-type]
+
+
+def test_threads_that_ask_the_same_pay_once(tmp_path: Path) -> None:
+    slow = Slow()
+    model = keeping(slow, tmp_path)
+    found: dict[str, list[list[str]]] = {}
+
+    def ask(*names: str) -> None:
+        found[names[-1]] = model.generate(chats(*names), 1, SAMPLING)
+
+    threads = [threading.Thread(target=ask, args=names) for names in (("a", "b"), ("b", "a", "c"))]
+    threads[0].start()
+    assert slow.begun.wait(10)
+    threads[1].start()
+    slow.go.set()
+    for thread in threads:
+        thread.join(10)
+    assert found == {"b": [["a 0"], ["b 0"]], "c": [["b 0"], ["a 0"], ["c 0"]]}
+    assert sorted(slow.asked) == ["a", "b", "c"]
+
+
+def test_no_call_exceeds_the_budget(tmp_path: Path) -> None:
+    echo, budget = Echo(), Budget(calls=4)
+    model = Model(echo, budget=budget)
+    model.outcomes(chats("a"), 3, SAMPLING)
+    with pytest.raises(BudgetSpent, match="2 more answers would exceed the budget, of which 3 of 4 calls are spent; "):
+        model.outcomes(chats("b", "c"), 1, SAMPLING)
+    assert echo.asked == ["a"] * 3
+    assert model.generate(chats("b"), 1, SAMPLING) == [["b 0"]]
+    with pytest.raises(BudgetSpent, match=r"1 more answer would exceed .* 4 of 4 calls"):
+        list(model.stream(chats("c")[0], SAMPLING))
+    assert budget.to_json() == {"calls": 4, "tokens": None, "calls_spent": 4, "tokens_spent": 20}
+    with pytest.raises(InputError, match="below 0"):
+        Budget(calls=-1)
+
+
+def test_kept_answers_are_free_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    names = [f"q{n}" for n in range(10)]
+    echo = Echo()
+    for run in range(1, 4):
+        model = keeping(echo, tmp_path, Budget(calls=4))
+        if run < 3:
+            with pytest.raises(BudgetSpent):
+                model.outcomes(chats(*names), 1, SAMPLING)
+            assert len(echo.asked) == 4 * run
+        else:
+            assert len(model.outcomes(chats(*names), 1, SAMPLING)) == 10
+            assert model.budget.calls_spent == 2
+    assert echo.asked == names
+    spent = keeping(echo, tmp_path, Budget(calls=0))
+    assert spent.generate(chats(*names), 1, SAMPLING) == [[f"{name} 0"] for name in names]
+
+
+def test_a_refusal_gives_its_call_back_and_what_came_before_a_failure_was_paid_for() -> None:
+    model = Model(Echo(), budget=Budget(calls=9))
+    model.outcomes(chats("long", "a"), 1, SAMPLING)
+    assert model.budget.calls_spent == 1
+    with pytest.raises(InputError, match="it fails"):
+        model.outcomes(chats("a", "b", "fail", "c"), 1, SAMPLING)
+    assert model.budget.calls_spent == 3
+
+
+def test_tokens_are_bounded_up_to_a_group(tmp_path: Path) -> None:
+    model = Model(Echo(), budget=Budget(tokens=6))
+    model.outcomes(chats("a", "b"), 1, SAMPLING)
+    with pytest.raises(BudgetSpent, match="10 of 6 tokens are spent"):
+        model.outcomes(chats("c"), 1, SAMPLING)
+    names = [f"q{n}" for n in range(100)]
+    with pytest.raises(BudgetSpent, match="160 of 6 tokens"):
+        keeping(Echo(), tmp_path, Budget(tokens=6)).outcomes(chats(*names), 1, SAMPLING)
+
+
+@given(st.integers(0, 20), st.integers(0, 12), st.booleans())
+def test_as_many_as_possible_are_reserved(wanted: int, calls: int, whole: bool) -> None:
+    budget = Budget(calls=calls)
+    if wanted and calls < (wanted if whole else 1):
+        with pytest.raises(BudgetSpent):
+            budget.reserve(wanted, whole)
+        assert budget.calls_spent == 0
+    else:
+        assert budget.reserve(wanted, whole) == budget.calls_spent == min(wanted, calls)
