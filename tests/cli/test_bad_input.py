@@ -464,7 +464,7 @@ importlib.machinery.PathFinder.find_spec = classmethod(find_spec)
         ("av", "video", ("plan", "--model", "m", "--goal", "g", "--video", "narrations.jsonl")),
         ("av", "video", ("world", "clip", "--goal", "brew a pot of tea", "--first", "1", "--output", "new.mp4")),
         ("torch", "train", ("demo", "--input", "video", "--output", "new")),
-        ("httpx2", "llm", ("plan", "--model", "m", "--goal", "g", "--endpoint", "http://localhost:1/v1")),
+        ("openai", "llm", ("plan", "--model", "m", "--goal", "g", "--endpoint", "http://localhost:1/v1")),
         ("matplotlib", "report", ("report", "folder")),
         ("jinja2", "report", ("demo", "--output", "new")),
     ],
