@@ -101,7 +101,7 @@ def test_agreement_is_over_plans_that_were_shown() -> None:
     assert found.spearman.mean == pytest.approx(1, abs=0.1)
     assert found.spearman.clusters == 3
     by_rule = [Judgement(row.example_id, row.outcome, how="rule") for row in rows]
-    with pytest.raises(InputError, match="some judge gave no verdict on any of these plans"):
+    with pytest.raises(InputError, match="some judge gave no verdict"):
         agreement_with(JUDGE, by_rule, plans)
 
 

@@ -95,7 +95,7 @@ def test_people_by_item_by_example_and_on_some_criteria() -> None:
     found = agreement([judge_rater("J", judged), ann, bob], {})
     assert (found.plans, found.pairs["human: Ann | human: Bob"]["clarity"].units) == (2, 1)
     assert TOTAL not in found.pairs["human: Ann | human: Bob"]
-    with pytest.raises(InputError, match="1 ratings are of plans that no judge's file holds: e9"):
+    with pytest.raises(InputError, match="1 ratings .*: e9"):
         human_raters([Rating("Ann", {"clarity": 4}, example_id="e9")], judged)
 
 
@@ -180,7 +180,7 @@ def test_a_sheet_is_written_filled_and_compared(recipe: Folder) -> None:
     ("words", "because"),
     [
         ((), "nothing to compare"),
-        (("llama.json",), "one judge that was asked once"),
+        (("llama.json",), "one judge without repeats"),
         (("llama.json", "none.json"), "does not exist"),
         (("llama.json", "alone.json"), "alone.rows.jsonl.*does not exist"),
         (("--template", "llama.json", "--examples", "examples.jsonl"), "--output sheet.csv"),
@@ -225,7 +225,7 @@ def test_ratings_that_make_no_verdict_are_refused() -> None:
     twice = [Rating("Ann", full, example_id="e0"), Rating("Ann", full, item=item_code(row(0, 3)))]
     with pytest.raises(InputError, match="rated sample 0 of 'e0' twice"):
         human_verdicts(twice, [row(0, 3)])
-    with pytest.raises(InputError, match="none of 1 ratings is of these plans and has all six"):
+    with pytest.raises(InputError, match="none of 1 ratings"):
         human_verdicts([Rating("Ann", {"clarity": 3}, example_id="e0")], [row(0, 3)])
 
 

@@ -63,7 +63,7 @@ def test_json_lines_flat_or_as_rows_of_a_judge(tmp_path: Path) -> None:
         ("goal,clarity\na,3\n", "line 1.*no column names the plans"),
         ("example_id,clarty\na,3\n", "line 1, field 'clarty'.*rename it to 'clarity'"),
         ("example_id,clarity,Clarity\na,3,3\n", "two columns are called 'clarity'"),
-        ("example_id,clarity\na,6\n", "line 2, field 'clarity': '6' is no score; give an integer from 0 to 5"),
+        ("example_id,clarity\na,6\n", "line 2, field 'clarity': '6'.*from 0 to 5"),
         ("example_id,clarity\na,3.5\n", "'3.5' is no score"),
         ("example_id,clarity\na,-1\n", "'-1' is no score"),
         ("example_id,clarity\na,good\nb,3\n\nc,bad\n", "line 2.*'good'.*lines 5 cannot be read either"),

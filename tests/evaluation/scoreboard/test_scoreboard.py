@@ -208,13 +208,13 @@ def test_two_files_of_one_system_and_judge_are_an_error(tmp_path: Path, judged_f
 def test_rows_of_another_judge_are_an_error(judged_files: list[Path]) -> None:
     rows = read_verdicts(rows_path(judged_files[0]))
     write_verdicts(rows_path(judged_files[0]), [replace(one, judge="somebody") for one in rows])
-    with pytest.raises(InputError, match=r"rows are of somebody, and the scores beside them of proxy \(hash\)"):
+    with pytest.raises(InputError, match=r"somebody.*proxy \(hash\)"):
         gather(judged_files)
 
 
 def test_rows_for_unknown_examples_are_an_error(tmp_path: Path, judged_files: list[Path]) -> None:
     write_examples(tmp_path / "few.jsonl", EXAMPLES[1:])
-    with pytest.raises(InputError, match=r"1 of its examples are not in --examples: 'crosstask-0'"):
+    with pytest.raises(InputError, match=r"1 .*--examples: 'crosstask-0'"):
         gather(judged_files, [tmp_path / "few.jsonl"])
 
 

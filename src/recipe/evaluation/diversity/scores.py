@@ -114,8 +114,8 @@ def _questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[fro
     for plan in prompt.plans:
         key = plan_key(plan)
         shown[key] = min(shown.get(key, plan), plan)
-    keys = sorted(key for key in shown if key)
-    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(keys, 2)}
+    worded = sorted(key for key in shown if key)
+    return {frozenset(keys): _question(prompt, shown, keys, order_check, seed) for keys in combinations(worded, 2)}
 
 
 def _question(
