@@ -34,7 +34,7 @@ def test_the_first_sample_of_each_example_in_the_order_of_the_examples() -> None
 def test_a_missing_prediction_is_an_empty_plan_or_refused() -> None:
     found = cases_of(TESTED, [Prediction("b", ("y",))])
     assert found.cases[0] == Case(TESTED[0], (), flags=("missing",))
-    with pytest.raises(InputError, match="1 of 2 examples .*: a;"):
+    with pytest.raises(InputError, match=r"1 of 2 examples .*: a;"):
         cases_of(TESTED, [Prediction("b", ("y",))], missing="refuse")
 
 

@@ -222,7 +222,7 @@ def test_the_first_samples_by_number_are_compared() -> None:
 def test_too_few_samples_are_an_error_or_left_out() -> None:
     examples = [example(number) for number in range(3)]
     predictions = [Prediction("e0", ("a",), n) for n in range(4)] + [Prediction("e1", ("a",), n) for n in range(2)]
-    with pytest.raises(InputError, match="2 of 3 prompts .*'e1' with 2"):
+    with pytest.raises(InputError, match=r"2 of 3 prompts .*'e1' with 2"):
         sampled_plans(examples, predictions, samples=4)
     found = sampled_plans(examples, predictions, samples=4, fewer=True)
     assert ([len(one.plans) for one in found.prompts], found.fewer, found.without) == ([4, 2], 1, 1)

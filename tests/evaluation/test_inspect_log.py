@@ -107,7 +107,7 @@ def test_controls_are_logs_of_their_own() -> None:
     log = inspect_log(scores(), ROWS, EXAMPLES, control="shuffled")
     assert log["eval"]["model"] == "control: shuffled"
     assert [one["metadata"]["control"] for one in log["samples"]] == ["shuffled"]
-    with pytest.raises(InputError, match="'injected'.*shuffled"):
+    with pytest.raises(InputError, match=r"'injected'.*shuffled"):
         inspect_log(scores(), ROWS, EXAMPLES, control="injected")
     with pytest.raises(InputError, match="first 'a'"):
         inspect_log(scores(), ROWS, {})

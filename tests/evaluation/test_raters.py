@@ -95,7 +95,7 @@ def test_people_by_item_by_example_and_on_some_criteria() -> None:
     found = agreement([judge_rater("J", judged), ann, bob], {})
     assert (found.plans, found.pairs["human: Ann | human: Bob"]["clarity"].units) == (2, 1)
     assert TOTAL not in found.pairs["human: Ann | human: Bob"]
-    with pytest.raises(InputError, match="1 ratings .*: e9"):
+    with pytest.raises(InputError, match=r"1 ratings .*: e9"):
         human_raters([Rating("Ann", {"clarity": 4}, example_id="e9")], judged)
 
 
