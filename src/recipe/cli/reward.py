@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from recipe.reward.watchdog import StepStatistics
     from recipe.types import Reward
 
-# `recipe reward watch`: what recorded completions say of a training run.
-
-
 ROWS = 16
-"""Rows that the curve is shown in, at most."""
+"""Rows of the table of `watch`, at most."""
 COLUMNS = {
     "length": "steps",
     "reward": "reward",
@@ -35,63 +32,9 @@ COLUMNS = {
     "still": "all equal",
     "clipped": "cut",
 }
-"""Readings that are shown, with their headings."""
+"""Statistics of `watch`, with their headings."""
 NUMBERS = {"length": "{:.1f}", "reward": "{:.3f}", "length_pay": "{:+.2f}"}
 """Formats of those that are no shares."""
-
-
-def watch(
-    records: Annotated[
-        Path,
-        typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file."),
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
-    """Replay a run's completions: plan length, copies, repeats, reward, and what to worry about.
-
-    Any trainer's records will do: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
-
-    Example: recipe reward watch runs/demo/grpo
-    """
-    from recipe.reward.watchdog import read_records, replay
-
-    watchdog = replay(read_records(records))
-    findings = watchdog.findings
-    if as_json:
-        curve = [step._asdict() for step in watchdog.steps]
-        print_json({"steps": curve, "findings": [finding._asdict() for finding in findings]})
-        return
-    out.print(_curve(watchdog.steps))
-    for finding in findings:
-        ended = "" if finding.until is None else f" (until step {finding.until})"
-        out.print(f"- {finding.sentence}{ended}", highlight=False, markup=False)
-    if not findings:
-        out.print(f"Nothing to worry about in {len(watchdog.steps)} steps.", highlight=False)
-
-
-def _curve(steps: "list[StepStatistics]") -> Table:
-    """Means over stretches of steps of equal length."""
-    table = Table("step", box=None, padding=(0, 1))
-    for heading in COLUMNS.values():
-        table.add_column(heading, justify="right")
-    size = -(-len(steps) // ROWS)
-    for start in range(0, len(steps), size):
-        stretch = steps[start : start + size]
-        first, last = stretch[0].step, stretch[-1].step
-        table.add_row(str(first) if first == last else f"{first}-{last}", *(_cell(stretch, name) for name in COLUMNS))
-    return table
-
-
-def _cell(stretch: "list[StepStatistics]", name: str) -> str:
-    values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
-    if not values:
-        return "-"
-    mean = sum(values) / len(values)
-    return NUMBERS[name].format(mean) if name in NUMBERS else f"{100 * mean:.0f}%"
-
-
-# Commands of `recipe reward`: what a continuation earns, and on what evidence.
-
 
 app = typer.Typer(no_args_is_help=True, help="Score continuations against a corpus, and show the evidence.")
 
@@ -146,7 +89,6 @@ def score(
 app.command("audit")(audit.audit)
 app.command("explain")(explain.explain)
 app.command("serve")(serve.serve)
-app.command("watch")(watch)
 
 
 def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[PromptGroup]:
@@ -190,19 +132,14 @@ def _continuations(path: Path, line: int, row: "JsonObject") -> list[Steps]:
 
 
 def _as_row(prompt: PromptGroup, rewards: "Sequence[Reward]", corpus: "NarrationIndex") -> dict[str, Any]:
-    scored = zip(prompt.plans, rewards, strict=True)
-    return {
-        "goal": prompt.goal,
-        "history": list(prompt.history),
-        "rewards": [{"continuation": list(plan)} | _parts(reward, corpus) for plan, reward in scored],
-    }
-
-
-def _parts(reward: "Reward", corpus: "NarrationIndex") -> dict[str, Any]:
     from recipe.reward.wire import reward_row
 
-    best = reward.best_narration
-    return reward_row(reward) | {"best_video_id": None if best is None else corpus.narration(best).video_id}
+    rows = []
+    for plan, reward in zip(prompt.plans, rewards, strict=True):
+        best = reward.best_narration
+        video_id = None if best is None else corpus.narration(best).video_id
+        rows.append({"continuation": list(plan)} | reward_row(reward) | {"best_video_id": video_id})
+    return {"goal": prompt.goal, "history": list(prompt.history), "rewards": rows}
 
 
 def _show_rewards(row: dict[str, Any]) -> None:
@@ -217,3 +154,54 @@ def _show_rewards(row: dict[str, Any]) -> None:
         plan = "\n".join(reward["continuation"]) or "(holds no steps)"
         table.add_row(*numbers, gate, escape(reward["best_video_id"] or "none"), escape(plan))
     out.print(table)
+
+
+@app.command()
+def watch(
+    records: Annotated[
+        Path,
+        typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Replay a run's completions: plan length, copies, repeats, reward, and what to worry about.
+
+    Any trainer's records will do: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
+
+    Example: recipe reward watch runs/demo/grpo
+    """
+    from recipe.reward.watchdog import read_records, replay
+
+    watchdog = replay(read_records(records))
+    findings = watchdog.findings
+    if as_json:
+        curve = [step._asdict() for step in watchdog.steps]
+        print_json({"steps": curve, "findings": [finding._asdict() for finding in findings]})
+        return
+    out.print(_curve(watchdog.steps))
+    for finding in findings:
+        ended = "" if finding.until is None else f" (until step {finding.until})"
+        out.print(f"- {finding.sentence}{ended}", highlight=False, markup=False)
+    if not findings:
+        out.print(f"Nothing to worry about in {len(watchdog.steps)} steps.", highlight=False)
+
+
+def _curve(steps: "list[StepStatistics]") -> Table:
+    """Means over stretches of steps of equal length."""
+    table = Table("step", box=None, padding=(0, 1))
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    size = -(-len(steps) // ROWS)
+    for start in range(0, len(steps), size):
+        stretch = steps[start : start + size]
+        first, last = stretch[0].step, stretch[-1].step
+        table.add_row(str(first) if first == last else f"{first}-{last}", *(_cell(stretch, name) for name in COLUMNS))
+    return table
+
+
+def _cell(stretch: "list[StepStatistics]", name: str) -> str:
+    values: list[Any] = [value for step in stretch if (value := getattr(step, name)) is not None]
+    if not values:
+        return "-"
+    mean = sum(values) / len(values)
+    return NUMBERS[name].format(mean) if name in NUMBERS else f"{100 * mean:.0f}%"

@@ -5,7 +5,7 @@ lie far apart for the noise from step to step) and lasting. The noise is estimat
 neighbouring steps, so that a slow drift does not hide itself. docs/comparison.md gives the rate of false alarms.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -34,6 +34,37 @@ RISEN = 0.10
 """Rise of the share of copied or repeated steps that is reported."""
 LEVELS = {"length_pay": (0.5, 0.3), "clipped": (0.25, 0.1), "gated": (0.9, 0.75), "still": (0.6, 0.3)}
 """Statistics that are reported from a level on, whatever they were at first, and their usual level."""
+
+SENTENCES = {
+    "bought": "The reward rose from {before:.3f} to {now:.3f} since step {since} while {beside}: it may be the "
+    "verifier that is learnt and not planning; measure plans by something else before you go on, or stop at an earlier "
+    "checkpoint.",
+    "length": "Plans grew from {before:.1f} to {now:.1f} steps ({relative:+.0%}{pace}) since step {since}: the reward "
+    "may pay for length rather than for what is said; read the newest completions, and stop earlier, raise beta, or "
+    "take a verifier that charges for length.",
+    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}: saying little "
+    "may be safer than being right; read the newest completions, and see what the first half of a plan and an empty "
+    "one are paid.",
+    "copied": "{now:.0%} of all steps planned are copied from the history, {before:.0%} at first, since step {since}: "
+    "the reward may pay for what is done already; see what the history is paid as a plan.",
+    "repeated": "{now:.0%} of all steps planned repeat an earlier step of their plan, {before:.0%} at first, since "
+    "step {since}: the reward may pay for saying a step twice; see what a plan with every step doubled is paid.",
+    "length_pay": "Among completions of one prompt, reward and length go together (correlation {now:+.2f}) since step "
+    "{since}: more steps earn more, whatever they say, unless plans are far too short; expect plans to grow, and "
+    "watch whether they outgrow the true continuations.",
+    "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and it is "
+    "the limit that keeps them short; raise max_completion_tokens, or find out why they grow.",
+    "gated": "{now:.0%} of completions fall below the gate since step {since}: nearly all that is learnt from are "
+    "penalties; check that the corpus covers these goals, or lower tau.",
+    "still": "In {now:.0%} of the groups all completions earn the same since step {since}: such groups teach nothing; "
+    "sample at a higher temperature, take larger groups, or leave out prompts that are decided.",
+}
+"""Signals, the most important first: the figures, since when, what they may mean, and what to do."""
+_BESIDE = {
+    "length": "plans grew by {relative:.0%}",
+    "copied": "copies of the history rose to {now:.0%}",
+    "repeated": "repeats rose to {now:.0%}",
+}
 
 Series = NDArray[np.float64]
 
@@ -65,6 +96,17 @@ class Evidence(NamedTuple):
     """Change a step, over the latest steps."""
     beside: Mapping[str, "Evidence"] = {}
     """Other signals that hold at the same time, by name."""
+
+    @property
+    def fields(self) -> dict[str, float | str]:
+        """What a sentence names."""
+        return {
+            "before": self.before,
+            "now": self.now,
+            "relative": self.now / self.before - 1 if self.before else 0.0,
+            "pace": f", lately by {self.slope:+.2f} a step" if self.slope > 0 else "",
+            "beside": " and ".join(_BESIDE[name].format(**other.fields) for name, other in self.beside.items()),
+        }
 
 
 @dataclass(slots=True)
@@ -152,7 +194,7 @@ class Watchdog:
         new = state.since is None
         if state.since is None:
             state.since = state.began
-        state.last, state.sentence = step, SENTENCES[signal](state.since, evidence)
+        state.last, state.sentence = step, SENTENCES[signal].format(since=state.since, **evidence.fields)
         return new
 
     def _evidence(self) -> dict[str, Evidence]:
@@ -214,103 +256,3 @@ def theil_sen(values: Series) -> float:
     """
     first, second = np.triu_indices(len(values), k=1)
     return float(np.median((values[second] - values[first]) / (second - first))) if len(first) else 0.0
-
-
-# The sentence of each signal: the figures, since when, what they may mean, and what to do.
-
-
-def _length(since: int, e: Evidence) -> str:
-    pace = f", lately by {e.slope:+.2f} a step" if e.slope > 0 else ""
-    return (
-        f"Plans grew from {e.before:.1f} to {e.now:.1f} steps ({_relative(e)}{pace}) since step {since}: "
-        "the reward may pay for length rather than for what is said; read the newest completions, and stop earlier, "
-        "raise beta, or take a verifier that charges for length."
-    )
-
-
-def _shrunk(since: int, e: Evidence) -> str:
-    return (
-        f"Plans shrank from {e.before:.1f} to {e.now:.1f} steps ({_relative(e)}) since step {since}: "
-        "saying little may be safer than being right; read the newest completions, and see what the first "
-        "half of a plan and an empty one are paid."
-    )
-
-
-def _copied(since: int, e: Evidence) -> str:
-    return (
-        f"{_percent(e.now)} of all steps planned are copied from the history, {_percent(e.before)} at first, "
-        f"since step {since}: the reward may pay for what is done already; see what the history is paid as a plan."
-    )
-
-
-def _repeated(since: int, e: Evidence) -> str:
-    return (
-        f"{_percent(e.now)} of all steps planned repeat an earlier step of their plan, {_percent(e.before)} at "
-        f"first, since step {since}: the reward may pay for saying a step twice; see what a plan with every step "
-        "doubled is paid."
-    )
-
-
-def _bought(since: int, e: Evidence) -> str:
-    return (
-        f"The reward rose from {e.before:.3f} to {e.now:.3f} since step {since} while "
-        f"{' and '.join(_BESIDE[name](one) for name, one in e.beside.items())}: it may be the verifier that is "
-        "learnt and not planning; measure plans by something else before you go on, or stop at an earlier checkpoint."
-    )
-
-
-def _length_pay(since: int, e: Evidence) -> str:
-    return (
-        f"Among completions of one prompt, reward and length go together (correlation {e.now:+.2f}) since step "
-        f"{since}: more steps earn more, whatever they say, unless plans are far too short; expect plans to grow, and "
-        "watch whether they outgrow the true continuations."
-    )
-
-
-def _clipped(since: int, e: Evidence) -> str:
-    return (
-        f"{_percent(e.now)} of completions end at the token limit since step {since}: their last step is cut, and "
-        "it is the limit that keeps them short; raise max_completion_tokens, or find out why they grow."
-    )
-
-
-def _gated(since: int, e: Evidence) -> str:
-    return (
-        f"{_percent(e.now)} of completions fall below the gate since step {since}: nearly all that is learnt from "
-        "are penalties; check that the corpus covers these goals, or lower tau."
-    )
-
-
-def _still(since: int, e: Evidence) -> str:
-    return (
-        f"In {_percent(e.now)} of the groups all completions earn the same since step {since}: such groups teach "
-        "nothing; sample at a higher temperature, take larger groups, or leave out prompts that are decided."
-    )
-
-
-SENTENCES: Mapping[str, Callable[[int, Evidence], str]] = {
-    "bought": _bought,
-    "length": _length,
-    "shrunk": _shrunk,
-    "copied": _copied,
-    "repeated": _repeated,
-    "length_pay": _length_pay,
-    "clipped": _clipped,
-    "gated": _gated,
-    "still": _still,
-}
-"""Signals, the most important first, with their sentences."""
-
-_BESIDE: Mapping[str, Callable[[Evidence], str]] = {
-    "length": lambda e: f"plans grew by {_relative(e).lstrip('+')}",
-    "copied": lambda e: f"copies of the history rose to {_percent(e.now)}",
-    "repeated": lambda e: f"repeats rose to {_percent(e.now)}",
-}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}%"
-
-
-def _relative(e: Evidence) -> str:
-    return f"{100 * (e.now / e.before - 1):+.0f}%"
