@@ -1,6 +1,6 @@
 """The vocabulary of the project: frozen values without behaviour beyond their own consistency.
 
-A *procedure* is what was done and labelled; a *narration* is what was said. The planner maps an *example*'s goal and
+A *procedure* is a video's annotated steps; a *narration* is its spoken text. The planner maps an *example*'s goal and
 history to a *plan*; the verifier maps a plan to a *reward* by aligning it with narrations.
 """
 
@@ -82,8 +82,8 @@ class Frames:
     images: "NDArray[np.uint8]"
     """RGB [T, H, W, 3]."""
     times: "NDArray[np.float64]"
-    """Seconds into the video at which each appears [T], never decreasing; equal where a frame is still shown when the
-    next is asked for."""
+    """Seconds into the video at which each appears [T], never decreasing; equal where a frame is still shown at the time
+    of the next."""
     rate: float
     """Frames a second that these are meant to be: the time between two is 1 / rate."""
 
@@ -148,7 +148,7 @@ class Reward:
     coverage: float | None = None
     """How far the corpus covers the prompt, whatever is completed; None where the verifier does not say."""
     abstained: bool = False
-    """True where the verifier would not judge by its corpus, since it covers the prompt too little."""
+    """True where the corpus covers the prompt too little for the verifier to use it."""
     parts: dict[str, float] = field(default_factory=dict)
     """Further named parts of the total."""
 

@@ -49,7 +49,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Benchmark:
-    """A published set of annotated videos: what it is, where it comes from, how it is read."""
+    """A published set of annotated videos: its source, licence, files and reader."""
 
     title: str
     role: Role
@@ -69,7 +69,7 @@ class Benchmark:
     set_aside_as: str = ""
     """What those are."""
     published: int | None = None
-    """Number of annotated videos that the publisher tells of, where it is known."""
+    """Number of annotated videos that the publisher states, where it is known."""
     graphs: Callable[[Path], int] | None = None
     """From its folder to the number of its task graphs, where it has any; raises InputError."""
 

@@ -6,7 +6,7 @@
 
 The lists are those of facebookresearch/VLaMP, meta_data/crosstask. Video ids hold `_` themselves, so a file
 name is split at its first one. Some files are not in time order and many hold overlapping segments: steps are
-sorted by (start, end, file order), unless they are asked for as the files have them.
+sorted by (start, end, file order), unless the order of the file is requested.
 """
 
 import math

@@ -19,7 +19,7 @@ from recipe.types import Example
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The steps that Phi read from an example's video before the cut, and what reading them took."""
+    """The steps that Phi read from an example's video before the cut, with their cost in time and tokens."""
 
     example_id: str
     history: tuple[str, ...]
@@ -28,7 +28,7 @@ class History:
     """Seconds into the video before which every frame was shown; None where the whole of it was."""
     model: str = ""
     prompt: str = ""
-    """Hash of the prompt that Phi was asked with."""
+    """Hash of the prompt given to Phi."""
     seconds: float = 0.0
     """Wall-clock time of the answer."""
     tokens_in: int = 0

@@ -1,6 +1,6 @@
 """What readers of published files share: checked shapes, splits by lists, and the publisher of a file.
 
-Errors name the field, and a file of another benchmark by its publisher: files are told apart by what is in them.
+Errors name the field, and a file of another benchmark by its publisher: files are recognised by their content.
 """
 
 from collections.abc import Container, Iterable

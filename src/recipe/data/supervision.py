@@ -45,7 +45,7 @@ def cut_points(video_id: str, steps: int, count: CutCount, seed: int = 0) -> tup
     (1, 2, 3)
     """
     if count != "all" and count < 1:
-        raise InputError(f"{count} cut points per video are asked for; give a number of at least 1, or 'all'.")
+        raise InputError(f"{count} cut points per video are too few; give a number of at least 1, or 'all'.")
     candidates = range(1, steps)
     if count == "all" or count >= len(candidates):
         return tuple(candidates)
@@ -80,7 +80,7 @@ def cut_procedures(
 def cut_at(procedure: Procedure, cut: int) -> Example:
     """The example whose history is the first `cut` steps, 0 <= cut < number of steps.
 
-    `until` is the start of the first step of the continuation, None where the procedure does not tell it. Steps stand
+    `until` is the start of the first step of the continuation, None where it has no time. Steps stand
     in the order of their starts, so no step to be planned begins before it; one of the history may still go on.
     """
     texts = tuple(step.text for step in procedure.steps)

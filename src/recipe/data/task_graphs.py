@@ -71,7 +71,7 @@ class GoalGraph:
 
 @dataclass(frozen=True, slots=True)
 class TaskGraphs:
-    """Task graphs by goal; goals are told apart by `goal_key`."""
+    """Task graphs by goal; `goal_key` identifies a goal."""
 
     origin: str
     """The file or folder that they were read from."""

@@ -7,6 +7,7 @@ steps.
 import re
 import tomllib
 from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -32,7 +33,10 @@ def load_world(folder: Path | Traversable | None = None) -> World:
     Raises InputError that names the file, the goal or step, and the remedy.
     """
     source = folder or resources.files("recipe.world") / "goals"
-    files = {file.name: _read(file) for file in _data_files(source)}
+    if not source.is_dir():
+        raise InputError.at(str(source), "the folder does not exist", "give a folder with the world's TOML files")
+    found = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
+    files = {file.name: _read(file) for file in sorted(found, key=lambda file: file.name)}
     if TALK not in files:
         remedy = "add what narrators say around their steps"
         raise InputError.at(f"{source}/{TALK}", "the file does not exist", remedy)
@@ -47,14 +51,6 @@ def load_world(folder: Path | Traversable | None = None) -> World:
                 raise InputError.at(name, f"the goal {goal!r} exists already", "give it another name")
             goals[goal] = _graph(name, goal, entry, wordings)
     return World(goals, wordings, talk)
-
-
-def _data_files(source: Path | Traversable) -> list[Path | Traversable]:
-    if not source.is_dir():
-        remedy = "give a folder with the world's TOML files"
-        raise InputError.at(str(source), "the folder does not exist", remedy)
-    files = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
-    return sorted(files, key=lambda file: file.name)
 
 
 def _read(file: Path | Traversable) -> dict[str, Any]:
@@ -88,74 +84,59 @@ def _add_wordings(name: str, table: Mapping[str, object], wordings: dict[str, tu
         if not _STEP_ID.fullmatch(step):
             raise InputError.at(name, f"{step!r} is no step id", "write it as action-object", field="steps")
         if step in wordings:
-            problem = f"the step {step!r} is defined twice"
-            raise InputError.at(name, problem, "keep one definition", field="steps")
+            raise InputError.at(name, f"the step {step!r} is defined twice", "keep one definition", field="steps")
         if not isinstance(line, str):
             raise InputError.at(name, "the wordings are no text", "write them as one text with |", field=step)
         wordings[step] = tuple(wording.strip() for wording in line.split("|"))
-        _check_wordings(name, step, wordings[step], owner)
-
-
-def _check_wordings(name: str, step: str, known: tuple[str, ...], owner: dict[tuple[str, ...], str]) -> None:
-    if len(known) < FEWEST_WORDINGS:
-        remedy = f"give at least {FEWEST_WORDINGS}, separated by |"
-        raise InputError.at(name, f"the step has only {len(known)} wordings", remedy, field=step)
-    for wording in known:
-        if wording != wording.lower() or wording.endswith(".") or not wording:
-            problem = f"the wording {wording!r} is not in the agreed form"
-            remedy = "write a lower-case imperative without a full stop"
-            raise InputError.at(name, problem, remedy, field=step)
-        if (other := owner.get(words(wording))) is not None:
-            problem = f"the wording {wording!r} already belongs to {other!r}"
-            remedy = "say it another way, so that a text means one step"
-            raise InputError.at(name, problem, remedy, field=step)
-        owner[words(wording)] = step
+        if len(wordings[step]) < FEWEST_WORDINGS:
+            problem = f"the step has only {len(wordings[step])} wordings"
+            raise InputError.at(name, problem, f"give at least {FEWEST_WORDINGS}, separated by |", field=step)
+        for wording in wordings[step]:
+            if wording != wording.lower() or wording.endswith(".") or not wording:
+                problem = f"the wording {wording!r} is not in the agreed form"
+                raise InputError.at(name, problem, "write a lower-case imperative without a full stop", field=step)
+            if (other := owner.get(words(wording))) is not None:
+                problem = f"the wording {wording!r} already belongs to {other!r}"
+                raise InputError.at(name, problem, "word it differently, so that a text means one step", field=step)
+            owner[words(wording)] = step
 
 
 def _graph(name: str, goal: str, entry: Mapping[str, Any], wordings: Mapping[str, object]) -> TaskGraph:
+    def refuse(problem: str, remedy: str) -> InputError:
+        return InputError.at(name, problem, remedy, field=goal)
+
     if not isinstance(entry, dict):
-        raise InputError.at(name, "the goal is no table", "write it as [goals.NAME]", field=goal)
+        raise refuse("the goal is no table", "write it as [goals.NAME]")
     if unknown := set(entry) - {"held_out", "steps"}:
-        problem = f"unknown field {min(unknown)!r}"
-        raise InputError.at(name, problem, "use held_out and steps only", field=goal)
+        raise refuse(f"unknown field {min(unknown)!r}", "use held_out and steps only")
     if not isinstance(entry.get("steps"), str):
-        raise InputError.at(name, "the goal has no steps", "write steps as a text, one a line", field=goal)
+        raise refuse("the goal has no steps", "write steps as a text, one a line")
     after: dict[str, tuple[str, ...]] = {}
     optional = set()
     for line in entry["steps"].strip().splitlines():
         parts = _LINE.fullmatch(line.strip())
         if parts is None:
-            remedy = "write `step`, `step after a, b` or `step? after a`"
-            raise InputError.at(name, f"cannot read the line {line.strip()!r}", remedy, field=goal)
+            raise refuse(f"cannot read the line {line.strip()!r}", "write `step`, `step after a, b` or `step? after a`")
         step = parts["step"]
         if step in after:
-            raise InputError.at(name, f"the step {step!r} is listed twice", "list each step once", field=goal)
+            raise refuse(f"the step {step!r} is listed twice", "list each step once")
         after[step] = tuple(earlier.strip() for earlier in (parts["after"] or "").split(",") if earlier)
         if parts["optional"]:
             optional.add(step)
-    held_out = bool(entry.get("held_out", False))
-    graph = TaskGraph(goal, name.removesuffix(".toml"), after, frozenset(optional), held_out)
-    _check_graph(name, graph, wordings)
-    return graph
-
-
-def _check_graph(name: str, graph: TaskGraph, wordings: Mapping[str, object]) -> None:
-    if not SHORTEST <= len(graph.after) <= LONGEST:
-        remedy = f"give {SHORTEST} to {LONGEST} steps"
-        raise InputError.at(name, f"the goal has {len(graph.after)} steps", remedy, field=graph.goal)
-    for step, earlier in graph.after.items():
+    if not SHORTEST <= len(after) <= LONGEST:
+        raise refuse(f"the goal has {len(after)} steps", f"give {SHORTEST} to {LONGEST} steps")
+    for step, earlier in after.items():
         if step not in wordings:
-            problem = f"the step {step!r} has no wordings"
-            raise InputError.at(name, problem, "define it under [steps]", field=graph.goal)
-        if unknown := [other for other in earlier if other not in graph.after]:
-            problem = f"{step!r} comes after {unknown[0]!r}, which the goal does not list"
-            raise InputError.at(name, problem, "list that step or remove the dependency", field=graph.goal)
-    done: set[str] = set()
-    while free := {step for step in graph.after if step not in done and done.issuperset(graph.after[step])}:
-        done |= free
-    if circular := sorted(set(graph.after) - done):
-        problem = f"the steps {', '.join(circular)} wait for each other"
-        raise InputError.at(name, problem, "remove one dependency of the circle", field=graph.goal)
+            raise refuse(f"the step {step!r} has no wordings", "define it under [steps]")
+        if absent := [other for other in earlier if other not in after]:
+            problem = f"{step!r} comes after {absent[0]!r}, which the goal does not list"
+            raise refuse(problem, "list that step or remove the dependency")
+    try:
+        TopologicalSorter(after).prepare()
+    except CycleError as error:
+        circle = ", ".join(sorted(set(error.args[1])))
+        raise refuse(f"the steps {circle} wait for each other", "remove one dependency of the circle") from None
+    graph = TaskGraph(goal, name.removesuffix(".toml"), after, frozenset(optional), bool(entry.get("held_out", False)))
     if len(graph.required) < SHORTEST - 1:
-        problem = f"only {len(graph.required)} steps are required"
-        raise InputError.at(name, problem, f"require at least {SHORTEST - 1}", field=graph.goal)
+        raise refuse(f"only {len(graph.required)} steps are required", f"require at least {SHORTEST - 1}")
+    return graph
