@@ -82,8 +82,8 @@ class Frames:
     images: "NDArray[np.uint8]"
     """RGB [T, H, W, 3]."""
     times: "NDArray[np.float64]"
-    """Seconds into the video at which each appears [T], never decreasing; equal where a frame is still shown at the time
-    of the next."""
+    """Seconds into the video at which each appears [T], never decreasing; equal where a frame is still shown at the
+    time of the next."""
     rate: float
     """Frames a second that these are meant to be: the time between two is 1 / rate."""
 
