@@ -1,14 +1,17 @@
 """Commands of `recipe train`: a config in, a standalone model folder out."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from recipe.cli.console import out, print_json, progress
 
 if TYPE_CHECKING:
-    from recipe.config import Settings
+    from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+
+Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig")
 
 app = typer.Typer(no_args_is_help=True, help="Train a planner: from scratch, SFT, or GRPO on the verifier.")
 
@@ -23,18 +26,14 @@ def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
     Example: recipe train base base.toml
     """
-    from recipe.config import BaseModelConfig, load_config
+    from recipe.config import BaseModelConfig
 
-    settings = load_config(config, BaseModelConfig)
-    if dry_run:
-        print_json(settings.model_dump(mode="json"))
-        return
-    with_packages("base")
-    from recipe.artifacts import locked
-    from recipe.training.base import train_base
+    def prepare(settings: BaseModelConfig) -> Callable[[], Path]:
+        from recipe.training.base import train_base
 
-    with locked(settings.output):
-        show(settings, train_base(settings, progress()), as_json)
+        return lambda: train_base(settings, progress())
+
+    _run("base", config, BaseModelConfig, prepare, dry_run, as_json)
 
 
 @app.command()
@@ -43,18 +42,14 @@ def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) ->
 
     Example: recipe train sft configs/sft-qwen2.5-3b.toml
     """
-    from recipe.config import SFTConfig, load_config
+    from recipe.config import SFTConfig
 
-    settings = load_config(config, SFTConfig)
-    if dry_run:
-        print_json(settings.model_dump(mode="json"))
-        return
-    with_packages("sft")
-    from recipe.artifacts import locked
-    from recipe.training.sft import train_sft
+    def prepare(settings: SFTConfig) -> Callable[[], Path]:
+        from recipe.training.sft import train_sft
 
-    with locked(settings.output):
-        show(settings, train_sft(settings, progress()), as_json)
+        return lambda: train_sft(settings, progress())
+
+    _run("sft", config, SFTConfig, prepare, dry_run, as_json)
 
 
 @app.command()
@@ -63,34 +58,40 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
     Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
     """
-    from recipe.config import GRPOConfig, load_config
+    from recipe.config import GRPOConfig
 
-    settings = load_config(config, GRPOConfig)
+    def prepare(settings: GRPOConfig) -> Callable[[], Path]:
+        from recipe.corpus.store import Corpus
+        from recipe.reward.verifier import Verifier
+        from recipe.training.grpo import train_grpo
+
+        verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
+        return lambda: train_grpo(settings, verifier, progress())
+
+    _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
+
+
+def _run(
+    stage: str,
+    path: Path,
+    kind: type[Config],
+    prepare: Callable[[Config], Callable[[], Path]],
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Run what `prepare` gives, alone in its folder; print where the model is and the metrics of the last step."""
+    from recipe.artifacts import locked, read_jsonl
+    from recipe.config import load_config
+    from recipe.experiments.settings import require_packages
+
+    settings = load_config(path, kind)
     if dry_run:
         print_json(settings.model_dump(mode="json"))
         return
-    with_packages("grpo")
-    from recipe.artifacts import locked
-    from recipe.corpus.store import Corpus
-    from recipe.reward.verifier import Verifier
-    from recipe.training.grpo import train_grpo
-
-    verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
-    with locked(settings.output):
-        show(settings, train_grpo(settings, verifier, progress()), as_json)
-
-
-def with_packages(stage: str) -> None:
-    """Raises MissingExtra where the training packages are not installed."""
-    from recipe.experiments.settings import require_packages
-
     require_packages(f"recipe train {stage}", "train")
-
-
-def show(settings: "Settings", model: Path, as_json: bool) -> None:
-    """Say where the model is and what the last step measured."""
-    from recipe.artifacts import read_jsonl
-
+    train = prepare(settings)
+    with locked(settings.output):
+        model = train()
     *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
     if as_json:
         print_json({"model": str(model), "config": settings.model_dump(mode="json"), "last_step": last})

@@ -1,19 +1,15 @@
 """Commands of `recipe world`: look at the miniature world and write narrations and examples from it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from recipe.cli.console import out
-
-if TYPE_CHECKING:
-    from recipe.types import Example
-    from recipe.world.graph import World
+from recipe.cli.console import out, print_table
 
 app = typer.Typer(no_args_is_help=True, help="The miniature world: goals with known task graphs, for trials and tests.")
 
-Count = Annotated[int, typer.Option(min=1, help="How many to write.")]
+Count = Annotated[int, typer.Option(min=1, help="Number to write.")]
 Seed = Annotated[int, typer.Option(help="Another seed gives other draws.")]
 Output = Annotated[Path, typer.Option(help="The JSON lines file to write.")]
 Folder = Annotated[Path | None, typer.Option(help="A folder with a world of your own instead of the packaged one.")]
@@ -25,15 +21,14 @@ def goals(folder: Folder = None) -> None:
 
     Example: recipe world goals
     """
-    from rich.table import Table
-
+    from recipe.report.elements import Table, headings, row
     from recipe.world.load import load_world
 
-    table = Table("goal", "domain", "steps", "optional", "held out")
-    for graph in load_world(folder).goals.values():
-        held_out = "yes" if graph.held_out else ""
-        table.add_row(graph.goal, graph.domain, str(len(graph.after)), str(len(graph.optional)), held_out)
-    out.print(table)
+    rows = tuple(
+        row(graph.goal, graph.domain, len(graph.after), len(graph.optional), "yes" if graph.held_out else "")
+        for graph in load_world(folder).goals.values()
+    )
+    print_table(Table("Goals", "goal", headings("domain", "steps", "optional", "held out"), rows))
 
 
 @app.command("show")
@@ -42,18 +37,22 @@ def show(goal: Annotated[str, typer.Argument(help="A goal of `recipe world goals
 
     Example: recipe world show "brew a pot of tea"
     """
-    from rich.table import Table
-
+    from recipe.report.elements import Table, headings, row
     from recipe.world.load import load_world
 
     world = load_world(folder)
     graph = world.graph(goal)
     number = {step: str(index) for index, step in enumerate(graph.after, start=1)}
-    table = Table("no.", "step", "after", "", title=graph.goal)
-    for step, earlier in graph.after.items():
-        waits_for = ", ".join(number[other] for other in earlier)
-        table.add_row(number[step], world.wordings[step][0], waits_for, "optional" if step in graph.optional else "")
-    out.print(table)
+    rows = tuple(
+        row(
+            number[step],
+            world.wordings[step][0],
+            ", ".join(number[other] for other in earlier),
+            "optional" if step in graph.optional else "",
+        )
+        for step, earlier in graph.after.items()
+    )
+    print_table(Table(graph.goal, "no.", headings("step", "after", ""), rows))
 
 
 @app.command("narrations")
@@ -87,9 +86,12 @@ def examples(
     Example: recipe world examples --split test_goals --count 100 --output test_goals.jsonl
     """
     from recipe.data.examples import write_examples
+    from recipe.world.examples import NOISY_SPLIT, draw_examples, noisy_examples
     from recipe.world.load import load_world
 
-    written = write_examples(output, _draw(load_world(folder), split, count, seed))
+    world, noisy = load_world(folder), split == NOISY_SPLIT
+    drawn = noisy_examples(world, count, seed) if noisy else draw_examples(world, split, count, seed)
+    written = write_examples(output, drawn)
     out.print(f"{written} examples of split {split} in {output}")
 
 
@@ -105,7 +107,7 @@ def clip(
     seed: Seed = 0,
     folder: Folder = None,
 ) -> None:
-    """Draw steps of a goal as a video, as the planner of `recipe demo --input video` sees them.
+    """Draw steps of a goal as a video, as the planner of `recipe demo --input video` is shown them.
 
     Example: recipe world clip --goal "brew a pot of tea" --first 3 --output clip.mp4
     """
@@ -118,7 +120,7 @@ def clip(
     from recipe.world.load import load_world
 
     if (first is None) == (not history):
-        raise InputError("nothing says which steps to show; give either --history, once for each, or --first.")
+        raise InputError("no steps to show are given; give either --history, once for each step, or --first.")
     world = load_world(folder)
     order = world.graph(goal).draw(random.Random(seed))
     done = history or [world.wordings[step][0] for step in order[:first]]
@@ -128,9 +130,3 @@ def clip(
     out.print(f"{len(frames.images)} frames, {len(frames.images) / frames.rate:g} seconds, in {output}")
     for text in done:
         out.print(f"- {text}", highlight=False)
-
-
-def _draw(world: "World", split: str, count: int, seed: int) -> "list[Example]":
-    from recipe.world.examples import NOISY_SPLIT, draw_examples, noisy_examples
-
-    return noisy_examples(world, count, seed) if split == NOISY_SPLIT else draw_examples(world, split, count, seed)
