@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.evaluate.judge import PROXY, Encoder, asked_model
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from recipe.evaluation.diversity.plans import SampledPrompts
     from recipe.evaluation.scores import DiversityScores
     from recipe.models.costs import Ledger
+    from recipe.report.elements import Table
 
 
 @with_flags(
@@ -107,7 +106,7 @@ def diversity(
 
         console.print_json(to_json(scores))
     else:
-        _show(scores, sampled)
+        console.print_table(_table(scores, sampled))
 
 
 @contextmanager
@@ -132,7 +131,7 @@ def _show_chosen(path: Path, count: int, json: bool) -> None:
     if json:
         console.print_json({"prompts": count, "chosen": str(path)})
     else:
-        console.out.print(f"{count:,} prompts to plan for: {path}", highlight=False, markup=False, soft_wrap=True)
+        console.print_lines(f"{count:,} prompts to plan for: {path}")
 
 
 def _estimate(sampled: "SampledPrompts", order_check: float, seed: int, json: bool) -> None:
@@ -145,36 +144,28 @@ def _estimate(sampled: "SampledPrompts", order_check: float, seed: int, json: bo
     if json:
         console.print_json({"prompts": len(sampled.prompts), "calls": len(asked), "prompt_tokens": tokens})
         return
-    console.out.print(
-        f"{len(sampled.prompts):,} prompts: {len(asked):,} calls, about {tokens:,} tokens of prompts.", highlight=False
+    console.print_lines(f"{len(sampled.prompts):,} prompts: {len(asked):,} calls, about {tokens:,} tokens of prompts.")
+
+
+def _table(scores: "DiversityScores", sampled: "SampledPrompts") -> "Table":
+    from recipe.report.elements import Cell, Table, headings, row
+
+    notes = [f"{sampled.without:,} prompts have fewer than two samples, and are in no mean."] if sampled.without else []
+    spent = [f"{name.replace('_', ' ')} {value:,g}" for name, value in scores.ledger.items() if value is not None]
+    return Table(
+        caption=f"{scores.system}: procedural diversity",
+        first="",
+        headings=headings(""),
+        rows=(
+            row("diversity, 0 to 1", Cell(scores.diversity, 3)),
+            row("judge", scores.judge.name),
+            row("prompts", scores.prompts),
+            row("samples of a prompt", f"{scores.samples:,}{', or fewer' if sampled.fewer else ''}"),
+            row("pairs", scores.pairs),
+            row("unscored pairs", scores.unscored),
+            *(row(f"pairs at {level}", count) for level, count in scores.levels.items()),
+            row("pairs shown both ways", scores.order_pairs),
+            row("of those judged differently", scores.order_disagreements),
+        ),
+        notes=(*notes, *([f"Asked: {', '.join(spent)}."] if scores.ledger else [])),
     )
-
-
-def _show(scores: "DiversityScores", sampled: "SampledPrompts") -> None:
-    from recipe.report.numbers import format_number
-
-    table = Table(title=escape(f"{scores.system}: procedural diversity"))
-    table.add_column("")
-    table.add_column("", justify="right")
-    mean, low, high = scores.diversity.mean, scores.diversity.low, scores.diversity.high
-    ends = "" if low is None or high is None else f" ({format_number(low, 3)} to {format_number(high, 3)})"
-    table.add_row("diversity, 0 to 1", f"{format_number(mean, 3)}{ends}")
-    table.add_row("judge", escape(scores.judge.name))
-    table.add_row("prompts", f"{scores.prompts:,}")
-    table.add_row("samples of a prompt", f"{scores.samples:,}{', or fewer' if sampled.fewer else ''}")
-    table.add_row("pairs", f"{scores.pairs:,}")
-    table.add_row("unscored pairs", f"{scores.unscored:,}")
-    table.add_section()
-    for level, count in scores.levels.items():
-        table.add_row(f"pairs at {level}", f"{count:,}")
-    table.add_section()
-    table.add_row("pairs shown both ways", f"{scores.order_pairs:,}")
-    table.add_row("of those judged differently", f"{scores.order_disagreements:,}")
-    console.out.print(table)
-    if sampled.without:
-        console.out.print(
-            f"{sampled.without:,} prompts have fewer than two samples, and are in no mean.", highlight=False
-        )
-    if scores.ledger:
-        spent = [f"{name.replace('_', ' ')} {value:,g}" for name, value in scores.ledger.items() if value is not None]
-        console.out.print(f"Asked: {', '.join(spent)}.", highlight=False, markup=False, soft_wrap=True)

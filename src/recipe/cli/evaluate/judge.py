@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from recipe.cli import console
 from recipe.cli.flags import with_flags
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from recipe.evaluation.scores import ControlScores, DatasetScores, JudgeScores
     from recipe.models.costs import Ledger
     from recipe.models.model import Model
-    from recipe.stats import Interval
+    from recipe.report.elements import Table
 
 PROXY = "proxy"
 """The judge that needs no model to ask."""
@@ -124,7 +122,8 @@ def judge(
 
         console.print_json(to_json(scores))
     else:
-        _show(scores, rows_path(output))
+        for table in _tables(scores, rows_path(output)):
+            console.print_table(table)
 
 
 def _estimate(cases: "list[Case]", config: JudgeConfig, whole: bool, price: float | None, json: bool) -> None:
@@ -138,8 +137,7 @@ def _estimate(cases: "list[Case]", config: JudgeConfig, whole: bool, price: floa
             console.print_json(found.first)
             return
         for message in found.first:
-            console.out.print(f"--- {message['role']} ---", markup=False, highlight=False)
-            console.out.print(message["content"], markup=False, highlight=False, soft_wrap=True)
+            console.print_lines(f"--- {message['role']} ---", message["content"])
         return
     cost = Prices(price).cost(found.prompt_tokens, 0)
     if json:
@@ -153,62 +151,48 @@ def _estimate(cases: "list[Case]", config: JudgeConfig, whole: bool, price: floa
         f"{found.calls:,} calls, about {found.prompt_tokens:,} tokens of prompts{priced}; "
         f"{found.by_rule:,} plans score 0 by rule."
     )
-    console.out.print(line, highlight=False, soft_wrap=True)
+    console.print_lines(line)
 
 
 _HEADINGS = ("logic", "time", "space", "continue", "clarity", "semantics")
 """The criteria, in a table that fits a terminal."""
 
 
-def _show(scores: "JudgeScores", rows: Path) -> None:
+def _tables(scores: "JudgeScores", rows: Path) -> "tuple[Table, Table]":
+    """Accuracy, and the six criteria with the notes below both."""
+    from recipe.evaluation.judge.verdicts import CRITERIA
+    from recipe.report.elements import Cell, Row, Table, headings, row
+
+    def accuracy(name: str, one: "DatasetScores | ControlScores", section: str = "") -> Row:
+        return row(name, *Cell(one.accuracy).split(), one.counts.plans, one.counts.unscored, section=section)
+
+    def criteria(name: str, one: "DatasetScores | ControlScores", section: str = "") -> Row:
+        means = (Cell(one.criteria.get(key), part="mean") for key in CRITERIA)
+        return row(name, *means, section=section)
+
+    named = [(one.dataset or "no dataset", one) for one in scores.datasets]
     repeats = f", {scores.repeats} verdicts each" if scores.repeats > 1 else ""
-    accuracy = _table(
-        f"{scores.system}, judged by {scores.judge.name}{repeats}: percent",
-        ("accuracy", "95% interval", "plans", "unscored"),
+    first = Table(
+        caption=f"{scores.system}, judged by {scores.judge.name}{repeats}: percent",
+        first="dataset",
+        headings=headings("accuracy", "95% interval", "plans", "unscored"),
+        rows=(
+            *(accuracy(f"{name}{f' ({one.split})' if one.split else ''}", one) for name, one in named),
+            *(row(f"macro: {one.split}", *Cell(one.accuracy).split(), "", "") for one in scores.macro),
+            *(accuracy(f"control: {one.name}", one, "controls") for one in scores.controls),
+        ),
     )
-    criteria = _table("The six criteria: 0 to 5", _HEADINGS)
-    for dataset in scores.datasets:
-        name = dataset.dataset or "no dataset"
-        accuracy.add_row(escape(f"{name}{f' ({dataset.split})' if dataset.split else ''}"), *_accuracy(dataset))
-        criteria.add_row(escape(name), *_criteria(dataset))
-    for macro in scores.macro:
-        accuracy.add_row(f"macro: {macro.split}", *_interval(macro.accuracy), style="bold")
-    accuracy.add_section()
-    criteria.add_section()
-    for control in scores.controls:
-        accuracy.add_row(f"control: {control.name}", *_accuracy(control))
-        criteria.add_row(f"control: {control.name}", *_criteria(control))
-    console.out.print(accuracy, criteria)
-    for line in _lines(scores, rows):
-        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _table(title: str, headings: tuple[str, ...]) -> Table:
-    table = Table(title=escape(title))
-    table.add_column("")
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _interval(value: "Interval | None") -> list[str]:
-    from recipe.report.numbers import format_number
-
-    if value is None:
-        return ["none", ""]
-    if value.low is None or value.high is None:
-        return [format_number(value.mean, 1), ""]
-    return [format_number(value.mean, 1), f"{format_number(value.low, 1)} to {format_number(value.high, 1)}"]
-
-
-def _accuracy(row: "DatasetScores | ControlScores") -> list[str]:
-    return [*_interval(row.accuracy), f"{row.counts.plans:,}", f"{row.counts.unscored:,}"]
-
-
-def _criteria(row: "DatasetScores | ControlScores") -> list[str]:
-    from recipe.report.numbers import format_number
-
-    return [format_number(value.mean, 1) for value in row.criteria.values()]
+    second = Table(
+        caption="The six criteria: 0 to 5",
+        first="dataset",
+        headings=headings(*_HEADINGS),
+        rows=(
+            *(criteria(name, one) for name, one in named),
+            *(criteria(f"control: {one.name}", one, "controls") for one in scores.controls),
+        ),
+        notes=tuple(_lines(scores, rows)),
+    )
+    return first, second
 
 
 def _lines(scores: "JudgeScores", rows: Path) -> list[str]:
@@ -222,7 +206,7 @@ def _lines(scores: "JudgeScores", rows: Path) -> list[str]:
         f"{total['shortened']:,} were shown shortened."
     ]
     if total["unscored"]:
-        lines.append(f"{total['unscored']:,} are unscored, which is not 0: {rows.name} tells why.")
+        lines.append(f"{total['unscored']:,} are unscored, which is not 0: {rows.name} holds the reasons.")
     if scores.left_out:
         lines.append(f"Not judged: {', '.join(f'{count:,} of {name}' for name, count in scores.left_out.items())}.")
     if scores.repeat_deviation is not None:
