@@ -93,11 +93,11 @@ def test_changed_input_or_settings_are_refused(tmp_path: Path) -> None:
     build_corpus(given, tmp_path / "c", CONFIG)
     before = digest(tmp_path / "c")
     swapped = [given[0], given[2], given[1], *given[3:]]
-    with pytest.raises(CorpusError, match=r"shards/00000: the shard holds other narrations"):
+    with pytest.raises(CorpusError, match="shards/00000: "):
         build_corpus(swapped, tmp_path / "c", CONFIG)
-    with pytest.raises(CorpusError, match=r"shards/00002: the input ends before this shard"):
+    with pytest.raises(CorpusError, match="shards/00002: "):
         build_corpus(given[:4], tmp_path / "c", CONFIG)
-    with pytest.raises(CorpusError, match=r"shards/00003: the input goes on with narrations that the build has not"):
+    with pytest.raises(CorpusError, match="shards/00003: "):
         build_corpus([*given, Narration("more", (Segment("a"),))], tmp_path / "c", CONFIG)
     with pytest.raises(CorpusError, match="name 'hash:12', not 'hash:8'"):
         build_corpus(given, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:8"), shard_size=2))
@@ -107,17 +107,17 @@ def test_changed_input_or_settings_are_refused(tmp_path: Path) -> None:
 
 
 def test_narrations_that_make_no_corpus_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there are no narrations"):
+    with pytest.raises(InputError, match="no narrations"):
         build_corpus([], tmp_path / "c", CONFIG)
-    with pytest.raises(InputError, match="narration 'x' has no segments"):
+    with pytest.raises(InputError, match="'x' has no segments"):
         build_corpus([*narrations(3), Narration("x", ())], tmp_path / "d", CONFIG)
-    with pytest.raises(InputError, match="narration 'x' has a text that is not valid Unicode"):
+    with pytest.raises(InputError, match=r"'x'.*Unicode"):
         build_corpus([Narration("x", (Segment("\ud800"),))], tmp_path / "d", CONFIG)
     assert not (tmp_path / "c").exists()
     assert not (tmp_path / "d").exists()
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "notes.txt").write_text("mine")
-    with pytest.raises(CorpusError, match="not empty and holds no corpus"):
+    with pytest.raises(CorpusError, match="not empty"):
         build_corpus(narrations(1), tmp_path / "e", CONFIG)
 
 
@@ -133,7 +133,7 @@ def test_an_encoder_that_fails_writes_no_shard(tmp_path: Path) -> None:
 
 def test_a_second_build_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     def meanwhile() -> list[Narration]:
-        with pytest.raises(InputError, match="another process is at work in this folder"):
+        with pytest.raises(InputError, match="another process"):
             build_corpus(narrations(1), tmp_path / "c", CONFIG)
         return narrations(1)
 
@@ -179,7 +179,7 @@ def test_changed_files_are_refused_and_others_that_say_the_same_are_not(tmp_path
     assert digest(output).keys() == before.keys()
     assert digest(output)["manifest.json"] == before["manifest.json"]
     write_narrations(narration_file, narrations(13))
-    with pytest.raises(CorpusError, match="00006: the input goes on with narrations that the build has not"):
+    with pytest.raises(CorpusError, match="00006: "):
         from_file(narration_file, output)
 
 
@@ -200,7 +200,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, narrati
         yield from stream
         narration_file.write_text(narration_file.read_text() + "\n")
 
-    with pytest.raises(InputError, match="the file changed while it was read; run the same command again"):
+    with pytest.raises(InputError, match="changed while it was read"):
         build_corpus(changing(), tmp_path / "c", CONFIG, origin=origin)
     assert not (tmp_path / "c").exists()
     from_file(narration_file, tmp_path / "c")

@@ -54,7 +54,7 @@ def test_a_process_that_is_killed_is_named(
         return going_on
 
     monkeypatch.setattr(devices, "_listen", kill_first)
-    with pytest.raises(ComputeError, match="process on device cpu was killed by signal 9 at shard 00000; finished"):
+    with pytest.raises(ComputeError, match=r"device cpu .*signal 9 .*00000"):
         build_corpus(narrations(20), tmp_path / "c", CONFIG, devices=("cpu", "cpu"))
     monkeypatch.undo()
     assert digest(build_corpus(narrations(20), tmp_path / "c", CONFIG)) == whole
@@ -66,12 +66,12 @@ def test_what_a_process_raises_comes_through(tmp_path: Path) -> None:
         def identity(self) -> Any:
             return super().identity | {"weights": "1234"}
 
-    with pytest.raises(EncoderMismatch, match="the encoder on device None is another than the build's: weights '1234'"):
+    with pytest.raises(EncoderMismatch, match="weights '1234'"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, encoder=Other(12), devices=("cpu", "cpu"))
 
 
 def test_a_cluster_chooses_its_devices(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="engine 'ray' chooses its devices itself; leave them out"):
+    with pytest.raises(ConfigError, match=r"'ray'.*devices"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray", devices=("cpu",))
 
 

@@ -137,9 +137,9 @@ def test_a_shard_that_fails_is_told_in_a_sentence_and_finished_shards_stay(tmp_p
 def test_another_model_on_a_machine_and_a_shard_that_kills_are_refused(tmp_path: Path) -> None:
     output = tmp_path / "ray"
     shards = staged(output, narrations(4))
-    with pytest.raises(EncoderMismatch, match="not the one that the build is bound to: name 'hash:64', not 'hash:12'"):
+    with pytest.raises(EncoderMismatch, match="name 'hash:64', not 'hash:12'"):
         encode_shards(output, shards, CONFIG.encoder, Counts(), opener=lambda _: HashEncoder(12))
-    with pytest.raises(ComputeError, match="shards/00000: all 2 processes that encoded the shard were killed"):
+    with pytest.raises(ComputeError, match="shards/00000: all 2 processes"):
         encode_shards(
             output, shards, CONFIG.encoder, Counts(), workers=Workers(1, retries=1), opener=lambda _: Killed(None)
         )
@@ -228,13 +228,13 @@ def test_an_actor_that_finds_another_corpus_when_it_is_started_again_is_an_error
     with ShardedIndex.open(copy, 2, Placement(cpus=0.25), opener=killing(tmp_path / "mark")) as index:
         shutil.rmtree(copy)
         build_corpus(narrations(27, seed=5), copy, CONFIG)
-        with pytest.raises(CorpusError, match=r"an actor found the corpus .* open the index again"):
+        with pytest.raises(CorpusError, match="an actor found the corpus"):
             index.search(queries(2), 5)
 
 
 def test_an_actor_that_keeps_dying_is_an_error_that_names_its_shards(folder: Path) -> None:
     asked = Placement(cpus=0.25, retries=1)
-    unsearched = pytest.raises(ComputeError, match=r"shards 0000\d to 00006 could not be searched \(.* has no result")
+    unsearched = pytest.raises(ComputeError, match=r"shards 0000\d to 00006 .* no result")
     with ShardedIndex.open(folder, 2, asked, opener=killing(None)) as index, unsearched:
         index.search(queries(2), 5)
 
@@ -250,7 +250,7 @@ class Sleeping(Killing):
 @pytest.mark.slow
 def test_an_actor_that_does_not_answer_is_an_error(folder: Path) -> None:
     asked = Placement(cpus=0.25, timeout=5)
-    unsearched = pytest.raises(ComputeError, match=r"shards 00000 to 00006 could not be searched \(no answer in 5 s")
+    unsearched = pytest.raises(ComputeError, match=r"shards 00000 to 00006 .* 5 s")
     with ShardedIndex.open(folder, 1, asked, opener=lambda *_: Sleeping(Index.open(folder), None)) as index, unsearched:
         index.search(queries(1), 5)
 
@@ -262,7 +262,7 @@ def test_corpora_that_cannot_be_searched_whole_are_refused(folder: Path, tmp_pat
         ShardedIndex.open(folder, 2, Placement(cpus=0.25), opener=lambda folder, _: Index.open(folder))
     broken = shutil.copytree(folder, tmp_path / "c")
     shutil.rmtree(broken / "shards" / "00002")
-    with pytest.raises(CorpusError, match="shards/00002: the shard is damaged"):
+    with pytest.raises(CorpusError, match=r"shards/00002: .*damaged"):
         ShardedIndex.open(broken, 2, Placement(cpus=0.25))
 
 
@@ -282,6 +282,6 @@ def test_a_verifier_takes_a_corpus_on_a_cluster(folder: Path) -> None:
 def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    refused = pytest.raises(RecipeError, match=r"RAY_ADDRESS=127\.0\.0\.1:1 cannot be used .* unset RAY_ADDRESS")
+    refused = pytest.raises(RecipeError, match=r"RAY_ADDRESS=127\.0\.0\.1:1")
     with refused, cluster():
         pass

@@ -98,9 +98,9 @@ def test_a_folder_of_any_name_can_be_the_adapter(checkpoint: Path, tmp_path: Pat
     (moved / "mine").rename(moved / "retrieval_query" / "mine")
     found = open_encoder(EncoderConfig(name=str(moved), task="retrieval_query/mine"))
     np.testing.assert_allclose(found.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
-    with pytest.raises(ConfigError, match="has no task, adapter folder or prompt 'text-matching'"):
+    with pytest.raises(ConfigError, match="'text-matching'"):
         open_encoder(EncoderConfig(name=str(moved)))
-    with pytest.raises(ConfigError, match="has no task, adapter folder or prompt 'query'"):
+    with pytest.raises(ConfigError, match="'query'"):
         open_encoder(EncoderConfig(name=str(moved), task="query"))  # a prompt that sentence-transformers adds
     (moved / "retrieval_query" / "adapter_model.safetensors").write_bytes(b"damaged")
     with pytest.raises(RecipeError, match="cannot be loaded"):
@@ -163,7 +163,7 @@ def test_auto_is_bfloat16_where_the_processor_has_it(
 
 def test_a_device_is_no_part_of_the_identity_and_must_be_there(checkpoint: Path, encoder: Encoder) -> None:
     assert open_encoder(EncoderConfig(name=str(checkpoint), device="cpu")).identity == encoder.identity
-    with pytest.raises(ConfigError, match=r"device 'cuda:97' is not on this machine; it has cpu"):
+    with pytest.raises(ConfigError, match=r"'cuda:97'.* cpu"):
         open_encoder(EncoderConfig(name=str(checkpoint), device="cuda:97"))
 
 
@@ -183,7 +183,7 @@ def test_the_first_accelerator_is_the_best_device(
     if found:
         assert str(_device(config)) == found
     else:
-        with pytest.raises(ConfigError, match="device 'cuda:2' is not on this machine; it has cuda:0, cuda:1, cpu"):
+        with pytest.raises(ConfigError, match=r"'cuda:2'.* cuda:0, cuda:1, cpu"):
             _device(config)
 
 
@@ -218,7 +218,7 @@ def test_too_little_memory_is_one_sentence(encoder: Encoder, monkeypatch: pytest
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20 GiB")
 
     monkeypatch.setattr(encoder._model, "encode", full)  # type: ignore[attr-defined]
-    with pytest.raises(ComputeError, match=r"ran out of memory on cpu with 4 texts at once; lower batch_size\."):
+    with pytest.raises(ComputeError, match=r"cpu with 4 texts.*batch_size"):
         encoder.encode(TEXTS)
 
 
@@ -330,7 +330,7 @@ def remote(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_code_of_a_model_runs_on_request_and_is_told_task_and_prompt(remote: Path) -> None:
-    with pytest.raises(RecipeError, match="runs only with `trust_remote_code`"):
+    with pytest.raises(RecipeError, match="`trust_remote_code`"):
         open_encoder(EncoderConfig(name=str(remote)))
     found = open_encoder(EncoderConfig(name=str(remote), trust_remote_code=True))
     vectors = found.encode(["w5 w6"])

@@ -271,5 +271,5 @@ def test_a_damaged_shard_is_named(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("test")
     table = corpus.folder / "shards" / "00001" / "segments.parquet"
     table.write_bytes(b"x" * table.stat().st_size)
-    with pytest.raises(CorpusError, match="00001: the shard is damaged"):
+    with pytest.raises(CorpusError, match=r"00001: .*damaged"):
         leakage(corpus, [tmp_path / "ids.txt"])

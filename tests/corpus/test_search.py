@@ -292,7 +292,7 @@ def test_searches_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
             corpus.search_vectors(np.zeros(shape, np.float32))
     with pytest.raises(InputError, match="not finite"):
         corpus.search_vectors(np.full((1, 8), np.nan, np.float32))
-    with pytest.raises(InputError, match="there is no shard 1; give numbers below 1"):
+    with pytest.raises(InputError, match=r"no shard 1; .* 1"):
         Index.open(tmp_path / "c", shards=[1])
 
 
@@ -302,7 +302,7 @@ def test_a_file_cut_short_under_a_streamed_index_is_named(tmp_path: Path) -> Non
     index = Index.open(folder, streamed=True)
     codes = folder / "shards" / "00000" / "codes.npy"
     codes.write_bytes(codes.read_bytes()[:-100])
-    with pytest.raises(CorpusError, match=r"codes\.npy: the file ends early; run `recipe corpus verify`"):
+    with pytest.raises(CorpusError, match=r"codes\.npy: .*ends early"):
         index.search([unit(generator, 2, 16)])
 
 

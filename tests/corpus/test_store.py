@@ -82,7 +82,7 @@ def test_an_encoder_whose_weights_changed_is_refused(tmp_path: Path) -> None:
     manifest["encoder"]["weights"] = "0" * 64
     path.write_text(json.dumps(manifest))
     corpus = Corpus.open(tmp_path / "c")
-    with pytest.raises(EncoderMismatch, match="not the one the corpus was built with: weights"):
+    with pytest.raises(EncoderMismatch, match="weights"):
         _ = corpus.encoder
 
 
@@ -92,7 +92,7 @@ def test_a_truncated_file_is_named_and_its_shard_can_be_made_again(tmp_path: Pat
     before = digest(tmp_path / "c")
     damaged = tmp_path / "c" / "shards" / "00001" / name
     damaged.write_bytes(damaged.read_bytes()[:-3])
-    with pytest.raises(CorpusError, match=rf"shards/00001: the shard is damaged \({name} has .* delete this shard"):
+    with pytest.raises(CorpusError, match=rf"shards/00001: .*{name} has "):
         Corpus.open(tmp_path / "c")
     shutil.rmtree(damaged.parent)
     with pytest.raises(CorpusError, match="is missing"):
@@ -113,13 +113,13 @@ def test_damage_that_keeps_the_size_is_found_by_verify(tmp_path: Path) -> None:
 
 
 def test_folders_without_a_corpus_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"no corpus here \(manifest\.json is missing\)"):
+    with pytest.raises(CorpusError, match=r"manifest\.json"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 99}')
-    with pytest.raises(CorpusError, match="of format 99 where this version of recipe reads 2; install"):
+    with pytest.raises(CorpusError, match=r"format 99 .* 2;"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text("[]")
-    with pytest.raises(CorpusError, match="the file is damaged \\(not a JSON object\\)"):
+    with pytest.raises(CorpusError, match="JSON object"):
         Corpus.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": 2}')
     with pytest.raises(CorpusError, match="'encoder' is missing"):

@@ -97,9 +97,7 @@ def test_a_narration_of_which_nothing_is_left_is_left_out(tmp_path: Path, form: 
     folder = tmp_path / "all"
     folder.mkdir()
     WRITERS[form](folder / f"v.{form}", [(0, 1, " "), (5, 3, "x")])
-    with pytest.raises(
-        InputError, match=r"no narration is left \(1 caption skipped: .*; 1 narration skipped: no usable"
-    ):
+    with pytest.raises(InputError, match=r"1 caption skipped: .*; 1 narration skipped"):
         read(folder, bad="skip")
     (folder / "w.jsonl").write_text('{"video_id": "w", "sentences": ["x"]}\n')
     report = ReadingReport()
@@ -112,7 +110,7 @@ def test_a_day_is_the_latest_time(tmp_path: Path) -> None:
     as_json(tmp_path / "v.json", [(86_400, 86_400.0, "x")])
     assert read(tmp_path / "v.json")[0].segments == (Segment("x", 86_400.0, 86_400.0),)
     as_json(tmp_path / "v.json", [(0, 90_000, "x")])
-    with pytest.raises(InputError, match="later than 24 hours; give seconds, not milliseconds"):
+    with pytest.raises(InputError, match=r"24 hours.*milliseconds"):
         read(tmp_path / "v.json")
 
 
@@ -128,7 +126,7 @@ def test_lines_out_of_order_are_refused_and_other_forms_sorted(tmp_path: Path) -
 
 def test_times_for_some_captions_only(tmp_path: Path) -> None:
     as_json(tmp_path / "v.json", [(None, None, "a"), (4, 7, "b"), (1, None, "c")])
-    with pytest.raises(InputError, match=r"field 'v\.text\[2\]': only one of 'start' and 'end' is given"):
+    with pytest.raises(InputError, match=r"field 'v\.text\[2\]': .*'start' and 'end'"):
         read(tmp_path / "v.json")
     report = ReadingReport()
     assert read(tmp_path / "v.json", report, bad="skip")[0].segments == (Segment("b", 4.0, 7.0),)
@@ -231,7 +229,7 @@ def test_the_place_of_a_stray_byte_does_not_depend_on_blocks(text: str, data: st
 
 def test_a_character_cut_off_at_the_end_is_named(tmp_path: Path) -> None:
     (tmp_path / "v.vtt").write_bytes(b"WEBVTT\n\n00:01.000 --> 00:02.000\ncaf\xc3")
-    with pytest.raises(InputError, match=r"line 4: the text is not UTF-8.*byte 0xc3 at position 35"):
+    with pytest.raises(InputError, match=r"line 4: .*0xc3 at position 35"):
         read(tmp_path / "v.vtt")
 
 
@@ -242,7 +240,7 @@ WHOLE = json.dumps({"v": SPOKEN, "ué": {"start": [1.5, 2], "end": [2.25, 3e2], 
 def test_truncated_json_is_said_to_be_incomplete(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "caption.json"
     path.write_text(WHOLE[:cut])
-    with pytest.raises(InputError, match=rf"the JSON object is incomplete \(the file ends at character {cut}\)"):
+    with pytest.raises(InputError, match=rf"incomplete .*character {cut}\)"):
         read(path, format="howto100m")
 
 
@@ -342,7 +340,7 @@ def test_one_clear_sentence_for_each_fault(tmp_path: Path, name: str, content: b
 
 def test_parquet_with_other_columns_is_told_which_are_missing(tmp_path: Path) -> None:
     pq.write_table(pa.table({"video_id": ["a"], "caption": ["x"]}), tmp_path / "n.parquet")
-    with pytest.raises(InputError, match="the file has no column 'text'; give the columns video_id, text, start"):
+    with pytest.raises(InputError, match="no column 'text'"):
         read(tmp_path / "n.parquet")
 
 
@@ -351,7 +349,7 @@ def test_one_damaged_video_among_many_costs_that_video_only(tmp_path: Path) -> N
     (tmp_path / "b.csv").write_bytes(b"start,end,text\n0,1,caf\xe9\n")
     (tmp_path / "c.json").write_text('{"segments": [{"text": "cut')
     (tmp_path / "d.vtt").write_text("WEBVTT\n\n")
-    with pytest.raises(InputError, match=r"b\.csv, line 2: the text is not UTF-8"):
+    with pytest.raises(InputError, match=r"b\.csv, line 2: .*UTF-8"):
         read(tmp_path)
     report = ReadingReport()
     assert [n.video_id for n in read(tmp_path, report, bad="skip")] == ["a"]
@@ -361,9 +359,7 @@ def test_one_damaged_video_among_many_costs_that_video_only(tmp_path: Path) -> N
 def test_pickles_and_parquet_are_not_read_from_archives(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "n.zip", "w") as archive:
         archive.writestr("captions.pickle", pickle.dumps({"v": SPOKEN}))
-    with pytest.raises(
-        InputError, match=r"n\.zip/captions\.pickle: a pickle cannot be read from an archive; unpack it"
-    ):
+    with pytest.raises(InputError, match=r"n\.zip/captions\.pickle: .*archive"):
         read(tmp_path / "n.zip")
 
 
@@ -388,7 +384,7 @@ def test_text_without_end_is_refused_before_it_fills_the_memory(
         stream.write(head + "a" * 3_000_000)
     for module in ("files", "json_files"):
         monkeypatch.setattr(f"recipe.data.narrations.{module}.LONGEST", 1_000_000)
-    with pytest.raises(InputError, match="is longer than 1,000,000 characters; check the file and its format"):
+    with pytest.raises(InputError, match="1,000,000 characters"):
         read(tmp_path / f"{name}.gz")
 
 
@@ -417,5 +413,5 @@ def test_names_in_archives_cannot_write_on_the_terminal(tmp_path: Path) -> None:
 
 def test_the_place_of_a_bad_cue_is_its_time(tmp_path: Path) -> None:
     (tmp_path / "v.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nx\n\n00:07.500 --> 00:03.000\ny\n")
-    with pytest.raises(InputError, match=r"v\.vtt, field 'cue at 7\.5 s': the segment ends at 3 s, before its start"):
+    with pytest.raises(InputError, match=r"v\.vtt, field 'cue at 7\.5 s': .* 3 s"):
         read(tmp_path / "v.vtt")

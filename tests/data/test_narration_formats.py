@@ -86,9 +86,7 @@ def test_howtocaption_spans_and_scores(tmp_path: Path, zipped: bool) -> None:
 def test_a_smallest_score_needs_scores(tmp_path: Path) -> None:
     path = tmp_path / "captions.pickle"
     path.write_bytes(pickle.dumps(CAPTIONS))
-    with pytest.raises(
-        InputError, match=r"field '---39MFGZ-k\.text\[0\]': the caption has no score, but .*; leave out"
-    ):
+    with pytest.raises(InputError, match=r"field '---39MFGZ-k\.text\[0\]': .*no score"):
         read(path, min_score=0.4)
 
 
@@ -186,7 +184,7 @@ def test_parquet_of_segments_must_keep_a_video_together(tmp_path: Path) -> None:
     assert [(n.video_id, texts(n)) for n in read(path)] == [("a", ["x", "w"]), ("b", ["y"])]
     pq.write_table(pa.table(table), path)
     for duplicates in ("error", "keep-first"):
-        with pytest.raises(InputError, match=r"field 'row 4': the rows of video 'a' .* began at row 1; sort the file"):
+        with pytest.raises(InputError, match=r"field 'row 4': .*'a'.* row 1;"):
             list(read_narrations(path, duplicates))  # type: ignore[arg-type]
 
 
@@ -263,11 +261,9 @@ def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("buy milk\n")
-    with pytest.raises(
-        InputError, match=r"notes\.txt: the file is in no layout .*; name the format it has: jsonl, procedures, howto"
-    ):
+    with pytest.raises(InputError, match=r"notes\.txt: .*jsonl, procedures, howto"):
         read(tmp_path / "notes.txt")
-    with pytest.raises(InputError, match=r"this is a folder; give the path of a file, or of a folder with narrations"):
+    with pytest.raises(InputError, match="this is a folder"):
         read(tmp_path)
     (tmp_path / "notes.zip").write_bytes(b"PK\5\6" + bytes(18))
     with pytest.raises(InputError, match=r"notes\.zip: the file holds no narrations"):
@@ -278,7 +274,7 @@ def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None
     (tmp_path / "captions.bin").write_bytes(pickle.dumps(CAPTIONS, 0))
     assert len(read(tmp_path / "captions.bin", format="howtocaption")) == 1
     (tmp_path / "n.csv").write_text("start,end,text\n0,1,x\n")
-    with pytest.raises(InputError, match=r"line 1: the header has no column 'vid'; give a table with"):
+    with pytest.raises(InputError, match=r"line 1: .*'vid'"):
         read(tmp_path / "n.csv", format="htm-aa")
 
 
@@ -295,7 +291,7 @@ def test_an_encoding_must_be_one() -> None:
 
     assert ReadingOptions(encoding="Latin-1").encoding == ReadingOptions(encoding="iso8859-1").encoding
     for name in ("latin-99", "zlib"):
-        with pytest.raises(ConfigError, match="the encoding is unknown"):
+        with pytest.raises(ConfigError, match="encoding"):
             parse_config({"encoding": name}, ReadingOptions, "reading")
 
 

@@ -31,11 +31,11 @@ def test_a_video_without_a_title_gets_its_task(tmp_path: Path, tasks: str) -> No
 
 def test_tables_of_another_layout_are_refused(tmp_path: Path) -> None:
     (tmp_path / "videos.csv").write_text(VIDEOS)
-    with pytest.raises(InputError, match="no line holds a task's number and name; give task_ids"):
+    with pytest.raises(InputError, match="task_ids"):
         list(titled([], tmp_path / "videos.csv", tmp_path / "videos.csv"))
     (tmp_path / "tasks.csv").write_text("7\tBoil\n")
-    with pytest.raises(InputError, match="the header has no column 'video_id'"):
+    with pytest.raises(InputError, match="'video_id'"):
         list(titled([], tmp_path / "tasks.csv", tmp_path / "tasks.csv"))
     (tmp_path / "videos.csv").write_text("video_id,task_id\nb\n")
-    with pytest.raises(InputError, match="line 2: the row has 1 fields and the header 2"):
+    with pytest.raises(InputError, match=r"line 2: .* 1 fields .* 2"):
         list(titled([], tmp_path / "videos.csv", tmp_path / "tasks.csv"))

@@ -117,11 +117,11 @@ def test_an_unknown_key_names_the_nearest_known_one(tmp_path: Path) -> None:
 
     path = tmp_path / "grpo.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\n[reward]\npool_sise = 3\n')
-    with pytest.raises(ConfigError, match=r"unknown key 'reward.pool_sise'; did you mean 'pool_size'\?"):
+    with pytest.raises(ConfigError, match=r"'reward\.pool_sise'.*'pool_size'"):
         load_config(path, GRPOConfig)
     path.write_text("model = [\n")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(path, GRPOConfig)
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nbeta = -1\n')
-    with pytest.raises(ConfigError, match="key 'beta': input should be greater than or equal to 0"):
+    with pytest.raises(ConfigError, match=r"key 'beta': .* 0 "):
         load_config(path, GRPOConfig)
