@@ -6,7 +6,6 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import typer
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 from recipe.cli import corpus
 from recipe.cli import corpus as commands
-from recipe.data.narrations import FormatName
 from recipe.errors import ConfigError, CorpusError, InputError
 
 ROWS = [
@@ -140,10 +138,6 @@ def test_how_narrations_are_read_is_recorded_and_what_was_dropped_is_shown(tmp_p
         build(pickled, tmp_path / "b", "--min-score", 0.1)
     with pytest.raises(ConfigError, match="key 'encoding'"):
         build(subtitles, tmp_path / "c", "--encoding", "klingon")
-
-
-def test_the_formats_offered_are_those_that_are_read() -> None:
-    assert get_args(get_args(corpus.build.__annotations__["layout"])[0]) == ("auto", *get_args(FormatName))
 
 
 def test_excluded_videos_are_kept_out_and_found(narrations: Path, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recipe.cli.console import print_json, print_lines, print_table, progress
+from recipe.cli.flags import with_flags
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.data.narrations import Duplicates, ReadingOptions
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
@@ -18,70 +21,33 @@ Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def _reading(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="How narrations are read (docs/readers.md)")
-
-
-def _encoding(help: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel="How they are encoded (docs/corpus.md)", **more)
-
-
 @app.command()
+@with_flags(ReadingOptions, "reading", "How narrations are read (docs/readers.md)")
+@with_flags(EncoderConfig, "settings", "How they are encoded (docs/encoders.md)", defaults={"dtype": "auto"})
 def build(
     narrations: Annotated[
         list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/readers.md.")
     ],
     output: Annotated[Path, typer.Option(help="Corpus folder to write, or to go on with.")],
-    encoder: Annotated[
-        str, _encoding("A sentence-transformers id or folder, `minilm` (packaged) or `hash:D` (no model).")
-    ] = "jinaai/jina-embeddings-v3-hf",
     shard_size: Annotated[int, typer.Option(min=1, help="Narrations in a shard.")] = 4096,
-    revision: Annotated[str | None, _encoding("The model's revision on its hub.")] = None,
-    task: Annotated[str | None, _encoding("The model's own task or prompt name.")] = None,
-    dimension: Annotated[int | None, _encoding("Cut vectors to this length.", min=1)] = None,
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], _encoding("Number format that the encoder computes in.")
-    ] = "auto",
-    batch_size: Annotated[int, _encoding("Texts encoded at once.", min=1)] = 64,
-    trust_remote_code: Annotated[bool, _encoding("Run a pinned model's code.", "--trust-remote-code")] = False,
-    engine: Annotated[Literal["local", "ray"], _encoding("Who encodes: this machine, or a Ray cluster.")] = "local",
-    devices: Annotated[str, _encoding("Devices of this machine that share the work: cuda:0,cuda:1.")] = "",
-    layout: Annotated[
-        Literal[
-            "auto",
-            "jsonl",
-            "procedures",
-            "howtocaption",
-            "howto100m",
-            "howto100m-csv",
-            "htm-align",
-            "htm-aa",
-            "whisperx",
-            "subtitles",
-            "parquet",
-        ],
-        _reading("Layout of the files.", "--format"),
-    ] = "auto",
-    captions: Annotated[
-        Literal["each", "joined", "first"], _reading("What captions of one time span become.")
-    ] = "each",
-    min_score: Annotated[float | None, _reading("Leave out captions that score less.")] = None,
-    alignable: Annotated[bool, _reading("Of HTM-Align, what is alignable.", "--alignable")] = False,
-    rolling: Annotated[Literal["collapse", "keep"], _reading("For cues that repeat the line before.")] = "collapse",
-    bad: Annotated[
-        Literal["error", "skip"], _reading("For what cannot be used: stop, or leave it out and count it.")
-    ] = "error",
-    encoding: Annotated[str, _reading("Character encoding of text files.")] = "utf-8",
-    source: Annotated[str | None, _reading("Name of the source, where files name none.")] = None,
-    duplicates: Annotated[Literal["error", "keep-first"], _reading("For a video id that was read before.")] = "error",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Who encodes: this machine, or a Ray cluster.")
+    ] = "local",
+    devices: Annotated[str, typer.Option(help="Devices of this machine that share the work: cuda:0,cuda:1.")] = "",
+    duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
     exclude: Annotated[
         list[Path] | None,
-        _reading(
-            "Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."
+        typer.Option(
+            help="Examples, procedures, narrations or a .txt of video ids to keep out; may be repeated (docs/leaks.md)."
         ),
     ] = None,
-    exclude_split: Annotated[str, _reading("Of the examples and procedures to keep out, only this split.")] = "",
+    exclude_split: Annotated[
+        str, typer.Option(help="Of the examples and procedures to keep out, only this split.")
+    ] = "",
     as_json: AsJson = False,
+    *,
+    reading: ReadingOptions,
+    settings: EncoderConfig,
 ) -> None:
     """Embed narrations into a corpus folder; the same command goes on with a build that was stopped.
 
@@ -89,32 +55,10 @@ def build(
 
     Example: recipe corpus build narrations.jsonl --output corpora/mine --encoder minilm
     """
-    from recipe.config import CorpusConfig, EncoderConfig, parse_config
     from recipe.corpus.build import build_corpus
     from recipe.corpus.leaks import Exclusions, narration_source
     from recipe.corpus.store import Corpus
-    from recipe.data.narrations import ReadingOptions
 
-    given = {
-        "format": layout,
-        "captions": captions,
-        "min_score": min_score,
-        "alignable": alignable,
-        "rolling": rolling,
-        "bad": bad,
-        "encoding": encoding,
-        "source": source,
-    }
-    settings = EncoderConfig(
-        name=encoder,
-        revision=revision,
-        task=task,
-        dimension=dimension,
-        dtype=dtype,
-        batch_size=batch_size,
-        trust_remote_code=trust_remote_code,
-    )
-    reading = parse_config(given, ReadingOptions, "the options")
     exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
     stream, origin = narration_source(narrations, reading, duplicates, exclusions)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)

@@ -36,7 +36,7 @@ def with_flags(
     """
     chosen = [name for name in kind.model_fields if only is None or name in only]
     options = [
-        _option(name, kind.model_fields[name], panel, (names or {}).get(name, ()), name in (defaults or {}))
+        _option(name, kind.model_fields[name], panel, (names or {}).get(name, ()), defaults or {})
         for name in chosen
         if Flag() not in kind.model_fields[name].metadata
     ]
@@ -59,7 +59,9 @@ def with_flags(
     return decorate
 
 
-def _option(name: str, field: FieldInfo, panel: str, more: Sequence[str], optional: bool) -> inspect.Parameter:
+def _option(
+    name: str, field: FieldInfo, panel: str, more: Sequence[str], defaults: Mapping[str, Any]
+) -> inspect.Parameter:
     """The flag of a field: None unless it is given."""
     kind, bounds = _plain(field.annotation, list(field.metadata))
     flag = next((bound.name for bound in bounds if isinstance(bound, Flag)), None)
@@ -72,7 +74,7 @@ def _option(name: str, field: FieldInfo, panel: str, more: Sequence[str], option
             limits["min"] = bound.gt + (1 if kind is int else _SMALLEST)
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
-    default = None if field.is_required() else field.default
+    default = defaults.get(name, None if field.is_required() else field.default)
     shown: str | bool = False if default in (None, "") or isinstance(default, bool) else str(default)
     if kind is bool and "/" in flag:
         shown = flag.split("/")[0 if default else 1].removeprefix("--")
@@ -84,7 +86,7 @@ def _option(name: str, field: FieldInfo, panel: str, more: Sequence[str], option
         show_default=shown,
         **limits,
     )
-    required = field.is_required() and not optional
+    required = field.is_required() and name not in defaults
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,

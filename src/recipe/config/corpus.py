@@ -1,14 +1,14 @@
 """Settings of a corpus and its encoder."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from recipe.config.base import Positive, Settings
+from recipe.config.base import Flag, Positive, Settings
 
 
 class EncoderConfig(Settings):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
-    name: str = "jinaai/jina-embeddings-v3-hf"
+    name: Annotated[str, Flag("--encoder")] = "jinaai/jina-embeddings-v3-hf"
     """A sentence-transformers model id or folder; `minilm`, packaged; or `hash:D`, words hashed to D numbers."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
@@ -18,7 +18,7 @@ class EncoderConfig(Settings):
     """Truncate vectors to this many dimensions (Matryoshka models)."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32."""
-    device: str | None = None
+    device: Annotated[str | None, Flag()] = None
     """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
     trust_remote_code: bool = False
     """Run code that comes with the model; taken only with a revision that is a commit, or a model folder."""

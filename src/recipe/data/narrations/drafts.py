@@ -40,7 +40,7 @@ FormatName = Literal[
 class ReadingOptions(Settings):
     """How narration files are read (docs/readers.md); part of a corpus' manifest, for it decides its segments."""
 
-    format: Literal["auto"] | FormatName = "auto"
+    format: Literal["auto", FormatName] = "auto"
     """Layout of the files; `auto` tells it from each file's name and first bytes."""
     captions: Literal["each", "joined", "first"] = "each"
     """Several captions of one time span become a segment each, one joined segment, or the first one alone."""
