@@ -1,0 +1,59 @@
+"""The one JSON form of a reward: written and read back, in its present form and in that of earlier records."""
+
+import json
+from dataclasses import asdict, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from recipe.reward.wire import reward_numbers, reward_row, rewards_of_rows
+from recipe.types import Hit, Reward
+
+numbers = st.floats(-10, 10)
+rewards = st.builds(
+    Reward,
+    total=numbers,
+    aligned_history=numbers,
+    aligned_full=numbers,
+    rho=numbers,
+    gated=st.booleans(),
+    steps=st.integers(0, 99),
+    pool=st.lists(st.builds(Hit, st.integers(0, 10**6), numbers), max_size=3).map(tuple),
+    best_narration=st.none() | st.integers(0, 10**6),
+    coverage=st.none() | numbers,
+    abstained=st.booleans(),
+    parts=st.dictionaries(st.text(max_size=5), numbers, max_size=3),
+)
+
+
+@given(st.lists(rewards, max_size=3))
+def test_rewards_come_back_from_json(given_rewards: list[Reward]) -> None:
+    rows = json.loads(json.dumps([reward_row(reward) for reward in given_rewards]))
+    assert rewards_of_rows(rows) == given_rewards
+    assert all(isinstance(hit, Hit) for reward in rewards_of_rows(rows) for hit in reward.pool)
+    assert all(row.keys() == {field.name for field in fields(Reward)} for row in rows)
+
+
+@given(rewards)
+def test_records_of_earlier_versions_are_read(reward: Reward) -> None:
+    """They hold a hit as a pair; further fields are ignored."""
+    row = json.loads(json.dumps(asdict(reward)))
+    assert row["pool"] == [list(hit) for hit in reward.pool]
+    assert rewards_of_rows([row | {"best_video_id": "tea"}]) == [reward]
+
+
+@pytest.mark.parametrize(("field", "value"), [("total", None), ("pool", [{"narration": 1}]), ("gated", "perhaps")])
+def test_a_row_that_cannot_be_read_names_its_field(field: str, value: object) -> None:
+    row = reward_row(Reward(0.5, 0.1, 0.2, 0.3, False, 2, (), None))
+    with pytest.raises(ValidationError, match=rf"0\.{field}"):
+        rewards_of_rows([row | {field: value}])
+
+
+def test_numbers_leave_out_a_coverage_that_is_not_reported() -> None:
+    reward = Reward(0.5, 0.1, 0.2, 0.3, True, 2, (), None, parts={"gain": 0.4})
+    found = reward_numbers(reward)
+    assert found == {
+        "aligned_history": 0.1, "aligned_full": 0.2, "rho": 0.3, "gated": 1.0, "steps": 2.0, "abstained": 0.0, "gain": 0.4
+    }  # fmt: skip
