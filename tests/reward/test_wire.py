@@ -53,7 +53,5 @@ def test_a_row_that_cannot_be_read_names_its_field(field: str, value: object) ->
 
 def test_numbers_leave_out_a_coverage_that_is_not_reported() -> None:
     reward = Reward(0.5, 0.1, 0.2, 0.3, True, 2, (), None, parts={"gain": 0.4})
-    found = reward_numbers(reward)
-    assert found == {
-        "aligned_history": 0.1, "aligned_full": 0.2, "rho": 0.3, "gated": 1.0, "steps": 2.0, "abstained": 0.0, "gain": 0.4
-    }  # fmt: skip
+    parts = {"aligned_history": 0.1, "aligned_full": 0.2, "rho": 0.3, "gated": 1.0}
+    assert reward_numbers(reward) == parts | {"steps": 2.0, "abstained": 0.0, "gain": 0.4}
