@@ -88,6 +88,8 @@ class SamplingRun:
     plans: tuple[PlanSet, ...]
     after: str
     """Stage that trains the model."""
+    reference: str = ""
+    """Folder of the run that the KL divergence is taken against, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,13 @@ def _method(config: ExperimentConfig) -> Design:
             TrainingRun("sft", sft, (BASE,)),
         ),
         sampling=tuple(
-            SamplingRun(f"plans-{run}", run, (PlanSet(regime, f"predictions/{run}.jsonl"),), run)
+            SamplingRun(
+                f"plans-{run}",
+                run,
+                (PlanSet(regime, f"predictions/{run}.jsonl"),),
+                after=run,
+                reference="" if run == BASE else BASE,
+            )
             for regime, run in runs.items()
         ),
         contrasts=tuple(Contrast(regime, BASE) for regime in ("SFT", "RL", best)),
@@ -196,7 +204,7 @@ def _comparison(config: ComparisonConfig) -> Design:
     for one in training:
         name = PurePath(one.folder).name
         plans = PlanSet(one.regime, f"plans/{name}.jsonl", one.config.seed)
-        sampling.append(SamplingRun(f"plans-{name}", one.folder, (plans,), one.stage))
+        sampling.append(SamplingRun(f"plans-{name}", one.folder, (plans,), one.stage, reference=BASE))
     choices = tuple(Choice(f"best of {config.best_of}, {ranker}", ranker) for ranker in config.rankers)
     trained = tuple(Contrast(REWARD_REGIMES[reward], BASE) for reward in config.rewards)
     return Design(

@@ -90,7 +90,6 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
 def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
     """Plans of every model, and their rewards."""
     sampling = config.sampling.model_copy(update={"seed": config.seed})
-    has_base = not isinstance(config, VideoConfig)  # a base that reads text is no reference for plans from video
     stages = []
     for run in design.sampling:
         settings = Sampling(
@@ -98,7 +97,7 @@ def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
             plans=run.plans,
             sampling=sampling,
             samples=config.samples,
-            reference=BASE if has_base and run.model != BASE else "",
+            reference=run.reference,
             reward=design.reward,
         )
         needs = (run.after, *(() if design.reward is None else ("corpus",)))
