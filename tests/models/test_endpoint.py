@@ -394,7 +394,8 @@ def test_frames_are_sent_as_one_video_to_vllm() -> None:
 
 def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("SECRET", "sk-abcdef")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_BASE_URL"):
+        monkeypatch.setenv(name, "sk-other")
     caplog.set_level("DEBUG")
 
     def answer(body: dict[str, Any], before: int) -> Reply:
@@ -408,6 +409,7 @@ def test_the_key_is_sent_and_never_told(monkeypatch: pytest.MonkeyPatch, caplog:
             engine.generate(CHATS[:1], 1, SAMPLING)
     assert [headers["authorization"] for headers in server.headers] == ["Bearer sk-abcdef"] * 2 + ["Bearer none"]
     assert "sk-abcdef" not in caplog.text
+    assert "sk-other" not in str(server.headers)
 
 
 @pytest.mark.parametrize(
