@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.errors import ComputeError, InputError
-from recipe.planning.admissible import AdmissibleActions, Mapped
+from recipe.planning.admissible import ActionMatch, AdmissibleActions
 
 
 class Angles:
@@ -32,13 +32,13 @@ def test_nearest_action_similarity_and_margin() -> None:
 
 def test_an_action_is_itself_even_where_another_has_the_same_vector() -> None:
     actions = AdmissibleActions(Angles(), ["360", "0", "90"])
-    assert actions.map(["0"]) == [Mapped("0", 1.0, 0.0)]
-    assert actions.map(["360"]) == [Mapped("360", 1.0, 0.0)]
+    assert actions.map(["0"]) == [ActionMatch("0", 1.0, 0.0)]
+    assert actions.map(["360"]) == [ActionMatch("360", 1.0, 0.0)]
     assert actions.map(["90"])[0].margin == pytest.approx(1.0, abs=1e-6)
 
 
 def test_ties_go_to_the_first_in_the_order_that_is_given() -> None:
-    assert AdmissibleActions(Angles(), ["0", "90"]).map(["45"])[0] == Mapped("0", 0.707107, 0.0)
+    assert AdmissibleActions(Angles(), ["0", "90"]).map(["45"])[0] == ActionMatch("0", 0.707107, 0.0)
     assert AdmissibleActions(Angles(), ["90", "0"]).map(["45"])[0].action == "90"
 
 
@@ -52,7 +52,10 @@ def test_each_text_is_embedded_once() -> None:
 
 
 def test_a_single_action_takes_everything() -> None:
-    assert AdmissibleActions(Angles(), ["0"]).map(["60", "0"]) == [Mapped("0", 0.5, 0.5), Mapped("0", 1.0, 1.0)]
+    assert AdmissibleActions(Angles(), ["0"]).map(["60", "0"]) == [
+        ActionMatch("0", 0.5, 0.5),
+        ActionMatch("0", 1.0, 1.0),
+    ]
 
 
 def test_no_texts_need_no_encoder() -> None:

@@ -12,7 +12,7 @@ from recipe.errors import InputError
 from recipe.models.protocol import ReplayEngine
 from recipe.planning.planner import Planner, Request
 from recipe.planning.predictions import (
-    Matched,
+    MatchedPredictions,
     Prediction,
     match_predictions,
     read_predictions,
@@ -131,7 +131,7 @@ def test_a_bad_prediction_is_located(tmp_path: Path, row: str, message: str) -> 
 def test_predictions_for_other_splits_are_left_out_and_those_for_unknown_examples_named() -> None:
     everyone = [example("a"), example("b"), example("c")]
     predictions = [Prediction("b", ("y",)), Prediction("a", ("x",)), Prediction("b", (), sample=1)]
-    assert match_predictions(everyone[::2], predictions, everyone) == Matched(predictions[1:2], ("c",), 2)
+    assert match_predictions(everyone[::2], predictions, everyone) == MatchedPredictions(predictions[1:2], ("c",), 2)
     with pytest.raises(InputError, match=r"1 of 2 planned examples are none of those given: b; give"):
         match_predictions([example("a")], predictions)
     with pytest.raises(InputError, match=r"7 of 7 planned .* given: x0, x1, x2, x3, x4, \.\.\.;"):

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
     from recipe.planning.vidassist.trace import TracedCandidate, TracedStep
     from recipe.types import Example
 
-# Options that say how CrossTask is cut for Visual Planning for Assistance, the same in every command.
-
-
 _PANEL = "Protocol"
+"""Flags that say how CrossTask is cut, the same in every command."""
 
 CrossTask = Annotated[Path, typer.Option(help="CrossTask's folder, or the folder that holds it as crosstask/.")]
 ProtocolName = Annotated[

@@ -1,7 +1,7 @@
-"""Completing prompts and weighing completions, for planning and training, with a model of transformers.
+"""Completions of prompts and their log-likelihoods, for planning and training, with a model of transformers.
 
-Differs from `generate` in what it leaves out: equal prompts are read once and their completions share the
-prefill, and a completion that has ended leaves the batch. How a token is chosen is the caller's. A prompt may hold a
+It differs from `generate` in this: equal prompts are read once and their completions share the
+prefill, and a completion that has ended leaves the batch. The caller chooses the tokens. A prompt may hold a
 clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 """
 
@@ -204,7 +204,7 @@ def _prefill(
 
 
 def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> torch.Tensor:
-    """What the decoder reads [rows, positions, width]: words, and in place of video tokens the rows' clips."""
+    """Inputs of the decoder [rows, positions, width]: words, and in place of video tokens the rows' clips."""
     words = model.get_input_embeddings()(tokens)
     encoded: dict[Patches, torch.Tensor] = {}
     for batch in _encodable(dict.fromkeys(clip for clip in clips if clip is not None)):

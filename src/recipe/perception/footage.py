@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 
 from recipe.errors import InputError, MissingExtra
 
-# Opening a video file: its container, its picture stream, its clock, and every reason for which it is none.
-
-
 try:
     import av
     from av.video.reformatter import Interpolation as Interpolation
@@ -24,7 +21,7 @@ CONVERT = "fetch the file again, or convert it (ffmpeg -i FILE -c:v libx264 NEW.
 VIDEO_FILE = "give a video file, such as MP4 or WebM"
 
 
-class Opened(NamedTuple):
+class VideoContainer(NamedTuple):
     """An open container of PyAV, its video stream, and the seconds at which its clock starts."""
 
     container: Any
@@ -42,7 +39,7 @@ class Opened(NamedTuple):
         return float(stamp * _fraction((stream or self.stream).time_base) - self.zero)
 
 
-def open_container(path: Path) -> Opened:
+def open_container(path: Path) -> VideoContainer:
     """Open a video file; the caller closes the container. Raises InputError for what is not one or has no picture."""
     _check_file(path)
     try:
@@ -51,7 +48,7 @@ def open_container(path: Path) -> Opened:
     except FFmpegError as error:
         raise _not_a_video(path, error) from None
     try:
-        return Opened(container, _video_stream(path, container), _zero(container))
+        return VideoContainer(container, _video_stream(path, container), _zero(container))
     except BaseException:
         container.close()
         raise
@@ -88,7 +85,7 @@ def _video_stream(path: Path, container: Any) -> Any:
     if not streams:
         if container.streams.audio:
             raise InputError.at(path, "the file holds sound but no pictures", "give a file with a video stream")
-        raise InputError.at(path, "the file holds no pictures, or breaks off before it tells of them", VIDEO_FILE)
+        raise InputError.at(path, "the file holds no pictures, or breaks off before them", VIDEO_FILE)
     stream = container.streams.best("video")
     stream = stream if stream in streams else streams[0]
     if stream.codec_context is None:
@@ -108,12 +105,6 @@ def _fraction(rational: Any) -> Fraction:
     return Fraction(rational.numerator, rational.denominator)
 
 
-# Where a video file ends: what its header says is not taken on trust, its packets are read to the end.
-#
-# Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
-# Nothing is decoded.
-
-
 SLACK = 1.0
 """Seconds by which a file may end earlier than its header says and still counts as complete."""
 TAIL = 5.0
@@ -125,7 +116,7 @@ GUESSES = 0x0200
 
 
 class Ending(NamedTuple):
-    """What reading a file to its end tells."""
+    """The end of a video file and its index."""
 
     seconds: float
     """When the time of the last frame is over; of an incomplete file, as far as it can be read."""
@@ -136,7 +127,11 @@ class Ending(NamedTuple):
 
 
 def find_ending(path: Path) -> Ending:
-    """Read a video file's end. Raises InputError for what is no video."""
+    """The end of a video file by its packets, since its header may be wrong. Raises InputError for what is no video.
+
+    Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
+    Nothing is decoded.
+    """
     opened = open_container(path)
     try:
         return _find(path, opened)
@@ -144,7 +139,7 @@ def find_ending(path: Path) -> Ending:
         opened.container.close()
 
 
-def _find(path: Path, opened: Opened) -> Ending:
+def _find(path: Path, opened: VideoContainer) -> Ending:
     container, stream = opened.container, opened.stream
     picture = whole = float("-inf")
     stated = _stated(opened)
@@ -163,7 +158,7 @@ def _find(path: Path, opened: Opened) -> Ending:
     return Ending(picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe)))
 
 
-def _stated(opened: Opened) -> float | None:
+def _stated(opened: VideoContainer) -> float | None:
     """Seconds at which the file should end by its header."""
     length: int | None = opened.container.duration
     if length is None:
@@ -181,7 +176,7 @@ def _tail(container: Any) -> Iterator[Any]:
         return
 
 
-def _last(opened: Opened, packets: Iterator[Any]) -> tuple[float, float]:
+def _last(opened: VideoContainer, packets: Iterator[Any]) -> tuple[float, float]:
     """When the last picture, and when the last packet of any stream, is over; -inf without one."""
     picture = whole = float("-inf")
     usual = float(1 / opened.stream.average_rate) if opened.stream.average_rate else 0.0
@@ -199,10 +194,7 @@ def _last(opened: Opened, packets: Iterator[Any]) -> tuple[float, float]:
     return picture, whole
 
 
-# The frames of a video file in the order they are shown, from its beginning or from a keyframe on.
-
-
-class Shown(NamedTuple):
+class TimedFrame(NamedTuple):
     """A decoded frame of PyAV, and the seconds at which it appears."""
 
     time: float
@@ -221,7 +213,7 @@ class Footage:
         self._opened = open_container(path)
         self.aspect = self._opened.aspect
         try:
-            self._beginning: Iterator[Shown] | None = self._decode(self._opened.container.demux(self.stream))
+            self._beginning: Iterator[TimedFrame] | None = self._decode(self._opened.container.demux(self.stream))
             first = next(self._beginning, None)
             if first is None:
                 raise self.damaged(float("-inf"))
@@ -245,7 +237,7 @@ class Footage:
         place = self._place(time)
         return self._opened.seconds(self._keyframes[place]) if place >= 0 else float("-inf")
 
-    def frames(self, time: float = float("-inf")) -> Iterator[Shown]:
+    def frames(self, time: float = float("-inf")) -> Iterator[TimedFrame]:
         """Frames in the order they are shown, from the last keyframe at or before `time`, by default from the first.
 
         Another call ends what an earlier one gave. Raises InputError at damage, after the frames before it.
@@ -271,7 +263,7 @@ class Footage:
     def close(self) -> None:
         self._opened.container.close()
 
-    def _landed(self, stamp: int, time: float) -> Iterator[Shown] | None:
+    def _landed(self, stamp: int, time: float) -> Iterator[TimedFrame] | None:
         """Frames from the keyframe on to which seeking to a time stamp leads; None where it is shown after `time`.
 
         An index may tell when a keyframe is decoded, which can be earlier than it is shown.
@@ -286,7 +278,7 @@ class Footage:
             return None
         return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
 
-    def _decode(self, packets: Iterator[Any], keyframe: float = float("-inf")) -> Iterator[Shown]:
+    def _decode(self, packets: Iterator[Any], keyframe: float = float("-inf")) -> Iterator[TimedFrame]:
         last = float("-inf")
         try:
             for packet in packets:
@@ -301,7 +293,7 @@ class Footage:
                     if begin >= keyframe and begin > last:
                         if frame.is_corrupt:
                             raise self.damaged(last)
-                        yield Shown(begin, frame)
+                        yield TimedFrame(begin, frame)
                         last = begin
         except FFmpegError:
             raise self.damaged(last) from None

@@ -12,14 +12,9 @@ from numpy.typing import NDArray
 
 from recipe.config import FrameConfig
 from recipe.errors import InputError
-from recipe.perception.footage import Footage, Interpolation, Shown, open_footage
+from recipe.perception.footage import Footage, Interpolation, TimedFrame, open_footage
 from recipe.perception.videos import VideoFolder
 from recipe.types import Example, Frames
-
-# A decoded frame as an image: upright, with square pixels, and no larger than a model can use.
-#
-# A frame is scaled by FFmpeg's bicubic filter, which widens as it shrinks so that nothing aliases, then turned.
-
 
 SURPLUS = 2
 """A frame is scaled down only where it has more than this many times the pixels wanted, and then to so many. What is
@@ -60,7 +55,10 @@ def pose(frame: Any, aspect: Fraction | None, max_pixels: int | None = None) -> 
 
 
 def image(frame: Any, pose: Pose) -> NDArray[np.uint8]:
-    """RGB uint8 [H, W, 3] of a frame; a view, not contiguous where it is turned."""
+    """RGB uint8 [H, W, 3] of a frame, upright and with square pixels; a view, not contiguous where it is turned.
+
+    FFmpeg's bicubic filter scales it, which widens as it shrinks so that nothing aliases; then it is turned.
+    """
     scaled = frame.reformat(pose.width, pose.height, format="rgb24", interpolation=Interpolation.BICUBIC).to_ndarray()
     turned = scaled.transpose(1, 0, 2) if pose.swapped else scaled
     result: NDArray[np.uint8] = turned[:: -1 if pose.flip_rows else 1, :: -1 if pose.flip_columns else 1]
@@ -86,20 +84,12 @@ def _turn(frame: Any) -> tuple[bool, bool, bool]:
     return False, d < 0, a < 0
 
 
-# Frames of a video at evenly spaced times, and never one that is shown at or after the cut point.
-#
-# The stretch from `start` to the cut point, or to the end of the video, is divided into pieces of 1 / rate seconds; the
-# middle of each is asked for, and what it gives is the frame being shown then: the last one that appeared. `count` sets
-# the number of pieces; `fps` sets their length, and a last, shorter piece counts where its middle lies in the stretch.
-# A frame is given again where it is still being shown, so that times may be equal but never decrease.
-
-
 LEAP = 0.5
 """Seconds of video that jumping to a keyframe must save: less is decoded sooner than jumped over."""
 
 
 class VideoInfo(NamedTuple):
-    """What a video file holds, as it is shown."""
+    """Length, rate and size of a video file, as it is shown."""
 
     duration: float
     """Seconds from the start of the file's clock to the end of its last frame."""
@@ -116,14 +106,17 @@ class VideoInfo(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Times that are asked for, and how many of them a second holds."""
+    """Times of frames, and how many of them a second holds."""
 
     times: NDArray[np.float64]
     rate: float
 
 
 def probe(path: Path) -> VideoInfo:
-    """What a video file holds, by its first frame and its end. Raises InputError for what cannot be decoded."""
+    """Length, rate and size of a video file, by its first frame and its end.
+
+    Raises InputError for what cannot be decoded.
+    """
     with open_footage(path) as footage:
         shape = pose(footage.first.frame, footage.aspect)
         height, width, _ = shape.shape
@@ -133,6 +126,11 @@ def probe(path: Path) -> VideoInfo:
 
 def read_frames(path: Path, config: FrameConfig, until: float | None = None, start: float = 0.0) -> Frames:
     """Frames shown from `start` on and before `until`, both in seconds of the file's clock; by default all of it.
+
+    The stretch is divided into pieces of 1 / rate seconds, and each gives the frame that is shown at its middle: the
+    last one that appeared. `count` sets the number of pieces; `fps` sets their length, and a last, shorter piece counts
+    where its middle lies in the stretch. A frame is given again where it is still shown, so that times may be equal but
+    never decrease.
 
     Sizes are the video's own; an image of more than twice `config.max_pixels` pixels is reduced to so many. Holds no
     more than the images it gives and what the decoder needs. Raises InputError for a file that is no video, or that
@@ -160,7 +158,7 @@ def sampling_grid(config: FrameConfig, begin: float, end: float) -> Grid:
     return _grid(begin, end, count, count / (end - begin))
 
 
-def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -> Iterator[Shown]:
+def shown_at(footage: Footage, times: NDArray[np.float64], leap: float = LEAP) -> Iterator[TimedFrame]:
     """The frame being shown at each of increasing `times`; none but the current one is held.
 
     Decoding goes on from frame to frame, but jumps to a keyframe that lies more than `leap` seconds ahead; the frames
@@ -207,7 +205,7 @@ def _collect(footage: Footage, grid: Grid, max_pixels: int) -> Frames:
     shape = pose(footage.first.frame, footage.aspect, max_pixels)
     images = np.empty((len(grid.times), *shape.shape), dtype=np.uint8)
     times = np.empty(len(grid.times))
-    last: Shown | None = None
+    last: TimedFrame | None = None
     for place, shown in enumerate(shown_at(footage, grid.times)):
         images[place] = images[place - 1] if shown is last else image(shown.frame, shape)
         times[place], last = shown.time, shown
@@ -218,9 +216,6 @@ def _grid(begin: float, end: float, count: int, rate: float) -> Grid:
     middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
     # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
     return Grid(np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)
-
-
-# What shows an example's history: frames of its video, decoded up to its cut point.
 
 
 Clips = Callable[[Example], Frames]

@@ -1,9 +1,9 @@
-"""From examples and procedures to the clips that Phi is shown, and from its answers to files.
+"""Clips for Phi from examples and procedures, and files from its answers.
 
 Histories: one row an example, the steps done before its cut; an empty history is a row, too, since a planner has to
 live with it. Pseudo-traces: one procedure a video with source, id, goal and split of the annotation and Phi's steps in
-place of the annotated ones; a video in which Phi sees no step gives none. Beside either lies a manifest that tells
-model, prompt, frames, counts, tokens and cost, and no time of day: a job that was killed and resumed writes the same.
+place of the annotated ones; a video in which Phi sees no step gives none. Beside either lies a manifest with model,
+prompt, frames, counts, tokens and cost, without a time of day: a job that was killed and resumed writes the same.
 """
 
 import platform
@@ -19,7 +19,7 @@ from recipe.data.procedures import write_procedures
 from recipe.errors import InputError, listed
 from recipe.models.costs import Prices
 from recipe.perception.phi import Clip, PhiResult, PhiRun, read_history, read_trace
-from recipe.perception.videos import Located, VideoFolder, name_of
+from recipe.perception.videos import VideoFolder, VideoPaths, name_of
 from recipe.types import Example, Procedure
 
 _PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
@@ -152,7 +152,7 @@ def _located(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool
         else:
             clips.append(clip._replace(path=file))
     if not skip or not clips:
-        Located({}, tuple(missing)).require_all(folder)
+        VideoPaths({}, tuple(missing)).require_all(folder)
     if not clips:
         raise InputError.at(
             folder.folder, "there is no video to show", "give examples that say where their history ends"

@@ -54,7 +54,7 @@ def name_of(video: Example | Procedure) -> str:
     return f"{video.source}/{video.video_id}" if video.source else video.video_id
 
 
-class Located(NamedTuple):
+class VideoPaths(NamedTuple):
     """The videos of examples."""
 
     paths: dict[str, Path]
@@ -70,7 +70,7 @@ class Located(NamedTuple):
             raise InputError.at(folder.folder, problem, "download the videos, or ask to skip what is missing")
 
 
-def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> Located:
+def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> VideoPaths:
     """The file of each example's video, and the videos that are missing; to skip those is the caller's decision.
 
     Raises InputError where the folder does not exist, or where two different files stand for one video.
@@ -84,7 +84,7 @@ def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> Located:
             missing[name_of(example)] = None
         else:
             paths[example.example_id] = path
-    return Located(paths, tuple(missing))
+    return VideoPaths(paths, tuple(missing))
 
 
 def _entries(place: Path) -> Iterator[Path]:

@@ -19,7 +19,7 @@ _DIGITS = 6
 """Of a cosine: what lies beyond is rounding, which differs with the size of a batch."""
 
 
-class Mapped(NamedTuple):
+class ActionMatch(NamedTuple):
     """The admissible action that a text is taken for."""
 
     action: str
@@ -46,7 +46,7 @@ class AdmissibleActions:
         np.fill_diagonal(own, 1.0)
         self._known = dict(zip(self.actions, self._mapped(own, range(len(self.actions))), strict=True))
 
-    def map(self, texts: Sequence[str]) -> list[Mapped]:
+    def map(self, texts: Sequence[str]) -> list[ActionMatch]:
         """The nearest action of each text; new texts are embedded in one call. Raises ComputeError."""
         new = list(dict.fromkeys(text for text in texts if text not in self._known))
         for start in range(0, len(new), _AT_ONCE):
@@ -55,13 +55,13 @@ class AdmissibleActions:
             self._known.update(zip(asked, self._mapped(cosines, cosines.argmax(axis=1)), strict=True))
         return [self._known[text] for text in texts]
 
-    def _mapped(self, cosines: NDArray[np.float64], chosen: Iterable[int]) -> list[Mapped]:
+    def _mapped(self, cosines: NDArray[np.float64], chosen: Iterable[int]) -> list[ActionMatch]:
         found = []
         for row, best in zip(cosines, chosen, strict=True):
             others = np.delete(row, best)
             similarity = float(row[best])
             margin = similarity - float(others.max()) if others.size else similarity
-            found.append(Mapped(self.actions[best], similarity, round(margin, _DIGITS)))
+            found.append(ActionMatch(self.actions[best], similarity, round(margin, _DIGITS)))
         return found
 
 

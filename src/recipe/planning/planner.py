@@ -1,4 +1,7 @@
-"""The planner: requests in, plans out, whatever engine writes them."""
+"""The planner: requests in, plans out, whatever engine writes them.
+
+In the Video configuration a clip stands in place of the written history (paper, section 3.1).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,8 +14,6 @@ from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, parse_plan, plan_steps, planner_messages, video_messages
 from recipe.types import Example, Frames, Malformed, Plan
 
-# A plan step by step while it is being written.
-
 
 def steps_as_written(pieces: Iterable[str]) -> Iterator[str]:
     """The steps of a completion that arrives in `pieces`, each once its line is complete.
@@ -23,21 +24,15 @@ def steps_as_written(pieces: Iterable[str]) -> Iterator[str]:
     >>> list(steps_as_written(["1. Boil", " water\\n2. St", "eep the tea"]))
     ['Boil water', 'Steep the tea']
     """
-    text = ""
-    told = 0
+    text, given = "", 0
     for piece in pieces:
         text += piece
         if "\n" in piece:
             # A numbered line put behind the complete ones makes lines without a number no steps.
             *steps, _ = plan_steps(text[: text.rindex("\n") + 1] + format_plan(["end"]))
-            yield from steps[told:]
-            told = len(steps)
-    yield from plan_steps(text)[told:]
-
-
-# The planner: requests in, plans out, whatever engine writes them.
-#
-# In the Video configuration a clip stands in place of the written history (paper, section 3.1).
+            yield from steps[given:]
+            given = len(steps)
+    yield from plan_steps(text)[given:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +53,12 @@ class Request:
 
     @classmethod
     def of(cls, example: Example) -> "Request":
-        """What a planner may see of an example."""
+        """The request for an example: its goal and history."""
         return cls(example.goal, example.history)
 
     @property
     def chat(self) -> Chat:
-        """What the engine is asked."""
+        """The chat for the engine."""
         if self.video is not None:
             return video_messages(self.goal, self.video)
         return planner_messages(self.goal, self.history)
@@ -99,7 +94,10 @@ class Planner:
         progress: Progress = SILENT,
         see: Callable[[Example], Request] = Request.of,
     ) -> list[Prediction]:
-        """`count` predictions of each example, in order of examples and then samples; `see` says what it shows."""
+        """`count` predictions of each example, in order of examples and then samples.
+
+        `see` makes the request of an example.
+        """
         answers = self.complete([see(example) for example in examples], count, progress)
         return [
             Prediction.of(example.example_id, sample, text)

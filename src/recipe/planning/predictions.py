@@ -106,7 +106,7 @@ def _typed(path: Path, line: int, row: JsonObject, field: str, kinds: tuple[type
     return value
 
 
-class Matched(NamedTuple):
+class MatchedPredictions(NamedTuple):
     """Predictions beside the examples that they are asked for."""
 
     predictions: list[Prediction]
@@ -119,7 +119,7 @@ class Matched(NamedTuple):
 
 def match_predictions(
     examples: Sequence[Example], predictions: Sequence[Prediction], known: Sequence[Example] | None = None
-) -> Matched:
+) -> MatchedPredictions:
     """The predictions for these examples; `known` are all that may be planned for, where those are more.
 
     Raises InputError that names the first predictions for unknown examples: they were made for another file.
@@ -133,4 +133,4 @@ def match_predictions(
         )
     found_for = [prediction for prediction in predictions if prediction.example_id in asked]
     missing = tuple(example.example_id for example in examples if example.example_id not in planned)
-    return Matched(found_for, missing, len(predictions) - len(found_for))
+    return MatchedPredictions(found_for, missing, len(predictions) - len(found_for))

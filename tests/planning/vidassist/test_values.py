@@ -12,7 +12,7 @@ from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
 from recipe.planning.vidassist.models import Evaluation, TaskGraph, demonstrations, read_score
 from recipe.planning.vidassist.search import (
-    Considered,
+    CandidateStep,
     Proposal,
     State,
     TextGeneration,
@@ -26,10 +26,10 @@ from recipe.types import Procedure, Step
 BOIL, ADD, POUR, STIR = ACTIONS
 
 
-def considered(*proposals: tuple[str, float | None], state: State = START) -> list[Considered]:
+def considered(*proposals: tuple[str, float | None], state: State = START) -> list[CandidateStep]:
     told = [Proposal("toy", text, text, logprob) for text, logprob in proposals]
     [candidates] = candidates_of([state], [told], actions_of)
-    return [Considered(state, candidate) for candidate in candidates]
+    return [CandidateStep(state, candidate) for candidate in candidates]
 
 
 def test_merged_proposals_keep_their_highest_score() -> None:

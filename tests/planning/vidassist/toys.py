@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from recipe.config import SamplingConfig
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal
 from recipe.planning.admissible import AdmissibleActions
-from recipe.planning.vidassist.search import Considered, Proposal, State
+from recipe.planning.vidassist.search import CandidateStep, Proposal, State
 from recipe.progress import SILENT, Progress
 
 ACTIONS = ("boil water", "add tea", "pour milk", "stir")
@@ -52,7 +52,7 @@ class ToyValue:
     def __init__(self, score: Callable[[tuple[str, ...]], float | None], name: str = "toy") -> None:
         self.name, self._score = name, score
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
         return [self._score((*one.state.planned, one.candidate.action)) for one in considered]
 
 

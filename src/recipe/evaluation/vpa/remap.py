@@ -10,7 +10,7 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
-from recipe.planning.admissible import AdmissibleActions, Embed, Mapped
+from recipe.planning.admissible import ActionMatch, AdmissibleActions, Embed
 from recipe.prompting import visible
 
 LOW_MARGIN = 0.05
@@ -96,7 +96,7 @@ def _nearest(
     taxonomy: Taxonomy,
     open_embed: Callable[[], Embed],
     within_goal: bool,
-) -> dict[str, dict[str, Mapped]]:
+) -> dict[str, dict[str, ActionMatch]]:
     """The nearest action of each step that is none, by goal (empty for all) and text; all are embedded in one call."""
     texts: dict[str, dict[str, None]] = {}
     for one in samples:

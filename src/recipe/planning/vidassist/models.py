@@ -1,4 +1,7 @@
-"""What models are asked for next actions, and who proposes and assesses them."""
+"""Prompts for next actions, and the proposers and value functions that ask models.
+
+The paper states no prompts; those here are text files of the package.
+"""
 
 import hashlib
 import re
@@ -10,14 +13,11 @@ from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Chat, Engine, Refusal
 from recipe.planning.planner import Request
-from recipe.planning.vidassist.search import ActionsOf, Considered, Proposal, State
+from recipe.planning.vidassist.search import ActionsOf, CandidateStep, Proposal, State
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fence, fill, json_object, packaged
 from recipe.text import SYSTEM_PROMPT, format_plan, plan_steps
 from recipe.types import Procedure
-
-# What models are asked: the packaged prompts with a state in them. The paper states none; these are ours.
-
 
 Demonstrations = Mapping[str, Sequence[tuple[str, ...]]]
 """Goal to the steps of whole videos of it: the few shots."""
@@ -77,11 +77,6 @@ def _list(goal: str, steps: Sequence[str]) -> str:
     return "\n".join([f"Task: {goal}", *lines])
 
 
-# The assessor: what a language model thinks of a partial plan that goes on with a candidate.
-#
-# Its answer is read as JSON, else by pattern, and counts as not told where neither finds a score from 0 to 10.
-
-
 _HIGHEST = 10
 SCHEMA: JsonObject = {
     "name": "assessment",
@@ -92,7 +87,7 @@ SCHEMA: JsonObject = {
         "additionalProperties": False,
     },
 }
-"""What an answer is to look like, sent where the endpoint takes it."""
+"""Schema of an answer, sent where the endpoint takes it."""
 _READ = 2_000
 """Characters of an answer in which a score is looked for."""
 _NUMBER = r"(?<![\d.\-])(\d+(?:\.\d+)?)(?!\d|\.\d|\s*(?:to|-|–)\s*\d)"
@@ -105,14 +100,17 @@ _PATTERNS = (
 
 
 class Evaluation:
-    """Partial-plan evaluation by a language model; 0 to 10 becomes 0 to 1."""
+    """Partial-plan evaluation by a language model; 0 to 10 becomes 0 to 1.
+
+    Its answer is parsed as JSON, else by pattern; there is no score where neither finds one from 0 to 10.
+    """
 
     name = "evaluation"
 
     def __init__(self, engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> None:
         self._engine, self._sampling, self._shown = engine, sampling, shown
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
         """All candidates of all partial plans are asked about at once; None for an answer without a score."""
         chats = [assess_chat(one.state, one.candidate.action, self._shown) for one in considered]
         answers = self._engine.outcomes(chats, 1, self._sampling, progress, schema=SCHEMA)
@@ -129,20 +127,17 @@ def read_score(text: str) -> float | None:
     >>> read_score('{"score": 7}'), read_score("I would say 7 out of 10."), read_score("good")
     (0.7, 0.7, None)
     """
-    told = (json_object(text) or {}).get("score")
-    if isinstance(told, int | float) and not isinstance(told, bool):
-        return _share(told)
-    shown = text[:_READ]
-    found = next((match for pattern in _PATTERNS if (match := pattern.search(shown))), None)
-    return None if found is None else _share(float(found[1]))
+    score = (json_object(text) or {}).get("score")
+    if isinstance(score, int | float) and not isinstance(score, bool):
+        return _share(score)
+    matches = (pattern.search(text[:_READ]) for pattern in _PATTERNS)
+    match = next(filter(None, matches), None)
+    return None if match is None else _share(float(match[1]))
 
 
 def _share(score: float) -> float | None:
     """None for what lies outside the scale: it is no score on it."""
     return score / _HIGHEST if 0 <= score <= _HIGHEST else None
-
-
-# Who proposes the next action: a prompted language model, or a planner such as RECIPE.
 
 
 class ModelProposer:
@@ -165,7 +160,7 @@ class ModelProposer:
 
 
 def language_model(engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> ModelProposer:
-    """VidAssist's own proposer: a language model that is told goal, history and partial plan."""
+    """VidAssist's own proposer: a language model that reads goal, history and partial plan."""
     return ModelProposer("original", engine, lambda state: propose_chat(state, shown), sampling)
 
 
@@ -177,12 +172,6 @@ def planner(engine: Engine, sampling: SamplingConfig) -> ModelProposer:
 def agent(engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> ModelProposer:
     """The proposer of the LLM agent baseline, which continues a list of steps."""
     return ModelProposer("agent", engine, lambda state: agent_chat(state, shown), sampling)
-
-
-# Few-shot knowledge: which videos are shown, and the task graph that is estimated from them.
-#
-# VidAssist has a task-graph score with few shots; ours is first-order: among the shown videos of the goal, how often
-# the candidate came directly after the last step. In the zero-shot setting nothing is shown and the score is off.
 
 
 _BEGINNING = ""
@@ -214,7 +203,10 @@ def demonstrations(
 
 
 class TaskGraph:
-    """The share of the times that the last step was followed by the candidate, in the shown videos of the goal."""
+    """The share of the times that the last step was followed by the candidate, in the shown videos of the goal.
+
+    VidAssist has a task-graph score with few shots; ours is first-order. In the zero-shot setting it is off.
+    """
 
     name = "task_graph"
 
@@ -223,7 +215,7 @@ class TaskGraph:
         self._actions = actions
         self._followed: dict[str, dict[str, Counter[str]]] = {goal: self._counted(goal, shown[goal]) for goal in shown}
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
         """None where the last step has no successor in the shown videos."""
         return [self._share(one.state, one.candidate.action) for one in considered]
 

@@ -1,4 +1,11 @@
-"""Breadth-first search over partial plans: states, candidates and the value functions that rank them."""
+"""Breadth-first search over partial plans, level by level for all samples at once.
+
+At each level every partial plan that was kept is given candidates, each candidate makes a longer one, and the best
+`beam` of a sample are kept. With a beam of 1 the best candidate is taken at each step, as in the paper's appendix. A
+plan's score is the mean of its steps' scores, and a step's the weighted mean of its value functions'. A value function
+gives a score in [0, 1], or None where it has none; None is left out of the mean and never counts as zero. Scales and
+weights are ours. Equals stay in the order in which they were proposed.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,10 +14,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple, Protocol
 
-from recipe.planning.admissible import AdmissibleActions, Mapped
+from recipe.planning.admissible import ActionMatch, AdmissibleActions
 from recipe.progress import SILENT, Progress
-
-# Where a plan stands, and what is proposed next.
 
 
 class State(NamedTuple):
@@ -18,7 +23,7 @@ class State(NamedTuple):
 
     goal: str
     observed: tuple[str, ...]
-    """Steps of the history, in words: annotated or told by Phi."""
+    """Steps of the history, in words: annotated, or Phi's."""
     planned: tuple[str, ...] = ()
     """Admissible actions."""
 
@@ -33,7 +38,7 @@ class State(NamedTuple):
 
 
 class Proposal(NamedTuple):
-    """What a proposer wrote."""
+    """A proposer's next action."""
 
     source: str
     """The proposer's name."""
@@ -42,7 +47,7 @@ class Proposal(NamedTuple):
     raw: str
     """The whole answer, or why there is none."""
     logprob: float | None = None
-    """Mean log-probability of a token of the answer in nats; None where the engine does not tell."""
+    """Mean log-probability of a token of the answer in nats; None where the engine gives none."""
 
 
 class Candidate(NamedTuple):
@@ -50,11 +55,8 @@ class Candidate(NamedTuple):
 
     action: str
     proposals: tuple[Proposal, ...]
-    mapped: tuple[Mapped, ...]
+    mapped: tuple[ActionMatch, ...]
     """How each proposal was mapped, in the same order."""
-
-
-# From proposals in free words to candidates: admissible actions, each once.
 
 
 ActionsOf = Callable[[str], AdmissibleActions]
@@ -78,9 +80,9 @@ def candidates_of(
 
 
 def _merged(proposals: Sequence[Proposal], actions: AdmissibleActions) -> list[Candidate]:
-    told = [one for one in proposals if one.text]
-    groups: dict[str, list[tuple[Proposal, Mapped]]] = {}
-    for proposal, mapped in zip(told, actions.map([one.text for one in told]), strict=True):
+    with_action = [one for one in proposals if one.text]
+    groups: dict[str, list[tuple[Proposal, ActionMatch]]] = {}
+    for proposal, mapped in zip(with_action, actions.map([one.text for one in with_action]), strict=True):
         groups.setdefault(mapped.action, []).append((proposal, mapped))
     return [
         Candidate(action, tuple(one for one, _ in group), tuple(mapped for _, mapped in group))
@@ -88,16 +90,11 @@ def _merged(proposals: Sequence[Proposal], actions: AdmissibleActions) -> list[C
     ]
 
 
-# Value functions: what speaks for a candidate, each in [0, 1], or None where it cannot tell.
-#
-# What is not told is left out of a candidate's mean and never counts as zero. Scales and weights are ours.
-
-
 _DIGITS = 6
 """Of a score: what lies beyond is rounding, which differs with the size of a batch."""
 
 
-class Considered(NamedTuple):
+class CandidateStep(NamedTuple):
     """A candidate for the next step of a partial plan."""
 
     state: State
@@ -109,11 +106,11 @@ class Value(Protocol):
 
     @property
     def name(self) -> str:
-        """What its scores are called in traces and options."""
+        """Name of its scores in traces and options."""
         ...
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
-        """One score each, None where it cannot tell."""
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
+        """One score each, None where it has none."""
         ...
 
 
@@ -125,14 +122,14 @@ class TextGeneration:
 
     name = "generation"
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
-        """None where no engine tells log-probabilities."""
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
+        """None where no engine gives log-probabilities."""
         return [_highest(one.candidate) for one in considered]
 
 
 def _highest(candidate: Candidate) -> float | None:
-    told = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
-    return round(math.exp(min(max(told), 0.0)), _DIGITS) if told else None
+    logprobs = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
+    return round(math.exp(min(max(logprobs), 0.0)), _DIGITS) if logprobs else None
 
 
 class TextMapping:
@@ -140,8 +137,8 @@ class TextMapping:
 
     name = "mapping"
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
-        """Always told."""
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
+        """Never None."""
         return [_cosine01(max(mapped.similarity for mapped in one.candidate.mapped)) for one in considered]
 
 
@@ -152,7 +149,7 @@ def _cosine01(cosine: float) -> float:
 class Translation:
     """The ranking of the LLM agent baseline (Huang et al., 2022, equation 1): cosine + beta x mean log-probability.
 
-    The highest of a candidate's proposals; of their cosines alone where no log-probability is told. Not in [0, 1].
+    The highest of a candidate's proposals; of their cosines alone where no log-probability is known. Not in [0, 1].
     """
 
     name = "translation"
@@ -160,8 +157,8 @@ class Translation:
     def __init__(self, beta: float) -> None:
         self._beta = beta
 
-    def score(self, considered: Sequence[Considered], progress: Progress = SILENT) -> list[float | None]:
-        """Always told."""
+    def score(self, considered: Sequence[CandidateStep], progress: Progress = SILENT) -> list[float | None]:
+        """Never None."""
         return [self._best(one.candidate) for one in considered]
 
     def _best(self, candidate: Candidate) -> float:
@@ -170,22 +167,14 @@ class Translation:
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """The mean of the scores that are told; None where none is.
+    """The mean of the scores that are not None; None where all are.
 
     >>> weighted_mean({"mapping": 0.5, "evaluation": 1.0, "generation": None}, {"evaluation": 3.0})
     0.875
     """
-    told = [(weights.get(name, 1.0), score) for name, score in scores.items() if score is not None]
-    total = sum(weight for weight, _ in told)
-    return sum(weight * score for weight, score in told) / total if total else None
-
-
-# Breadth-first search over partial plans, level by level for all samples at once.
-#
-# At each level every partial plan that was kept is given candidates, each candidate makes a longer one, and the best
-# `beam` of a sample are kept. With a beam of 1 the best candidate is taken at each step, as in the paper's appendix. A
-# plan's score is the mean of its steps' scores, and a step's the mean of what its value functions tell. Equals stay in
-# the order in which they were proposed.
+    known = [(weights.get(name, 1.0), score) for name, score in scores.items() if score is not None]
+    total = sum(weight for weight, _ in known)
+    return sum(weight * score for weight, score in known) / total if total else None
 
 
 class Proposer(Protocol):
@@ -193,7 +182,7 @@ class Proposer(Protocol):
 
     @property
     def name(self) -> str:
-        """What its proposals are marked with."""
+        """Name of the source of its proposals."""
         ...
 
     def propose(self, states: Sequence[State], count: int, progress: Progress = SILENT) -> list[list[Proposal]]:
@@ -202,17 +191,17 @@ class Proposer(Protocol):
 
 
 class Option(NamedTuple):
-    """A candidate with what speaks for it."""
+    """A candidate with its scores."""
 
     candidate: Candidate
     scores: dict[str, float | None]
-    """By value function; None where it could not tell."""
+    """By value function; None where it has none."""
     total: float | None
-    """Their weighted mean; None where none told."""
+    """Their weighted mean; None where all are None."""
 
 
 class Options(NamedTuple):
-    """What could come next in a state."""
+    """The candidates for the next action in a state."""
 
     options: tuple[Option, ...]
     lost: tuple[Proposal, ...] = ()
@@ -220,14 +209,14 @@ class Options(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One step of a plan: what there was to choose from, and what was chosen."""
+    """One step of a plan: the options, and the place of the chosen one."""
 
     among: Options
     chosen: int
 
     @property
     def option(self) -> Option:
-        """What was chosen."""
+        """The chosen option."""
         return self.among.options[self.chosen]
 
 
@@ -241,14 +230,14 @@ class PartialPlan:
     @property
     def score(self) -> float | None:
         """Mean over the steps that have a score; None where none has."""
-        told = [choice.option.total for choice in self.choices if choice.option.total is not None]
-        return sum(told) / len(told) if told else None
+        totals = [choice.option.total for choice in self.choices if choice.option.total is not None]
+        return sum(totals) / len(totals) if totals else None
 
     @property
     def rank(self) -> tuple[int, float]:
         """Lower is better: fewer steps without a score, then the higher score."""
-        untold = sum(choice.option.total is None for choice in self.choices)
-        return untold, -(self.score or 0.0)
+        unscored = sum(choice.option.total is None for choice in self.choices)
+        return unscored, -(self.score or 0.0)
 
     def extended(self, options: Options) -> "list[PartialPlan]":
         """One longer plan for each option."""
@@ -260,7 +249,7 @@ class PartialPlan:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Who proposes, who assesses, and how far and wide is searched."""
+    """Proposers, value functions, and the depth and width of the search."""
 
     proposers: tuple[Proposer, ...]
     count: int
@@ -290,15 +279,17 @@ class Search:
         return sorted(longer, key=lambda plan: plan.rank)[: self.beam] or plans
 
     def _expanded(self, states: list[State], progress: Progress) -> list[Options]:
-        """The options of each state; what is asked of an engine is asked for all states together."""
+        """The options of each state; an engine is asked about all states at once."""
         by_proposer = [proposer.propose(states, self.count, progress) for proposer in self.proposers]
         proposals = [[*chain.from_iterable(groups)] for groups in zip(*by_proposer, strict=True)]
         candidates = candidates_of(states, proposals, self.actions)
         considered = [
-            Considered(state, candidate) for state, group in zip(states, candidates, strict=True) for candidate in group
+            CandidateStep(state, candidate)
+            for state, group in zip(states, candidates, strict=True)
+            for candidate in group
         ]
         scores = {value.name: value.score(considered, progress) for value in self.values}
-        rows = ({name: told[place] for name, told in scores.items()} for place in range(len(considered)))
+        rows = ({name: column[place] for name, column in scores.items()} for place in range(len(considered)))
         scored = map(partial(_option, self.weights), considered, rows)
         return [
             Options(tuple(next(scored) for _ in group), tuple(one for one in proposed if not one.text))
@@ -306,5 +297,5 @@ class Search:
         ]
 
 
-def _option(weights: Mapping[str, float], considered: Considered, scores: dict[str, float | None]) -> Option:
+def _option(weights: Mapping[str, float], considered: CandidateStep, scores: dict[str, float | None]) -> Option:
     return Option(considered.candidate, scores, weighted_mean(scores, weights))

@@ -1,4 +1,4 @@
-"""Why each action of a plan was chosen: traces, predictions and counts."""
+"""Traces of plans: why each action was chosen, as JSON lines with one line an action; predictions and counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +12,6 @@ from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.search import Choice, Option, PartialPlan
 from recipe.text import format_plan
-
-# Plans of actions as predictions, with what models wrote beside the actions that it was taken for.
 
 
 def predicted(example_id: str, plan: PartialPlan) -> Prediction:
@@ -30,9 +28,6 @@ def _words(plan: PartialPlan, place: int) -> str:
     return proposal.text
 
 
-# What a run of plans came to, in numbers: what was short, what could not be told, who proposed what was chosen.
-
-
 @dataclass(frozen=True, slots=True)
 class Summary:
     """Counts over the actions of plans."""
@@ -46,9 +41,9 @@ class Summary:
     lost: int
     """Answers without an action."""
     unscored: int
-    """Actions that were chosen although no value function told anything."""
+    """Actions that were chosen although no value function gave a score."""
     untold: dict[str, int] = field(default_factory=dict)
-    """Candidates that a value function could not tell, by value function."""
+    """Candidates without a score, by value function."""
     chosen_from: dict[str, int] = field(default_factory=dict)
     """Actions by who proposed them: `original`, `recipe`, or `original + recipe`."""
 
@@ -76,15 +71,12 @@ def _sources(choice: Choice) -> str:
     return " + ".join(dict.fromkeys(proposal.source for proposal in choice.option.candidate.proposals))
 
 
-# Why each action of a plan was chosen, as JSON lines beside the predictions: one line for each action.
-
-
 class _Row(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class TracedProposal(_Row):
-    """What a proposer wrote, and how it was mapped."""
+    """A proposal, and how it was mapped."""
 
     source: str
     text: str
@@ -103,9 +95,9 @@ class TracedCandidate(_Row):
     action: str
     chosen: bool
     total: float | None
-    """Weighted mean of the scores that were told."""
+    """Weighted mean of the scores; null where there is none."""
     scores: dict[str, float | None]
-    """By value function; null where it could not tell."""
+    """By value function; null where it has none."""
     proposals: tuple[TracedProposal, ...]
 
 
