@@ -267,6 +267,6 @@ def test_markdown_holds_the_tables_and_no_markup_of_others(
     told = report.markdown()
     assert told.startswith("# &lt;b>| t\n")
     assert "| system |" in told
-    assert told == render_markdown(report.title, report.found, report.sections)
+    assert told == render_markdown(report.title, report.leaders, report.sections)
     for line in told.splitlines():
         assert not line.startswith("|") or line.endswith("|")

@@ -107,53 +107,53 @@ def judge_results(board: Board) -> tuple[JudgeResults, ...]:
     )
 
 
-def accuracy_section(bench: JudgeResults, number: int, figures: Sequence[Figure]) -> Section:
+def accuracy_section(results: JudgeResults, number: int, figures: Sequence[Figure]) -> Section:
     """All figures by one judge; `number` makes the section's address."""
     tables = [
-        *_published(bench, "main", "Published macro accuracy"),
-        *_per_dataset(bench),
-        *_published(bench, "per_dataset", "Published accuracy on each dataset"),
-        _criteria(bench),
-        *_details(bench),
+        *_published(results, "main", "Published macro accuracy"),
+        *_per_dataset(results),
+        *_published(results, "per_dataset", "Published accuracy on each dataset"),
+        _criteria(results),
+        *_details(results),
     ]
     return Section(
         name=f"accuracy-{number}",
-        title=f"Accuracy by {bench.name}",
-        short=f"Accuracy: {bench.name}",
-        paragraphs=tuple(_paragraphs(bench)),
-        blocks=(_headline(bench), *figures, *tables),
-        warnings=(comparability(bench.judge),),
-        findings=tuple(dict.fromkeys(sentence for system in bench.scores for sentence in system.findings)),
+        title=f"Accuracy by {results.name}",
+        short=f"Accuracy: {results.name}",
+        paragraphs=tuple(_paragraphs(results)),
+        blocks=(_headline(results), *figures, *tables),
+        warnings=(comparability(results.judge),),
+        findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
     )
 
 
-def _paragraphs(bench: JudgeResults) -> Iterable[str]:
-    judge = bench.judge
+def _paragraphs(results: JudgeResults) -> Iterable[str]:
+    judge = results.judge
     settings = ", ".join(f"{name} {value}" for name, value in judge.settings.items())
     model = f", model {judge.model}" if judge.model and judge.model != judge.name else ""
     prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
-    yield f"Judge: {bench.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}."
+    yield f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}."
     yield (
         "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30. Macro accuracy is the mean "
         "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is in no mean."
     )
-    if any(system.controls for system in bench.scores):
+    if any(system.controls for system in results.scores):
         yield (
             "Controls are plans written on purpose and shown to the same judge: read the systems between them. "
             "A judge that gives them high scores can be deceived."
         )
 
 
-def _headline(bench: JudgeResults) -> Table:
-    splits = bench.splits
+def _headline(results: JudgeResults) -> Table:
+    splits = results.splits
     rows = []
-    for system in bench.scores:
+    for system in results.scores:
         macro = {one.split: one.accuracy for one in system.macro}
         counts = total_counts(system.datasets)
         cells = (Cell(macro.get(split)) for split in splits)
         rows.append(row(system.system, *cells, overall(system.datasets), *_counts(counts)))
     return Table(
-        caption=f"Accuracy · judge: {bench.name}",
+        caption=f"Accuracy · judge: {results.name}",
         first="system",
         headings=(
             *(Heading(split_name(split), "macro accuracy, %") for split in splits),
@@ -162,17 +162,20 @@ def _headline(bench: JudgeResults) -> Table:
         ),
         rows=(
             *rows,
-            *(_control_row(*one, [None] * len(splits), _counts(one[1].counts)) for one in _controls(bench)),
-            *_published_beside(bench, "main", splits, len(_COUNTS) + 1),
+            *(_control_row(*one, [None] * len(splits), _counts(one[1].counts)) for one in _controls(results)),
+            *_published_beside(results, "main", splits, len(_COUNTS) + 1),
         ),
         about="percent, 95% interval below",
-        notes=("All plans: the mean over plans, large datasets weighing more; controls are given so.", *_notes(bench)),
+        notes=(
+            "All plans: the mean over plans, large datasets weighing more; controls are given so.",
+            *_notes(results),
+        ),
     )
 
 
-def _notes(bench: JudgeResults) -> Iterable[str]:
+def _notes(results: JudgeResults) -> Iterable[str]:
     """How verdicts were parsed, and which predictions were not judged."""
-    for system in bench.scores:
+    for system in results.scores:
         if set(system.how) - {"json", "proxy"}:
             ways = ", ".join(f"{number:,} by {way}" for way, number in system.how.items())
             yield f"Verdicts on {system.system}: {ways}."
@@ -181,10 +184,10 @@ def _notes(bench: JudgeResults) -> Iterable[str]:
             yield f"Predictions of {system.system} that were not judged: {others}."
 
 
-def _controls(bench: JudgeResults) -> Iterable[tuple[str, ControlScores]]:
+def _controls(results: JudgeResults) -> Iterable[tuple[str, ControlScores]]:
     """Each control once, with the system's name where its file gives it another accuracy than the files before."""
     accuracies: dict[str, list[Interval | None]] = {}
-    for system in bench.scores:
+    for system in results.scores:
         for control in system.controls:
             before = accuracies.setdefault(control.name, [])
             if control.accuracy not in before:
@@ -213,42 +216,42 @@ def total_counts(datasets: Iterable[DatasetScores]) -> Counts:
     return Counts(**{name: sum(getattr(counts, name) for counts in every) for name in _COUNTS})
 
 
-def _per_dataset(bench: JudgeResults) -> Iterable[Table]:
-    datasets = bench.datasets
+def _per_dataset(results: JudgeResults) -> Iterable[Table]:
+    datasets = results.datasets
     if len(datasets) < 2:
         return
     rows = []
-    for system in bench.scores:
+    for system in results.scores:
         accuracy = {(one.dataset, one.split): one.accuracy for one in system.datasets}
         rows.append(row(system.system, *map(accuracy.get, datasets), overall(system.datasets)))
     yield Table(
-        caption=f"Accuracy on each dataset · judge: {bench.name}",
+        caption=f"Accuracy on each dataset · judge: {results.name}",
         first="system",
         headings=(*(Heading(dataset_name(name), split_name(split)) for name, split in datasets), Heading("all plans")),
         rows=(
             *rows,
-            *(_control_row(*one, [None] * len(datasets), ()) for one in _controls(bench)),
-            *_published_beside(bench, "per_dataset", [normal(name) for name, _ in datasets], 1),
+            *(_control_row(*one, [None] * len(datasets), ()) for one in _controls(results)),
+            *_published_beside(results, "per_dataset", [normal(name) for name, _ in datasets], 1),
         ),
         about="percent, 95% interval below",
     )
 
 
-def _published_beside(bench: JudgeResults, name: str, keys: Sequence[str], after: int) -> Iterable[Row]:
+def _published_beside(results: JudgeResults, name: str, keys: Sequence[str], after: int) -> Iterable[Row]:
     """Published rows for the same table: only where the judge is the paper's."""
     table = published(name)
     places = {column.key: place for place, column in enumerate(table.columns)}
-    if not is_papers(bench.judge) or not places.keys() & set(keys):
+    if not is_papers(results.judge) or not places.keys() & set(keys):
         return
     for one in table.rows:
         values = (Cell(one.values[places[key]] if key in places else None, 1) for key in keys)
         yield row(f"{one.group} {one.name}", *values, *[None] * after, kind="published", about="the paper")
 
 
-def _published(bench: JudgeResults, name: str, title: str) -> Iterable[Table]:
+def _published(results: JudgeResults, name: str, title: str) -> Iterable[Table]:
     """For other judges, the paper's table by itself and headed by its judge; none without a dataset in common."""
-    if not is_papers(bench.judge) and {split for _, split in bench.datasets} & set(SPLIT_ORDER):
-        yield published_table(published(name), title, (f"By another judge than {bench.name}: not comparable.",))
+    if not is_papers(results.judge) and {split for _, split in results.datasets} & set(SPLIT_ORDER):
+        yield published_table(published(name), title, (f"By another judge than {results.name}: not comparable.",))
 
 
 def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
@@ -278,14 +281,14 @@ def criteria_means(system: JudgeScores) -> tuple[float | None, ...]:
     return tuple(sum(values) / len(values) if values else None for values in every)
 
 
-def _criteria(bench: JudgeResults) -> Table:
-    rows = [row(system.system, *(Cell(value, 2) for value in criteria_means(system))) for system in bench.scores]
+def _criteria(results: JudgeResults) -> Table:
+    rows = [row(system.system, *(Cell(value, 2) for value in criteria_means(system))) for system in results.scores]
     controls = [
         row(f"control: {control.name}", *_criterion_cells(control), kind="control", about=about)
-        for about, control in _controls(bench)
+        for about, control in _controls(results)
     ]
     return Table(
-        caption=f"Criteria · judge: {bench.name}",
+        caption=f"Criteria · judge: {results.name}",
         first="system",
         headings=_CRITERION_HEADINGS,
         rows=(*rows, *controls),
@@ -297,21 +300,21 @@ def _criterion_cells(scores: DatasetScores | ControlScores) -> Iterable[Cell]:
     return (Cell(scores.criteria.get(name), 2) for name in CRITERIA)
 
 
-def _details(bench: JudgeResults) -> Iterable[Table]:
+def _details(results: JudgeResults) -> Iterable[Table]:
     """Criteria and counts of each dataset, folded, and the spread of repeated verdicts."""
-    every = [(system.system, one) for system in bench.scores for one in system.datasets]
+    every = [(system.system, one) for system in results.scores for one in system.datasets]
     if every:
         yield Table(
-            caption=f"Criteria on each dataset · judge: {bench.name}",
+            caption=f"Criteria on each dataset · judge: {results.name}",
             first="system",
             headings=headings("dataset", *_CRITERION_HEADINGS),
             rows=tuple(row(name, dataset_name(one.dataset), *_criterion_cells(one)) for name, one in every),
             about="95% interval below",
             folded=True,
         )
-    if len(bench.datasets) > 1:
+    if len(results.datasets) > 1:
         yield Table(
-            caption=f"Plans of each dataset · judge: {bench.name}",
+            caption=f"Plans of each dataset · judge: {results.name}",
             first="system",
             headings=headings("dataset", *(_COUNT_NAMES.get(name, name) for name in _COUNTS)),
             rows=tuple(row(name, dataset_name(one.dataset), *_counts(one.counts)) for name, one in every),
@@ -321,10 +324,10 @@ def _details(bench: JudgeResults) -> Iterable[Table]:
             ),
             folded=True,
         )
-    repeated = [system for system in bench.scores if system.repeats > 1]
+    repeated = [system for system in results.scores if system.repeats > 1]
     if repeated:
         yield Table(
-            caption=f"Repeated verdicts · judge: {bench.name}",
+            caption=f"Repeated verdicts · judge: {results.name}",
             first="system",
             headings=headings("verdicts a plan", "standard deviation, percent"),
             rows=tuple(row(one.system, one.repeats, Cell(one.repeat_deviation, 2)) for one in repeated),

@@ -35,8 +35,8 @@ class SystemDifference:
 def system_differences(board: Board) -> list[SystemDifference]:
     """Every pair of systems with rows by one judge, on each split and on all; needs no examples to be given."""
     found = []
-    for bench in judge_results(board):
-        key = judge_key(bench.judge)
+    for results in judge_results(board):
+        key = judge_key(results.judge)
         accuracy = {
             scores.system: {name: means["accuracy"] for name, means in example_means(source.judgements).items()}
             for source, scores in board.of(JudgeScores)
@@ -44,13 +44,13 @@ def system_differences(board: Board) -> list[SystemDifference]:
         }
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
         for second, first in list(combinations(accuracy, 2))[:PAIRS]:
-            for split, datasets in _splits(board, bench.datasets).items():
+            for split, datasets in _splits(board, results.datasets).items():
                 ours, theirs = (_of_datasets(board, accuracy[name], datasets) for name in (first, second))
                 both = sorted(ours.keys() & theirs.keys())
                 if both:
                     left_out = len(ours.keys() ^ theirs.keys())
                     result = _compared(board, ours, theirs, both)
-                    found.append(SystemDifference(bench.name, split, first, second, len(both), left_out, result))
+                    found.append(SystemDifference(results.name, split, first, second, len(both), left_out, result))
     return found
 
 

@@ -1,7 +1,7 @@
 """Figures of the evaluation report: a dot and its interval for every number, one colour a system, as inline SVG."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from recipe.errors import MissingExtra
@@ -19,6 +19,7 @@ from recipe.evaluation.scoreboard.accuracy import (
     split_name,
 )
 from recipe.evaluation.scoreboard.differences import SystemDifference
+from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
 from recipe.report.colours import INK, MUTED, RULE
 from recipe.report.elements import Figure
@@ -34,6 +35,8 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
 Colours = Mapping[str, str]
+Rows = dict[str, dict[str, Interval]]
+"""Rows of a figure by name and system."""
 _STYLE = STYLE | {"text.parse_math": False}
 """Names of systems are no formulas."""
 _NAME = 60
@@ -48,50 +51,52 @@ _GOALS = 40
 """Goals that are drawn at most: those where systems differ most."""
 
 
-def accuracy_figures(bench: JudgeResults, number: int, colours: Colours) -> list[Figure]:
-    """Accuracy by dataset, and the six criteria."""
-    by_dataset = _interval_rows(bench)
-    caption = (
-        f"Accuracy by dataset, percent, judge {bench.name}: mean and 95% interval"
-        f"{'; hollow: published, by the same judge' if is_papers(bench.judge) else ''}."
+def accuracy_figures(results: JudgeResults, number: int, colours: Colours) -> list[Figure]:
+    """Accuracy by dataset, macro averages and controls; and the six criteria."""
+    datasets = _rows(
+        (dataset_name(dataset), system.system, one.accuracy)
+        for dataset, split in results.datasets
+        for system in results.scores
+        for one in system.datasets
+        if (one.dataset, one.split) == (dataset, split)
     )
-    drawn = _intervals(by_dataset, colours, (0, 100), "percent", _hollow(bench, list(by_dataset)))
-    criteria: dict[str, dict[str, Interval]] = {name: {} for name in CRITERION_NAMES.values()}
-    for system in bench.scores:
-        for name, value in zip(criteria, criteria_means(system), strict=True):
-            if value is not None:
-                criteria[name][system.system] = Interval(value)
-    lines = f"Criteria, 0 to {HIGHEST}, judge {bench.name}: mean over datasets."
-    dots = _intervals(criteria, colours, (0, HIGHEST), "", {})
+    macro = _rows(
+        (f"{split_name(split)}, macro", system.system, one.accuracy)
+        for split in results.splits
+        for system in results.scores
+        for one in system.macro
+        if one.split == split and len(results.datasets) > 1
+    )
+    controls = _rows((f"control: {one.name}", "", one.accuracy) for system in results.scores for one in system.controls)
+    rows = datasets | macro | controls
+    criteria: Rows = {name: {} for name in CRITERION_NAMES.values()} | _rows(
+        (name, system.system, None if value is None else Interval(value))
+        for system in results.scores
+        for name, value in zip(CRITERION_NAMES.values(), criteria_means(system), strict=True)
+    )
+    hollow = "; hollow: published, by the same judge" if is_papers(results.judge) else ""
+    caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
+    means = f"Criteria, 0 to {HIGHEST}, judge {results.name}: mean over datasets."
     return [
-        _figure(drawn, f"accuracy{number}", caption),
-        _figure(dots, f"criteria{number}", lines),
+        _figure(
+            _intervals(rows, colours, (0, 100), "percent", _hollow(results, list(rows))), f"accuracy{number}", caption
+        ),
+        _figure(_intervals(criteria, colours, (0, HIGHEST), "", {}), f"criteria{number}", means),
     ]
 
 
-def _interval_rows(bench: JudgeResults) -> dict[str, dict[str, Interval]]:
-    """Row name to system to interval: datasets, then macro averages, then controls."""
-    rows: dict[str, dict[str, Interval]] = {}
-    for dataset, split in bench.datasets:
-        for system in bench.scores:
-            for one in system.datasets:
-                if (one.dataset, one.split) == (dataset, split) and one.accuracy is not None:
-                    rows.setdefault(dataset_name(dataset), {})[system.system] = one.accuracy
-    for split in bench.splits if len(bench.datasets) > 1 else ():
-        for system in bench.scores:
-            for macro in system.macro:
-                if macro.split == split:
-                    rows.setdefault(f"{split_name(split)}, macro", {})[system.system] = macro.accuracy
-    for system in bench.scores:
-        for control in system.controls:
-            if control.accuracy is not None:
-                rows.setdefault(f"control: {control.name}", {}).setdefault("", control.accuracy)
+def _rows(values: Iterable[tuple[str, str, Interval | None]]) -> Rows:
+    """Rows of (row, system, interval) by name and system; values that are not known are left out."""
+    rows: Rows = {}
+    for name, system, value in values:
+        if value is not None:
+            rows.setdefault(name, {}).setdefault(system, value)
     return rows
 
 
-def _hollow(bench: JudgeResults, rows: Sequence[str]) -> dict[str, list[float]]:
+def _hollow(results: JudgeResults, rows: Sequence[str]) -> dict[str, list[float]]:
     """The paper's values of each row, where the judge is the paper's."""
-    if not is_papers(bench.judge):
+    if not is_papers(results.judge):
         return {}
     table = published("per_dataset")
     names = {normal(name): name for name in rows} | {
@@ -104,8 +109,10 @@ def _hollow(bench: JudgeResults, rows: Sequence[str]) -> dict[str, list[float]]:
     }
 
 
-def differences_figure(found: Sequence[SystemDifference]) -> Figure:
+def differences_figures(found: Sequence[SystemDifference]) -> list[Figure]:
     """Every paired difference with its interval."""
+    if not found:
+        return []
     several = len({one.judge for one in found}) > 1
     rows = {}
     for one in found:
@@ -113,14 +120,22 @@ def differences_figure(found: Sequence[SystemDifference]) -> Figure:
         by = f" · {one.judge}" if several else ""
         rows[f"{one.first} − {one.second}{place}{by}"] = {"": one.result.difference}
     drawn = _intervals(rows, {}, None, "points of accuracy", {}, zero=True)
-    return _figure(drawn, "differences", "Paired differences with their 95% intervals; right of 0 the first is better.")
+    caption = "Paired differences with their 95% intervals; right of 0 the first is better."
+    return [_figure(drawn, "differences", caption)]
 
 
 @mpl.rc_context(_STYLE)
-def diversity_figure(
-    found: Sequence[DiversityScores], judge: str, accuracy: Mapping[str, float], colours: Colours
-) -> Figure:
-    """Diversity against accuracy by a judge, in percent by system; the paper's three points apart."""
+def diversity_figures(board: Board, judges: Sequence[JudgeResults], colours: Colours) -> list[Figure]:
+    """Diversity against accuracy, beside the paper's three points.
+
+    The judge of accuracy is the one of most of the systems; on COIN, where it is known, as in the paper.
+    """
+    found = [scores for _, scores in board.of(DiversityScores)]
+    names = {scores.system for scores in found}
+    known = [(results.name, accuracy_of(results, "coin")) for results in judges]
+    judge, accuracy = max(known, key=lambda one: len(names & one[1].keys()), default=("", {}))
+    if not names & accuracy.keys():
+        return []
     drawn = new_figure(_WIDTH, 3.8)
     axes = drawn.subplots()
     table = published("diversity")
@@ -143,15 +158,15 @@ def diversity_figure(
         f"Diversity, with its 95% interval, against accuracy by {judge}. Diamonds: the paper's three points on COIN, "
         "published, by other judges of both: not comparable in either direction."
     )
-    return _figure(drawn, "diversity", caption)
+    return [_figure(drawn, "diversity", caption)]
 
 
-def vpa_figure(found: Sequence[VpaScores], colours: Colours) -> Figure:
+def vpa_figures(board: Board, colours: Colours) -> list[Figure]:
     """Mean accuracy at each horizon, with the published rows that calibrate the protocol or lead the table."""
-    rows: dict[str, dict[str, Interval]] = {}
-    for scores in found:
-        for one in scores.horizons:
-            rows.setdefault(f"T={one.horizon}", {})[scores.system] = one.accuracy
+    found = [scores for _, scores in board.of(VpaScores)]
+    if not found:
+        return []
+    rows = _rows((f"T={one.horizon}", scores.system, one.accuracy) for scores in found for one in scores.horizons)
     table = published("vpa")
     hollow = {}
     for name in rows:
@@ -160,16 +175,16 @@ def vpa_figure(found: Sequence[VpaScores], colours: Colours) -> Figure:
         if key in keys:
             hollow[name] = [row.values[keys.index(key)] or 0.0 for row in table.rows if row.group == "zero-shot"]
     drawn = _intervals(rows, colours, None, "mAcc, percent", hollow)
-    return _figure(drawn, "vpa", "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows.")
+    return [_figure(drawn, "vpa", "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows.")]
 
 
-def validity_figures(found: Sequence[ValidityScores], colours: Colours) -> list[Figure]:
+def validity_figures(board: Board, colours: Colours) -> list[Figure]:
     """Validity with its components, and each goal's validity."""
-    parts: dict[str, dict[str, Interval]] = {}
-    for name in ("score", "order", "coverage", "clean"):
-        for one in found:
-            if name in one.metrics:
-                parts.setdefault(METRICS[name], {})[one.system] = one.metrics[name]
+    found = [scores for _, scores in board.of(ValidityScores)]
+    if not found:
+        return []
+    names = ("score", "order", "coverage", "clean")
+    parts = _rows((METRICS[name], one.system, one.metrics.get(name)) for name in names for one in found)
     drawn = [
         _figure(_intervals(parts, colours, (0, 1), "", {}), "validity", "Validity and its components, 95% interval.")
     ]
@@ -180,20 +195,16 @@ def validity_figures(found: Sequence[ValidityScores], colours: Colours) -> list[
             goal: {one.system: Interval(one.by_goal[goal]) for one in found if goal in one.by_goal}
             for goal in sorted(apart, key=lambda goal: (sum(goals[goal]) / len(goals[goal]), goal))
         }
-        shown = (
-            f"the {len(apart)} of {len(goals)} goals where systems differ most"
-            if len(apart) < len(goals)
-            else "each goal"
-        )
-        caption = f"Validity of {shown}, the lowest first."
+        widest = f"the {len(apart)} of {len(goals)} goals where systems differ most"
+        caption = f"Validity of {widest if len(apart) < len(goals) else 'each goal'}, the lowest first."
         drawn.append(_figure(_intervals(rows, colours, (0, 1), "", {}), "goals", caption))
     return drawn
 
 
-def accuracy_of(bench: JudgeResults, dataset: str = "") -> dict[str, float]:
+def accuracy_of(results: JudgeResults, dataset: str = "") -> dict[str, float]:
     """Accuracy by system: on one dataset where it is known, else over all plans."""
     found = {}
-    for system in bench.scores:
+    for system in results.scores:
         on_dataset = [one for one in system.datasets if normal(one.dataset) == dataset]
         value = overall(on_dataset or system.datasets)
         if value is not None:

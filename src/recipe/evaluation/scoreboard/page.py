@@ -1,6 +1,6 @@
 """The evaluation report as one HTML page that needs nothing but itself; its only script is pinned by its hash."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from recipe.errors import MissingExtra
@@ -12,16 +12,14 @@ from recipe.evaluation.scoreboard.sections import account_section, diversity_sec
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
-    ExampleView,
     ExampleViews,
     PlanExplanations,
     gather_views,
     page_data,
 )
-from recipe.evaluation.scores import DiversityScores, ValidityScores, VpaScores
 from recipe.explain.page import page_template
 from recipe.report.colours import variable
-from recipe.report.elements import Figure, Section
+from recipe.report.elements import Section
 from recipe.report.html import page_environment, script_hash, script_json, template
 from recipe.report.markdown import render_markdown
 
@@ -40,7 +38,7 @@ class Report:
     """A report before it is written."""
 
     title: str
-    found: tuple[str, ...]
+    leaders: tuple[str, ...]
     """The leading systems, one sentence each."""
     sections: tuple[Section, ...]
     board: Board
@@ -48,7 +46,7 @@ class Report:
 
     def markdown(self) -> str:
         """The report's sentences and tables."""
-        return render_markdown(self.title, self.found, self.sections)
+        return render_markdown(self.title, self.leaders, self.sections)
 
 
 def make_report(board: Board, title: str) -> Report:
@@ -56,19 +54,19 @@ def make_report(board: Board, title: str) -> Report:
     colours = regime_colours(board.systems)
     judges = judge_results(board)
     sections = [
-        accuracy_section(bench, number, figures.accuracy_figures(bench, number, colours))
-        for number, bench in enumerate(judges, start=1)
+        accuracy_section(results, number, figures.accuracy_figures(results, number, colours))
+        for number, results in enumerate(judges, start=1)
     ]
     pairs = system_differences(board)
     others = (
-        differences_section(board, pairs, [figures.differences_figure(pairs)] if pairs else []),
-        diversity_section(board, _diversity_figures(board, judges, colours)),
-        vpa_section(board, _vpa_figures(board, colours)),
-        validity_section(board, _validity_figures(board, colours)),
+        differences_section(board, pairs, figures.differences_figures(pairs)),
+        diversity_section(board, figures.diversity_figures(board, judges, colours)),
+        vpa_section(board, figures.vpa_figures(board, colours)),
+        validity_section(board, figures.validity_figures(board, colours)),
         account_section(board),
     )
     sections += [section for section in others if section is not None]
-    return Report(title, tuple(_found(judges)), tuple(sections), board, gather_views(board))
+    return Report(title, tuple(_leaders(judges)), tuple(sections), board, gather_views(board))
 
 
 def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> str:
@@ -83,7 +81,7 @@ def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> 
         .render(
             report=report,
             data=Markup(script_json(data)),
-            listed=[_listed(case) for case in report.views.examples[:LISTED]],
+            listed=[(one.example_id, one.goal[:_NAME], len(one.plans)) for one in report.views.examples[:LISTED]],
             style=Markup(style + page_template("alignment.css")),
             script=Markup(script),
             script_hash=script_hash(script),
@@ -93,43 +91,14 @@ def render_page(report: Report, grounds: PlanExplanations = NO_EXPLANATIONS) -> 
     )
 
 
-def _listed(case: ExampleView) -> tuple[str, str, int]:
-    return case.example_id, case.goal[:_NAME], len(case.plans)
-
-
-def _found(judges: Sequence[JudgeResults]) -> list[str]:
-    """Who leads on each split, by each judge."""
-    sentences = []
-    for bench in judges:
-        for split in bench.splits:
+def _leaders(judges: Sequence[JudgeResults]) -> Iterator[str]:
+    """The leading system on each split, by each judge."""
+    for results in judges:
+        for split in results.splits:
             rows = [
-                (one.accuracy, system.system) for system in bench.scores for one in system.macro if one.split == split
+                (one.accuracy, system.system) for system in results.scores for one in system.macro if one.split == split
             ]
             best, name = max(rows, key=lambda row: row[0].mean)
             bounds = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"
             lead = f"leads {len(rows)} systems with" if len(rows) > 1 else "reaches"
-            sentences.append(
-                f"{split_name(split)}, by {bench.name}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}."
-            )
-    return sentences
-
-
-def _diversity_figures(board: Board, judges: Sequence[JudgeResults], colours: Mapping[str, str]) -> list[Figure]:
-    """Against accuracy by the judge that knows most of the systems: on COIN, where it is known, as in the paper."""
-    found = [scores for _, scores in board.of(DiversityScores)]
-    names = {scores.system for scores in found}
-    known = [(bench.name, figures.accuracy_of(bench, "coin")) for bench in judges]
-    if not found or not known:
-        return []
-    judge, accuracy = max(known, key=lambda one: len(names & one[1].keys()))
-    return [figures.diversity_figure(found, judge, accuracy, colours)] if names & accuracy.keys() else []
-
-
-def _vpa_figures(board: Board, colours: Mapping[str, str]) -> list[Figure]:
-    found = [scores for _, scores in board.of(VpaScores)]
-    return [figures.vpa_figure(found, colours)] if found else []
-
-
-def _validity_figures(board: Board, colours: Mapping[str, str]) -> list[Figure]:
-    found = [scores for _, scores in board.of(ValidityScores)]
-    return figures.validity_figures(found, colours) if found else []
+            yield f"{split_name(split)}, by {results.name}: {name} {lead} {best.mean:.1f}% macro accuracy{bounds}."
