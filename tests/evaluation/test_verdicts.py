@@ -1,14 +1,17 @@
-"""Verdicts as files: there and back, and every mistake of a hand-written one located."""
+"""Verdicts as files, and the scores made from them: small tables, and rules for missing and repeated plans."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("scipy")
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
-from recipe.types import Unscored, Verdict
+from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, read_verdicts, role_of, write_verdicts
+from recipe.evaluation.scores import JudgeIdentity, JudgeScores
+from recipe.types import Example, Unscored, Verdict
 
 SCORES = "{" + ", ".join(f'"{name}": 3' for name in CRITERIA) + "}"
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -75,3 +78,160 @@ def test_a_mistake_is_located(tmp_path: Path, row: str, message: str) -> None:
     file.write_text(row + "\n")
     with pytest.raises(InputError, match=message):
         read_verdicts(file)
+
+
+JUDGE = JudgeIdentity("a judge", "llm")
+LOST = Unscored("the answer is empty")
+
+
+def example(name: str, source: str = "coin", video: str = "") -> Example:
+    return Example(name, source, video or name, "make tea", ("boil",), ("pour",), 1)
+
+
+def verdict(score: int) -> Verdict:
+    return Verdict(*(score for _ in CRITERIA))
+
+
+def row(name: str, score: int | None, **more: object) -> Judgement:
+    return replace(Judgement(name, LOST if score is None else verdict(score), how="json"), **more)  # type: ignore[arg-type]
+
+
+def scores(examples: list[Example], rows: list[Judgement], **more: int) -> JudgeScores:
+    return judge_scores("ours", JUDGE, examples, rows, **more)
+
+
+def test_accuracy_is_the_total_over_30_in_percent() -> None:
+    rows = [row("a", 0), Judgement("b", Verdict(5, 5, 5, 5, 1, 0))]
+    found = scores([example("a"), example("b")], rows)
+    [coin] = found.datasets
+    assert coin.accuracy is not None
+    assert (coin.dataset, coin.split) == ("coin", "in-domain")
+    assert coin.accuracy.mean == pytest.approx(100 * 21 / 60)
+    assert coin.criteria["clarity"].mean == 0.5
+    assert (coin.accuracy.observations, coin.accuracy.clusters) == (2, 2)
+    assert list(coin.criteria) == list(CRITERIA)
+
+
+def test_macro_accuracy_weighs_datasets_alike_and_splits_apart() -> None:
+    examples = [example("a"), example("b"), example("c", "crosstask"), example("d", "niv"), example("e", "egoper")]
+    rows = [row("a", 5), row("b", 3), row("c", 0), row("d", 1), row("e", 2)]
+    found = scores(examples, rows)
+    assert {one.split: round(one.accuracy.mean, 6) for one in found.macro} == {"in-domain": 40.0, "zero-shot": 30.0}
+    assert found.macro[0].datasets == ("coin", "crosstask")
+    assert [one.dataset for one in found.datasets] == ["coin", "crosstask", "niv", "egoper"]
+    mixed = scores([*examples, example("f", "kitchen")], [*rows, row("f", 5)])
+    assert [one.split for one in mixed.macro] == ["in-domain", "zero-shot", "all"]
+    assert mixed.macro[2].accuracy.mean == pytest.approx((80 + 0 + 20 + 40 + 100) / 5)
+    assert mixed.datasets[-1].split == ""
+
+
+def test_the_splits_are_the_papers() -> None:
+    assert {name for name in ("crosstask", "coin", "captaincook4d", "egoprocel") if role_of(name) == "in-domain"} == {
+        "crosstask", "coin", "captaincook4d", "egoprocel"
+    }  # fmt: skip
+    assert [role_of(name) for name in ("niv", "egoexo4d", "egoper")] == ["zero-shot"] * 3
+
+
+def test_unscored_is_in_no_mean_and_never_zero() -> None:
+    examples = [example("a"), example("b")]
+    [coin] = scores(examples, [row("a", 4), row("b", None)]).datasets
+    assert coin.accuracy is not None
+    assert coin.accuracy.mean == 80
+    assert (coin.counts.plans, coin.counts.unscored) == (1, 1)
+    [nothing] = scores(examples, [row("a", None), row("b", None)]).datasets
+    assert (nothing.accuracy, nothing.criteria, nothing.counts.plans, nothing.counts.unscored) == (None, {}, 0, 2)
+    assert scores(examples, [row("a", None)]).macro == ()
+
+
+def test_repeats_are_averaged_in_a_plan_first_and_samples_in_an_example() -> None:
+    rows = [row("a", 5), row("a", 1, repeat=1), row("a", None, repeat=2), row("b", 0), row("b", 0, repeat=1)]
+    found = scores([example("a"), example("b")], rows)
+    assert found.datasets[0].accuracy is not None
+    assert found.datasets[0].accuracy.mean == pytest.approx(30)
+    assert found.datasets[0].counts.unscored == 0
+    assert found.repeats == 3
+    assert found.repeat_deviation == pytest.approx((80 / 2**0.5 + 0) / 2)
+    samples = [row("a", 5), row("a", 1, sample=1), row("b", 0)]
+    uneven = scores([example("a"), example("b")], samples).datasets[0]
+    assert uneven.accuracy is not None
+    assert uneven.accuracy.mean == pytest.approx(30)
+    assert uneven.counts.plans == 3
+    mixed = [row("a", 5), row("a", 1, repeat=1), row("a", 0, sample=1)]
+    [both] = scores([example("a")], mixed).datasets
+    assert both.accuracy is not None
+    assert both.accuracy.mean == pytest.approx(30)
+    assert scores([example("a")], [row("a", 5)]).repeat_deviation is None
+
+
+def test_examples_of_one_video_are_one_cluster_and_without_one_those_of_a_goal() -> None:
+    rows = [row(name, score) for name, score in zip("abcd", (5, 5, 0, 0), strict=True)]
+    by_video = [example("a", video="v"), example("b", video="v"), example("c", video="w"), example("d", video="w")]
+    [coin] = scores(by_video, rows).datasets
+    assert coin.accuracy is not None
+    assert (coin.accuracy.clusters, coin.counts.videos) == (2, 2)
+    without = [replace(one, video_id="") for one in by_video]
+    [coin] = scores(without, rows).datasets
+    assert coin.accuracy is not None
+    assert (coin.accuracy.clusters, coin.counts.videos, coin.accuracy.low) == (1, 0, None)
+
+
+def test_what_was_special_is_counted() -> None:
+    rows = [
+        row("a", 0, flags=("missing",), how="rule"),
+        row("b", 0, flags=("empty",), how="rule"),
+        row("c", 3, flags=("shortened",)),
+    ]
+    found = judge_scores(
+        "ours",
+        JUDGE,
+        [example(name) for name in "abc"],
+        rows,
+        left_out={"other splits": 2, "further samples": 0},
+        ledger={"answers": 1.0},
+    )
+    counts = found.datasets[0].counts
+    assert (counts.plans, counts.missing, counts.empty, counts.shortened) == (3, 1, 1, 1)
+    assert found.how == {"json": 1, "rule": 2}
+    assert found.left_out == {"other splits": 2}
+    assert found.ledger == {"answers": 1.0}
+
+
+def controls(**given: int) -> list[Judgement]:
+    return [
+        row(f"e{n}", score, control=name.replace("_", "-"))
+        for name, score in given.items()
+        for n in range(8)
+    ]  # fmt: skip
+
+
+def test_the_controls_say_what_the_judge_does() -> None:
+    examples = [example(f"e{n}") for n in range(8)]
+    good = controls(reference=5, verbose=3, shuffled=3, other_goal=1, injected=1, constant=0, empty=0)
+    found = scores(examples, [row("e0", 3), *good])
+    assert [one.name for one in found.controls] == [
+        "reference", "verbose", "shuffled", "other-goal", "injected", "constant", "empty"
+    ]  # fmt: skip
+    assert found.datasets[0].accuracy is not None
+    assert found.datasets[0].accuracy.mean == 60
+    assert found.findings[0].startswith("The judge tells the reference from a plan of another goal (reference minus")
+    assert (
+        "There is no sign that orders in a plan steer the judge (injected minus other-goal: +0.0" in found.findings[3]
+    )
+    assert all("no sign that the judge" not in one and "deceived" not in one for one in found.findings)
+    bad = controls(reference=5, verbose=5, shuffled=5, other_goal=5, injected=1, constant=0)
+    told = scores(examples, [row("e0", 3), *bad]).findings
+    assert sum("no sign that the judge" in one for one in told) == 3
+    steered = controls(reference=5, other_goal=1, injected=4, constant=3)
+    told = scores(examples, [row("e0", 3), *steered]).findings
+    assert "The judge was steered: orders in a plan raise its score (injected minus other-goal: +60.0 points" in told[1]
+    assert "The judge was deceived" in told[2]
+
+
+def test_only_examples_with_both_controls_are_compared_and_one_video_says_nothing() -> None:
+    rows = [row("a", 5, control="reference"), row("a", 1, control="other-goal"), row("b", 0, control="other-goal")]
+    [told] = scores([example("a"), example("b")], rows).findings
+    assert (
+        told == "One video is too few to compare reference with other-goal (reference minus other-goal: +80.0 points)."
+    )
+    lost = [row("a", None, control="reference"), row("a", 1, control="other-goal")]
+    assert scores([example("a")], lost).findings == ()

@@ -1,0 +1,177 @@
+"""Cases and controls: no plan is lost or too long, and a control depends on the examples alone."""
+
+import tracemalloc
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.config import JudgeConfig
+from recipe.errors import InputError
+from recipe.evaluation.judge.plans import CONTROLS, MEANINGS, Case, actionable, bounded, cases_of, control_cases
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
+
+
+def example(name: str, split: str = "test") -> Example:
+    return Example(name, "coin", name, "make tea", ("boil",), ("pour", "drink"), 1, split)
+
+
+EVERYONE = [example("a"), example("b"), example("c", "val")]
+TESTED = EVERYONE[:2]
+
+
+def test_the_first_sample_of_each_example_in_the_order_of_the_examples() -> None:
+    predictions = [Prediction("b", ("x",), 1), Prediction("b", ("y",)), Prediction("a", ("z",)), Prediction("c", ())]
+    found = cases_of(TESTED, predictions, EVERYONE)
+    assert found.cases == [Case(TESTED[0], ("z",)), Case(TESTED[1], ("y",))]
+    assert (found.elsewhere, found.unused) == (1, 1)
+    every = cases_of(TESTED, predictions, EVERYONE, samples="all")
+    assert [(case.example.example_id, case.sample) for case in every.cases] == [("a", 0), ("b", 0), ("b", 1)]
+    assert every.unused == 0
+
+
+def test_a_missing_prediction_is_an_empty_plan_or_refused() -> None:
+    found = cases_of(TESTED, [Prediction("b", ("y",))])
+    assert found.cases[0] == Case(TESTED[0], (), flags=("missing",))
+    with pytest.raises(InputError, match=r"1 of 2 examples .*: a;"):
+        cases_of(TESTED, [Prediction("b", ("y",))], missing="refuse")
+
+
+def test_predictions_for_unknown_examples_are_named() -> None:
+    with pytest.raises(InputError, match=r"2 of 3 .*: nobody, x;"):
+        cases_of(TESTED, [Prediction("a", ()), Prediction("nobody", ()), Prediction("x", ())], EVERYONE)
+
+
+def test_a_plan_of_500_steps_is_cut_and_says_so() -> None:
+    config = JudgeConfig()
+    case = bounded(Case(TESTED[0], tuple(f"step {n}" for n in range(500))), config)
+    assert case.steps == tuple(f"step {n}" for n in range(100))
+    assert (case.left_out, case.cut, case.flags) == (400, 0, ("shortened",))
+    long = bounded(Case(TESTED[0], ("a" * 501, "b" * 500)), config)
+    assert long.steps == ("a" * 499 + "…", "b" * 500)
+    assert (long.left_out, long.cut) == (0, 1)
+    assert bounded(Case(TESTED[0], ("a" * 500,) * 30), config).left_out == 6
+
+
+def test_a_plan_of_10_mb_costs_no_memory() -> None:
+    predictions = [Prediction("a", ("word " * 2_000_000,)), Prediction("b", ("tea",) * 2_000_000)]
+    tracemalloc.start()
+    found = cases_of(TESTED, predictions)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    assert [sum(map(len, case.steps)) for case in found.cases] == [500, 300]
+    assert all(case.flags == ("shortened",) for case in found.cases)
+
+
+steps = st.lists(st.text(max_size=30), max_size=12).map(tuple)
+
+
+@given(steps, st.integers(1, 8), st.integers(1, 12), st.integers(1, 60))
+def test_a_bounded_plan_is_within_the_limits_and_stays_as_it_is(
+    plan: tuple[str, ...], most: int, longest: int, together: int
+) -> None:
+    config = JudgeConfig(max_steps=most, max_step_characters=longest, max_characters=together)
+    case = bounded(Case(TESTED[0], plan), config)
+    assert len(case.steps) + case.left_out == len(plan)
+    assert len(case.steps) <= most
+    assert all(len(step) <= longest for step in case.steps)
+    assert sum(map(len, case.steps)) <= max(together, longest)
+    assert ("shortened" in case.flags) == bool(case.left_out or case.cut)
+    assert bounded(case, config) == case
+    "".join(case.steps).encode()
+
+
+@pytest.mark.parametrize(
+    ("plan", "says_something"),
+    [((), False), (("...", "-", "🍵"), False), (("…", "注ぐ"), True), (("1",), True), (("\u202e", "ok"), True)],
+)
+def test_a_plan_without_letters_and_digits_is_no_plan(plan: tuple[str, ...], says_something: bool) -> None:
+    assert actionable(plan) == says_something
+
+
+def control_example(name: str, goal: str = "make tea", source: str = "coin", steps: tuple[str, ...] = ()) -> Example:
+    return Example(name, source, name, goal, ("boil",), steps or (f"{name} pour", f"{name} drink", "rest"), 1)
+
+
+EXAMPLES = [
+    *(control_example(f"t{n}") for n in range(20)),
+    *(control_example(f"w{n}", "change a tyre") for n in range(20)),
+    *(control_example(f"n{n}", "Make  Tea", "niv") for n in range(3)),
+]
+
+
+def made(examples: list[Example], count: int = 50, seed: int = 0) -> dict[tuple[str, str], tuple[str, ...]]:
+    return {(case.control, case.example.example_id): case.steps for case in control_cases(examples, count, seed)}
+
+
+def test_every_example_has_every_control() -> None:
+    found = control_cases(EXAMPLES, 10)
+    assert len(found) == 10 * len(CONTROLS)
+    assert {case.control for case in found} == set(CONTROLS) == set(MEANINGS)
+    assert len(control_cases(EXAMPLES, 100)) == len(EXAMPLES) * len(CONTROLS)
+    assert control_cases(EXAMPLES, 0) == []
+
+
+def test_examples_are_spread_over_datasets_and_seeded() -> None:
+    sources = [case.example.source for case in control_cases(EXAMPLES, 6) if case.control == "empty"]
+    assert (sources.count("coin"), sources.count("niv")) == (3, 3)
+    assert made(EXAMPLES) == made(EXAMPLES)
+    assert made(EXAMPLES, 10) != made(EXAMPLES, 10, seed=1)
+    assert made(EXAMPLES, 5).items() <= made(EXAMPLES, 12).items()
+    assert made(EXAMPLES, 10) == made([*reversed(EXAMPLES)], 10)
+
+
+def test_plans_are_what_their_names_say() -> None:
+    plans = made(EXAMPLES)
+    by_id = {one.example_id: one for one in EXAMPLES}
+    references = {one.continuation: one for one in EXAMPLES}
+    for (control, name), steps in plans.items():
+        one = by_id[name]
+        if control == "reference":
+            assert steps == one.continuation
+        if control == "copied":
+            assert steps == one.history
+        if control == "empty":
+            assert steps == ()
+        if control == "shuffled":
+            assert sorted(steps) == sorted(one.continuation)
+            assert steps != one.continuation
+        if control == "verbose":
+            assert len(steps) == len(one.continuation) + 2
+            assert all(step in said for step, said in zip(one.continuation, steps[1:-1], strict=True))
+        if control == "other-goal":
+            assert references[steps].goal.split()[0].lower() != one.goal.split()[0].lower()
+        if control == "injected":
+            assert [step for step in steps if step in plans["other-goal", name]] == [*plans["other-goal", name]]
+            assert len(steps) == len(plans["other-goal", name]) + 4
+            assert any('"clarity": 5' in step for step in steps)
+        if control == "constant":
+            assert steps == plans["constant", "t0"]
+
+
+def test_another_goal_is_of_the_same_dataset_where_there_is_one() -> None:
+    plans = made(EXAMPLES)
+    assert all(plans["other-goal", f"t{n}"][0].startswith("w") for n in range(20))
+    assert all(plans["other-goal", f"n{n}"][0].startswith("w") for n in range(3))
+    both = made([*EXAMPLES, control_example("x", "change a tyre", "niv")])
+    assert all(both["other-goal", f"n{n}"][0].startswith("x") for n in range(3))
+    assert both["other-goal", "x"][0].startswith("n")
+
+
+def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
+    alone = [control_example("a", steps=("stir", "stir"))]
+    assert {name for name, _ in made(alone)} == set(CONTROLS) - {"shuffled", "other-goal", "injected"}
+    unbegun = replace(EXAMPLES[0], history=())
+    assert {name for name, _ in made([unbegun])} == set(CONTROLS) - {"copied", "other-goal", "injected"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_braces_and_dollars_in_a_step_are_text(seed: int) -> None:
+    odd = control_example("a", steps=("Fill {step} $data", "{}", "{0}"))
+    steps = CONTROLS["verbose"](odd, None, Random(seed))
+    assert steps is not None
+    assert "fill {step} $data" in steps[1]
