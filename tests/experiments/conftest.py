@@ -200,7 +200,7 @@ def build_results() -> r.Results:
 
 
 def build_real_results() -> r.Results:
-    """A report on real data: no exact validity, one split, no hand-made plans."""
+    """A report on real data: no exact validity, one split, no probe plans."""
     whole = build_results()
     kept = ("steps", "reward", "gated", "distinct")
     scores = [

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from recipe.experiments.hand_made import PLANS, HandMadePlans, read_hand_made, reward_hand_made
 from typer.testing import CliRunner
 
 from recipe.audit.perturb import build_prompts, select
@@ -144,16 +143,20 @@ def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_
     assert [[one["total"] for one in row["rewards"]] for row in rows] == expected
 
 
-def test_the_plans_of_an_experiment_made_on_purpose(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
+def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
+    """One scan for all prompts; each prompt is encoded alone, because its rounding belongs to the figures of a seed."""
     from recipe.data.examples import write_examples
-    from recipe.experiments.stages import TEST
+    from recipe.experiments.design import TEST
+    from recipe.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
     from recipe.progress import SILENT
 
     (tmp_path / TEST).parent.mkdir(exist_ok=True)
     write_examples(tmp_path / TEST, EXAMPLES)
-    settings = HandMadePlans(verifier.config, False, 0)
-    assert work_of(opened, lambda: reward_hand_made(tmp_path, settings, SILENT)) == Work(1, 1)
-    assert [one.name for one in read_hand_made(tmp_path)] == list(PLANS)
+    settings = ProbeRewards(verifier.config, False, 0)
+    work = work_of(opened, lambda: reward_probes(tmp_path, settings, SILENT))
+    assert work.scans == 1
+    assert work.encodings <= len(EXAMPLES)
+    assert [one["name"] for one in json.loads((tmp_path / PROBES).read_text())] == list(PERTURBATIONS)
 
 
 class Fragile(HashEncoder):

@@ -10,6 +10,7 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
 from recipe.experiments.design import CORPUS, TEST
+from recipe.experiments.measure import embed_prompts
 from recipe.experiments.results import ProbePlan, RewardParts
 from recipe.progress import Progress
 from recipe.types import Example, Reward
@@ -66,11 +67,9 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
         plans = [perturb(example, other, rng) for perturb in perturbations.values()]
         groups.append(PromptGroup.of(example.goal, example.history, plans))
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-    rewards: list[list[Reward]] = []
-    with progress.task("rewarding probe plans", len(groups)) as advance:
-        for group in groups:
-            rewards += score_or_raise(verifier, [group])
-            advance(1)
+    with progress.task("rewarding probe plans"):
+        embed_prompts(verifier, groups)
+        rewards = score_or_raise(verifier, groups)
     probes = []
     for place, name in enumerate(perturbations):
         validity = None

@@ -28,19 +28,20 @@ from recipe.experiments.design import (
     RunConfig,
     design_of,
 )
+from recipe.experiments.measure import embed_prompts, embed_steps
 from recipe.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
 from recipe.experiments.settings import AnyExperiment, FilesSource, RankerName, VideoConfig, WorldSource
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
+from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.text import planner_messages
 from recipe.types import Example
 from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
     from recipe.models.local import LocalEngine
-    from recipe.reward.verifier import Verifier
 
 NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
@@ -300,8 +301,8 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
             predictions = _with_kl(predictions, examples, (engine, reference), settings.sampling.temperature, progress)
         if settings.reward is not None:
             verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-            _embed_steps(verifier, [predictions], progress)
-            _embed_prompts(verifier, examples, goals=settings.reward.verifier != "paper")
+            embed_steps(verifier, [predictions], progress)
+            embed_prompts(verifier, [PromptGroup(example.goal, example.history, []) for example in examples])
             predictions = reward_predictions(verifier, examples, predictions, progress)
         write_predictions(run_dir / plans.file, predictions)
 
@@ -339,36 +340,18 @@ def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
     from recipe.corpus.store import Corpus
     from recipe.planning.rerank import reward_predictions
     from recipe.reward.relevance import RelevanceScorer
-    from recipe.reward.scorer import Scorer
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)
     planned = [read_predictions(run_dir / plans.file) for plans in settings.plans]
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.verifier or RewardConfig())
-    _embed_steps(verifier, planned, progress)
+    embed_steps(verifier, planned, progress)
     scorer: Scorer = verifier
     if settings.verifier is None:
         training = read_examples(run_dir / TRAIN)
         known = {text for example in training for text in (*example.history, *example.continuation)}
         scorer = RelevanceScorer(verifier.embed, verifier.embed(sorted(known)).mean(axis=0))
-    _embed_prompts(verifier, examples, goals=settings.ranker != "paper")
+    embed_prompts(verifier, [PromptGroup(example.goal, example.history, []) for example in examples], settings.ranker)
     for plans, predictions in zip(settings.plans, planned, strict=True):
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(run_dir / plans.rewarded(settings.ranker), rewarded)
-
-
-# The verifier keeps what it has embedded. A bfloat16 encoder rounds a text by the batch that it is in, so that the
-# batches of these two functions, all steps and then each prompt, belong to the figures of a seed.
-
-
-def _embed_steps(verifier: "Verifier", planned: Sequence[Sequence[Prediction]], progress: Progress) -> None:
-    """Embed the steps of all plans in one batch."""
-    with progress.task("embedding steps"):
-        verifier.embed(sorted({step for plans in planned for prediction in plans for step in prediction.steps}))
-
-
-def _embed_prompts(verifier: "Verifier", examples: Sequence[Example], *, goals: bool) -> None:
-    """Embed the history of each prompt, and its goal where the reward reads goals."""
-    for example in examples:
-        if texts := (*([example.goal] if goals else []), *example.history):
-            verifier.embed(texts)
