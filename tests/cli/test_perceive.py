@@ -189,6 +189,16 @@ def test_no_folder_of_videos(told: Recipe) -> None:
     told.refuses(*words, "empty", because="empty: this is a file, not a folder")
 
 
+def test_a_budget_ends_the_run_and_the_next_goes_on(told: Recipe) -> None:
+    with serving(tells) as server:
+        words = (*TELL, "--examples", "cut.jsonl", "--output", "h.jsonl", "--endpoint", server.url)
+        told.refuses(*words, "--max-calls", 2, because="2 of 2 calls", leaves="h.jsonl.cache")
+        assert len(server.requests) == 2
+        assert told(*words, "--max-calls", 1).code == 0
+        assert told(*words, "--replay").code == 0
+        assert len(server.requests) == 3
+
+
 def test_killed_at_any_moment_it_goes_on_and_writes_the_same(told: Recipe) -> None:
     many = [COMMON | {"example_id": f"e{n}", "video_id": "tea", "until": 0.5 + 0.1 * n} for n in range(12)]
     write_lines(told.folder / "cut.jsonl", *many)

@@ -190,3 +190,22 @@ def test_an_endpoint_plans_and_tells(recipe: Command, clip: Path) -> None:
         assert (code, out.splitlines()) == (0, ["1. boil the water"])
     code, _, err = recipe("plan", "--model", "m", "--goal", "x", "--phi-endpoint", "http://localhost:1/v1")
     assert (code, "--phi-endpoint goes with --phi" in err) == (1, True)
+
+
+def test_plans_of_examples_are_resumed_and_replayed(recipe: Command, examples: list[Example], tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    from tests.models.endpoint_server import completion, serving
+
+    write_examples(tmp_path / "examples.jsonl", [examples[0], replace(examples[1], goal="dig a pit")])
+    with serving(lambda body, before: completion("1. dig\n2. rest")) as server:
+        asked = ("plan", "--model", "m", "--endpoint", server.url, "--examples", tmp_path / "examples.jsonl")
+        words = (*asked, "--count", 2, "--output", tmp_path / "p.jsonl")
+        code, _, err = recipe(*words, "--max-calls", 3)
+        assert (code, "3 of 3 calls" in err, (tmp_path / "p.jsonl").exists()) == (1, True, False)
+        assert recipe(*words)[0] == 0
+        before = read_predictions(tmp_path / "p.jsonl")
+        assert len(server.requests) == len(before) == 4
+        assert recipe(*words, "--replay")[0] == 0
+        assert read_predictions(tmp_path / "p.jsonl") == before
+        code, _, err = recipe(*words, "--replay", "--seed", 1)
+        assert (code, "0 of 1 completions are recorded" in err, len(server.requests)) == (1, True, 4)

@@ -402,7 +402,7 @@ def _proposed(candidate: "TracedCandidate") -> str:
 
 
 def _number(score: float | None) -> str:
-    return "untold" if score is None else f"{score:.2f}"
+    return "none" if score is None else f"{score:.2f}"
 
 
 _SEARCH, _SAMPLES = "How actions are chosen", "The samples to plan for"
@@ -523,12 +523,14 @@ def _show(result: dict[str, Any]) -> None:
     told = {
         "short": "plans are shorter than the horizon: nothing more was proposed",
         "lost": "answers held no action",
-        "unscored": "actions were chosen by order alone: no value function told anything",
+        "unscored": "actions were chosen by order alone: no value function gave a score",
     }
     lines += [f"{counts[name]:,} {reason}" for name, reason in told.items() if counts[name]]
     for name, count in counts["untold"].items():
         if count:
-            lines.append(f"{name}: left out of the mean for {count:,} of {counts['candidates']:,} candidates, not told")
+            lines.append(
+                f"{name}: no score for {count:,} of {counts['candidates']:,} candidates, left out of their mean"
+            )
     for line in lines:
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -1,7 +1,7 @@
-"""From frames to what Qwen2.5-VL reads: patches and their grid, in plain torch.
+"""Frames to patches and their grid for Qwen2.5-VL, in plain torch.
 
 The video processor of transformers needs torchvision; this one computes the same numbers without it, from the same
-files. What it leaves out: frames are chosen before (`recipe.config.FrameConfig`), and images are not its business.
+files. It takes frames that are chosen before (`recipe.config.FrameConfig`), and no single images.
 """
 
 import math

@@ -252,7 +252,7 @@ def test_a_trace_is_shown(recipe: Recipe, crosstask: Path, tmp_path: Path) -> No
     code, out, _ = recipe("vpa", "trace", file, "--example", "crosstask/t1/1")
     assert code == 0
     assert out.startswith("Brew Mint Tea. Done: boil water.")
-    for part in ("→ stir", "original: stir", "[red]", "untold", "0.90", "4. stir"):
+    for part in ("→ stir", "original: stir", "[red]", "none", "0.90", "4. stir"):
         assert part in out
     assert "\x1b" not in out
     code, out, _ = recipe("vpa", "trace", file, "--example", "crosstask/t1/1", "--json")

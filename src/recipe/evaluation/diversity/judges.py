@@ -118,7 +118,7 @@ def _has_level(rating: DiversityRating) -> bool:
 
 
 def render(question: Question) -> Chat:
-    """The chat that asks how different two plans are; they are data, and fenced as the rubric's."""
+    """The chat that asks how different two plans are; the plans are data, and fenced as the rubric's."""
     example = question.example
     data = as_data(
         {"goal": example.goal, "history": example.history, "plan_1": question.first, "plan_2": question.second}
@@ -135,7 +135,7 @@ def render(question: Question) -> Chat:
 
 
 def prompt_hash() -> str:
-    """SHA-256 of all that is said to the judge but the data."""
+    """SHA-256 of the whole prompt without the data."""
     return fingerprint(
         [packaged("recipe.evaluation.diversity", name) for name in ("diversity_system", "diversity")] + [SCHEMA]
     )
@@ -205,10 +205,10 @@ _TOGETHER = 512
 
 
 class ProxyDiversityJudge:
-    """Compares plans by embeddings; a `DiversityJudge`, and named for what it is."""
+    """Rates plans by embeddings, as the docstring of the module describes."""
 
     def __init__(self, embed: Embed, encoder: str = "minilm") -> None:
-        """`encoder` is the name that the judge's own name tells. Raises ComputeError for one that tells nothing."""
+        """`encoder` is part of the judge's name. Raises ComputeError for an encoder that does not relate texts."""
         self._embed, self.calibration, self.on_goal = embed, calibrate(embed), _goal_affinity(embed)
         settings = {
             "encoder": encoder,
@@ -231,7 +231,7 @@ class ProxyDiversityJudge:
         return found
 
     def likeness(self, questions: Sequence[Question]) -> Likeness:
-        """What compares all texts of these questions."""
+        """Similarities of all texts of these questions."""
         return Likeness(self._embed, self.calibration, [text for one in questions for text in _texts(one)])
 
     def _level(self, question: Question, likeness: Likeness) -> float:

@@ -122,14 +122,12 @@ def body_of(fields: JsonObject) -> bytes:
 
 
 def idempotency_key(body: bytes, sample: int, replied: int) -> str:
-    """What tells a request from all others, the same whenever it is sent again without having been answered.
+    """A key that differs for every request, and is the same when a request is sent again without having been answered.
 
     `replied` counts the failures that the endpoint answered it with: a host that remembers its answers would say the
     same for ever. Hosts that know the header `Idempotency-Key` do the work once; the others ignore it.
     """
-    found = hashlib.sha256(body)
-    found.update(f" {sample} {replied}".encode())
-    return found.hexdigest()
+    return hashlib.sha256(body + f" {sample} {replied}".encode()).hexdigest()
 
 
 Structured = Literal["json_schema", "json_object", "off"]
@@ -137,16 +135,10 @@ _LESS: dict[Structured, Structured] = {"json_schema": "json_object", "json_objec
 _FORMAT, _LOGPROBS = "response_format", "logprobs"
 _NAMES = {
     _FORMAT: (
-        "response_format",
-        "response format",
-        "json_schema",
-        "json_object",
-        "structured output",
-        "guided",
-        "grammar",
+        "response_format", "response format", "json_schema", "json_object", "structured output", "guided", "grammar"
     ),
     _LOGPROBS: ("logprob",),
-}
+}  # fmt: skip
 """How hosts name a field that they refuse."""
 
 
@@ -164,7 +156,7 @@ class OptionalFields:
         self._proven: set[str] = set()
 
     def of(self, request: ModelRequest) -> JsonObject:
-        """The fields that a question asks for and the host may take."""
+        """The fields that a request asks for and the host may take."""
         fields: JsonObject = {}
         if request.schema is not None and self.structured == "json_schema":
             fields[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
@@ -192,7 +184,7 @@ class OptionalFields:
             self.logprobs = False
             return True
         form: Structured = sent[_FORMAT]["type"]
-        if self._may_fall and self.structured == form:  # another question may have found out before
+        if self._may_fall and self.structured == form:  # another request may have found out before
             self.structured = _LESS[form]
         return self._may_fall
 
@@ -203,8 +195,7 @@ def form_of(sent: JsonObject) -> Structured:
     >>> form_of({"response_format": {"type": "json_object"}}), form_of({})
     ('json_object', 'off')
     """
-    form: Structured = sent[_FORMAT]["type"] if _FORMAT in sent else "off"
-    return form
+    return sent[_FORMAT]["type"] if _FORMAT in sent else "off"
 
 
 def _form(name: str, value: object) -> str:
