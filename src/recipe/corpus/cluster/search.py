@@ -9,12 +9,11 @@ import math
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -161,7 +160,7 @@ class _Actor:
         return self._index.search(queries, k)
 
 
-class ShardedIndex:
+class ShardedIndex(AbstractContextManager["ShardedIndex"]):
     """The index of a corpus, its shards divided among actors; a context manager, safe to share between threads.
 
     Open one with `ShardedIndex.open`.
@@ -233,12 +232,7 @@ class ShardedIndex:
         """Stop the actors, and the cluster where it was started for them."""
         self._stack.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _ask(self, answers: Sequence[Any]) -> list[Any]:
@@ -309,7 +303,7 @@ def _resources() -> str:
     return f"the cluster has {' and '.join(parts)} free"
 
 
-class ClusterCorpus(Corpus):
+class ClusterCorpus(Corpus, AbstractContextManager["ClusterCorpus"]):
     """A corpus that actors search; its encoder, texts and single vectors are read in this process.
 
     A context manager; open one with `ClusterCorpus.open`.
@@ -329,10 +323,5 @@ class ClusterCorpus(Corpus):
         """Stop the actors, and the cluster where it was started for them."""
         self.index.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

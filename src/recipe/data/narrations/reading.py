@@ -4,10 +4,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from recipe.data.narrations.drafts import DEFAULTS, Draft, Duplicates, FormatName, ReadingOptions, ReadingReport, clean
@@ -183,7 +182,7 @@ def _is_procedure(text: str) -> bool:
     return isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}
 
 
-class VideoLog:
+class VideoLog(AbstractContextManager["VideoLog"]):
     """The place where each video was read first: a private temporary database that vanishes with the object.
 
     SQLite keeps it within its page cache (16 MiB) and the temporary folder, which takes about 100 bytes a video.
@@ -198,12 +197,7 @@ class VideoLog:
         self._database.execute("CREATE TABLE seen (video TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
-    def __enter__(self) -> "VideoLog":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._database.close()
 
     def add(self, video_id: str, place: str) -> bool:
