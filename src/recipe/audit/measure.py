@@ -205,7 +205,14 @@ def measure(
         coverage=float(np.mean(coverages)) if coverages else None,
         abstained=float(np.mean([reward.abstained for reward in truths])),
         mean_by_coverage=_by_coverage(prompts, table, kappas),
-        filler_curve=tuple(_padding(prompts, goals, place, count) for place, count in enumerate(PADDED)),
+        filler_curve=tuple(
+            Padding(
+                steps=count,
+                reward=mean_interval([one.padded[place].total for one in prompts], goals),
+                true_wins=float(np.mean([wins(one.rewards[TRUE].total, one.padded[place].total) for one in prompts])),
+            )
+            for place, count in enumerate(PADDED)
+        ),
         attack=attack,
         seconds=round(scored.seconds, 2),
     )
@@ -294,12 +301,6 @@ def _by_coverage(prompts: Sequence[ScoredPrompt], table: Array, kappas: Mapping[
         return ()
     thirds = np.array_split([row for _, row in known], 3)
     return tuple(float(prompt_means(table[rows]).mean()) for rows in thirds)
-
-
-def _padding(prompts: Sequence[ScoredPrompt], goals: Sequence[str], place: int, count: int) -> Padding:
-    rewards = [one.padded[place].total for one in prompts]
-    lost = [wins(one.rewards[TRUE].total, reward) for one, reward in zip(prompts, rewards, strict=True)]
-    return Padding(count, mean_interval(rewards, goals), float(np.mean(lost)))
 
 
 def _key(one: ScoredPrompt) -> Key:

@@ -93,13 +93,21 @@ def select(
     left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
     usable: dict[tuple[str, str], AuditProcedure] = {}
     for procedure in procedures:
-        performed = collapsed(procedure)
-        if reason := _reason(performed, usable, corpus_videos):
-            left_out[reason] += 1
+        one = collapsed(procedure)
+        if (one.source, one.video_id) in usable:
+            left_out[REPEATED] += 1
+        elif one.video_id in corpus_videos:
+            left_out[IN_CORPUS] += 1
+        elif not FEWEST <= len(one.steps) <= MOST:
+            left_out[TOO_SHORT if len(one.steps) < FEWEST else TOO_LONG] += 1
         else:
-            usable[performed.source, performed.video_id] = performed
+            usable[one.source, one.video_id] = one
+
+    def place(one: AuditProcedure) -> tuple[str, bytes]:
+        return one.source, hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
+
     sources: dict[str, list[AuditProcedure]] = {}
-    for one in sorted(usable.values(), key=lambda one: (one.source, _hash(seed, one))):
+    for one in sorted(usable.values(), key=place):
         sources.setdefault(one.source, []).append(one)
     audited = [one for ordered in sources.values() for one in ordered[:limit]]
     return Selection(audited, [one for ordered in sources.values() for one in ordered], left_out)
@@ -115,23 +123,6 @@ def collapsed(procedure: Procedure) -> AuditProcedure:
 def same_goal(goal: str) -> str:
     """A goal as it is compared: case and space do not tell goals apart."""
     return " ".join(goal.casefold().split())
-
-
-def _reason(
-    performed: AuditProcedure, known: Collection[tuple[str, str]], corpus_videos: Collection[str]
-) -> str | None:
-    """Why a procedure is left out; None for one that is usable."""
-    if (performed.source, performed.video_id) in known:
-        return REPEATED
-    if performed.video_id in corpus_videos:
-        return IN_CORPUS
-    if len(performed.steps) < FEWEST:
-        return TOO_SHORT
-    return TOO_LONG if len(performed.steps) > MOST else None
-
-
-def _hash(seed: int, one: AuditProcedure) -> bytes:
-    return hashlib.sha256(json.dumps([seed, one.source, one.video_id]).encode()).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +200,10 @@ def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]
     swapped = cut.random("swap_adjacent").randrange(n - 1)
     again = tuple(history[i % len(history)] for i in range(n))
     paraphrasing = cut.random("paraphrased_history")
-    yield "shuffled", _shuffled(true, cut.random("shuffled"))
+    shuffled, shuffling = list(true), cut.random("shuffled")
+    while tuple(shuffled) == true:  # ends, because neighbouring steps differ
+        shuffling.shuffle(shuffled)
+    yield "shuffled", tuple(shuffled)
     yield "reversed", true[::-1]
     yield "swap_adjacent", (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :])
     yield "repeat_history", again
@@ -233,14 +227,6 @@ def _made_of_others(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]
         yield "related", foreign
     if alternative := others.alternative(cut, cut.random(ALTERNATIVE)):
         yield ALTERNATIVE, alternative
-
-
-def _shuffled(steps: Steps, random: Random) -> Steps:
-    """A random order other than the given one; there is one because neighbouring steps differ."""
-    shuffled = list(steps)
-    while tuple(shuffled) == steps:
-        random.shuffle(shuffled)
-    return tuple(shuffled)
 
 
 class _Others:

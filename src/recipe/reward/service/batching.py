@@ -20,7 +20,7 @@ from recipe.types import Reward
 _SWEEP = 0.1
 """Seconds between two looks for clients that have hung up."""
 _GRACE = 5.0
-"""Seconds that a worker is waited for whose batch nobody waits for any more."""
+"""Seconds to wait for a thread whose batch has no client left."""
 
 Scored = Reward | Refusal
 Rewards = list[list[Reward]]
@@ -60,7 +60,7 @@ class Job:
 
 
 class Batcher:
-    """Scores what many coroutines ask for at once in the batches that have come together; `warm` is run first."""
+    """Scores the requests of many coroutines, all that wait in one batch; `warm` is run first."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Batcher:
 
     @property
     def unready(self) -> str | None:
-        """Why it should not be asked now; None where it may be."""
+        """Why requests should not be sent now; None where they may be."""
         if self.failure is not None:
             return f"Warming up failed: {self.failure}"
         if not self._warmed:
@@ -137,7 +137,7 @@ class Batcher:
         return job
 
     async def _sweep(self) -> None:
-        """Drop the requests whose clients have hung up; one that is answered sooner than this looks costs nothing."""
+        """Drop the requests whose clients have hung up; one that is answered within a sweep is not looked at."""
         while True:
             await asyncio.sleep(_SWEEP)
             late = time.monotonic() - _SWEEP
@@ -228,7 +228,7 @@ class Batcher:
                     job.outcome = outcome
                     settled.append(job)
         if settled:
-            settled[0].loop.call_soon_threadsafe(_answer_all, settled)
+            settled[0].loop.call_soon_threadsafe(_answer, settled)
 
     def _keep_time(self) -> None:
         limit = self._settings.timeout
@@ -239,6 +239,6 @@ class Batcher:
             self._resolve([(job, Refusal("timed_out", message)) for job in expired])
 
 
-def _answer_all(jobs: Sequence[Job]) -> None:
+def _answer(jobs: Sequence[Job]) -> None:
     for job in jobs:
         job.answer()

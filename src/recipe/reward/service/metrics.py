@@ -21,35 +21,30 @@ class ServiceMetrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
-        name = "recipe_reward_"
-        self._requests = Counter(
-            f"{name}requests", "Requests by endpoint and status.", ["endpoint", "status"], registry=registry
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"recipe_reward_{name}", meaning, labels, registry=registry)
+
+        def histogram(name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"recipe_reward_{name}", meaning, labels, buckets=buckets, registry=registry)
+
+        self._requests = counter("requests", "Requests by endpoint and status.", "endpoint", "status")
+        self._seconds = histogram("request_seconds", "Time from request to answer.", _SECONDS, "endpoint")
+        self._failures = counter("failures", "Requests that ended without a reward, by class.", "class")
+        self._batch = histogram("batch_plans", "Plans in a batch.", _SIZES)
+        self._prompts = histogram("batch_prompts", "Distinct prompts in a batch.", _SIZES)
+        self.batch_seconds = histogram("batch_seconds", "Time of scoring a batch.", _SECONDS)
+        self._plans = counter("plans", "Plans scored.")
+        self._gated = counter("gated", "Rewards below the gate.")
+        self._abstained = counter(
+            "abstained", "Rewards without the corpus, which covers the prompt too little."
         )
-        self._seconds = Histogram(
-            f"{name}request_seconds", "Time from request to answer.", ["endpoint"], buckets=_SECONDS, registry=registry
-        )
-        self._failures = Counter(
-            f"{name}failures", "Requests that ended without a reward, by class.", ["class"], registry=registry
-        )
-        self._batch = Histogram(f"{name}batch_plans", "Plans in a batch.", buckets=_SIZES, registry=registry)
-        self._prompts = Histogram(
-            f"{name}batch_prompts", "Distinct prompts in a batch.", buckets=_SIZES, registry=registry
-        )
-        self.batch_seconds = Histogram(
-            f"{name}batch_seconds", "Time of scoring a batch.", buckets=_SECONDS, registry=registry
-        )
-        self._plans = Counter(f"{name}plans", "Plans scored.", registry=registry)
-        self._gated = Counter(f"{name}gated", "Rewards below the gate.", registry=registry)
-        self._abstained = Counter(f"{name}abstained", "Rewards that do not judge by the corpus.", registry=registry)
-        self._empty = Counter(f"{name}empty", "Plans without steps.", registry=registry)
-        self._total = Histogram(f"{name}total", "Rewards.", buckets=_SHARES, registry=registry)
-        self._coverage = Histogram(
-            f"{name}coverage", "How far the corpus covers the prompts.", buckets=_SHARES, registry=registry
-        )
-        self.replaced = Gauge(
-            f"{name}corpus_replaced", "1 where the folder on disk no longer holds the corpus served.", registry=registry
-        )
-        self._corpus = Gauge(f"{name}corpus", "1 for the corpus that is served.", ["id"], registry=registry)
+        self._empty = counter("empty", "Plans without steps.")
+        self._total = histogram("total", "Rewards.", _SHARES)
+        self._coverage = histogram("coverage", "How far the corpus covers the prompts.", _SHARES)
+        replaced = "1 where the folder on disk no longer holds the corpus served."
+        self.replaced = Gauge("recipe_reward_corpus_replaced", replaced, registry=registry)
+        self._corpus = Gauge("recipe_reward_corpus", "1 for the corpus that is served.", ["id"], registry=registry)
 
     def corpus(self, identity: str) -> None:
         """The corpus that is served."""
