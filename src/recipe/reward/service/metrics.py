@@ -36,9 +36,7 @@ class ServiceMetrics:
         self.batch_seconds = histogram("batch_seconds", "Time of scoring a batch.", _SECONDS)
         self._plans = counter("plans", "Plans scored.")
         self._gated = counter("gated", "Rewards below the gate.")
-        self._abstained = counter(
-            "abstained", "Rewards without the corpus, which covers the prompt too little."
-        )
+        self._abstained = counter("abstained", "Rewards without the corpus, which covers the prompt too little.")
         self._empty = counter("empty", "Plans without steps.")
         self._total = histogram("total", "Rewards.", _SHARES)
         self._coverage = histogram("coverage", "How far the corpus covers the prompts.", _SHARES)
