@@ -10,10 +10,7 @@ from recipe.cli import console
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.evaluation.judge.verdicts import Judgement
     from recipe.evaluation.people.agreement import Agreement
-    from recipe.evaluation.people.ratings import Rating
-    from recipe.evaluation.scoreboard.sources import Source
     from recipe.report.elements import Table
 
 
@@ -42,6 +39,9 @@ def agreement(
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
     """
     from recipe.artifacts import require_writable, to_json, write_json
+    from recipe.evaluation.people.agreement import agreement_of
+    from recipe.evaluation.people.ratings import read_people
+    from recipe.evaluation.scoreboard.sources import gather
 
     if output is not None:
         require_writable(output)
@@ -52,7 +52,9 @@ def agreement(
         else:
             console.print_lines(f"{rows:,} plans to rate in {output}")
         return
-    between, within = _compared(files or [], ratings or [], examples or [], controls, seed)
+    if not files:
+        raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
+    between, within = agreement_of(gather(files, examples or []), read_people(ratings or []), controls, seed)
     result = {"between": to_json(between), "repeats": {name: to_json(one) for name, one in within.items()}}
     if output is not None:
         write_json(output, result)
@@ -69,78 +71,15 @@ def _write_sheet(
     template: list[Path], examples: list[Path], output: Path | None, controls: bool, seed: int, limit: int | None
 ) -> int:
     from recipe.evaluation.people.ratings import write_sheet
-    from recipe.evaluation.scoreboard.sources import gather
+    from recipe.evaluation.scoreboard.sources import gather, judgements_of
 
     if output is None:
         raise InputError("a sheet needs a file to be written to; give --output sheet.csv.")
     if not examples:
         raise InputError("a sheet shows goals, histories and references; give --examples.")
     board = gather(template, examples)
-    judged = [one for source in board.sources for one in judged_rows(source) if controls or not one.control]
+    judged = [one for source in board.sources for one in judgements_of(source) if controls or not one.control]
     return write_sheet(output, judged, board.examples, seed, limit)
-
-
-def _compared(
-    files: list[Path], ratings: list[Path], examples: list[Path], controls: bool, seed: int
-) -> "tuple[Agreement | None, dict[str, Agreement]]":
-    """The agreement of raters, and that of the repeats of each judge with several."""
-    from recipe.evaluation.people.agreement import agreement as agreed
-    from recipe.evaluation.people.agreement import human_raters, judge_rater, repeat_raters, require_same_plans
-    from recipe.evaluation.scoreboard.sources import gather
-
-    if not files:
-        raise InputError("there is nothing to compare; give scores of `recipe evaluate judge`.")
-    board = gather(files, examples)
-    videos = {name: f"{one.source} {one.video_id}" for name, one in board.examples.items() if one.video_id}
-    judges = dict(zip(_names(board.sources), map(judged_rows, board.sources), strict=True))
-    [first, *_] = judges.values()
-    for source, judged in zip(board.sources, judges.values(), strict=True):
-        require_same_plans(first, judged, str(source.path))
-    raters = [judge_rater(name, judged, controls) for name, judged in judges.items()]
-    everything = [one for judged in judges.values() for one in judged]
-    raters += human_raters(read_people(ratings), everything, controls)
-    within = {}
-    for name, judged in judges.items():
-        repeats = repeat_raters(name, judged, controls)
-        if len(repeats) > 1:
-            within[name] = agreed(repeats, videos, seed, pairs=False)
-    if len(raters) == 1 and not within:
-        raise InputError("one judge without repeats has nothing to agree with; give another, or --ratings.")
-    return (agreed(raters, videos, seed) if len(raters) > 1 else None), within
-
-
-def judged_rows(source: "Source") -> "tuple[Judgement, ...]":
-    """The verdicts beside a judge's scores. Raises InputError for other scores, and without them."""
-    from recipe.evaluation.scores import rows_path
-
-    if source.scores.kind != "judge":
-        raise InputError.at(source.path, f"these are {source.scores.kind} scores", "give scores of a judge")
-    if source.judgements is None:
-        raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
-    return source.judgements
-
-
-def _names(sources: "tuple[Source, ...]") -> list[str]:
-    """Each judge's name, with its file's where two have the same."""
-    names = [source.scores.judge.name if source.scores.kind == "judge" else "" for source in sources]
-    return [
-        name if names.count(name) == 1 else f"{name} ({source.path.stem})"
-        for name, source in zip(names, sources, strict=True)
-    ]
-
-
-def read_people(paths: list[Path]) -> "list[Rating]":
-    """The ratings of several files. Raises InputError where one name rates in two of them."""
-    from recipe.evaluation.people.ratings import read_ratings
-
-    found: list[Rating] = []
-    for path in paths:
-        new = read_ratings(path).ratings
-        if again := {one.rater for one in found} & {one.rater for one in new}:
-            problem = f"{min(again)!r} also rates in a file before"
-            raise InputError.at(path, problem, "name raters apart in a column 'rater', or rename the file")
-        found += new
-    return found
 
 
 def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
@@ -191,15 +130,15 @@ def ratings(
     """
     from recipe.artifacts import require_writable, to_json
     from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
-    from recipe.evaluation.people.ratings import human_verdicts
-    from recipe.evaluation.scoreboard.sources import gather
+    from recipe.evaluation.people.ratings import human_verdicts, read_people
+    from recipe.evaluation.scoreboard.sources import gather, judgements_of
     from recipe.evaluation.scores import rows_path, write_scores
     from recipe.report.numbers import format_number
 
     require_writable(output)
     require_writable(rows_path(output))
     board = gather([judge], examples)
-    people = human_verdicts(read_people(files), judged_rows(board.sources[0]))
+    people = human_verdicts(read_people(files), judgements_of(board.sources[0]))
     rated = {row.example_id for row in people.rows}
     shown = [one for name, one in board.examples.items() if name in rated]
     named = system or board.sources[0].scores.system
@@ -229,11 +168,11 @@ def inspect(
     """
     from recipe.artifacts import require_writable
     from recipe.evaluation.judge.inspect_log import file_name, inspect_log, write_log
-    from recipe.evaluation.scoreboard.sources import gather
+    from recipe.evaluation.scoreboard.sources import gather, judgements_of
     from recipe.evaluation.scores import JudgeScores
 
     board = gather([scores], examples)
-    judged = judged_rows(board.sources[0])
+    judged = judgements_of(board.sources[0])
     [(_, found)] = board.of(JudgeScores)
     log = inspect_log(found, judged, board.examples, control)
     target = output if output.suffix == ".json" else output / file_name(log)

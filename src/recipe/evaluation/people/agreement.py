@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, PlanId
 from recipe.evaluation.people.ratings import Rating, rated_plans
-from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha
+from recipe.evaluation.scoreboard.sources import Board, judgements_of
+from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
 from recipe.types import Verdict
 
 TOTAL = "total"
@@ -38,6 +39,35 @@ class Agreement:
     """By measure, over all raters."""
     pairs: dict[str, dict[str, RaterPair]] = field(default_factory=dict)
     """Of the first rater with the second, by `first | second` and measure."""
+
+
+def agreement_of(
+    board: Board, ratings: Sequence[Rating] = (), controls: bool = False, seed: int = 0
+) -> tuple[Agreement | None, dict[str, Agreement]]:
+    """Agreement of the judges of a board and of people, and that of the repeats of each judge with several.
+
+    The first is None for a single judge. Raises InputError where judges saw different plans, and for a single judge
+    without repeats.
+    """
+    for source in board.sources:
+        judgements_of(source)
+    videos = {name: video_of(one) for name, one in board.examples.items() if one.video_id}
+    named = [(source.scores.judge.name, source) for source in board.sources if source.scores.kind == "judge"]
+    names = [name for name, _ in named]
+    judges = {
+        name if names.count(name) == 1 else f"{name} ({source.path.stem})": judgements_of(source)
+        for name, source in named
+    }
+    [first, *_] = judges.values()
+    for (_, source), judged in zip(named, judges.values(), strict=True):
+        require_same_plans(first, judged, str(source.path))
+    raters = [judge_rater(name, judged, controls) for name, judged in judges.items()]
+    raters += human_raters(ratings, [one for judged in judges.values() for one in judged], controls)
+    repeats = {name: repeat_raters(name, judged, controls) for name, judged in judges.items()}
+    within = {name: agreement(some, videos, seed, pairs=False) for name, some in repeats.items() if len(some) > 1}
+    if len(raters) == 1 and not within:
+        raise InputError("one judge without repeats has nothing to agree with; give another, or --ratings.")
+    return (agreement(raters, videos, seed) if len(raters) > 1 else None), within
 
 
 def judge_rater(name: str, judged: Sequence[Judgement], controls: bool = False) -> Rater:

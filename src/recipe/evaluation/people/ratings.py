@@ -101,6 +101,18 @@ def read_ratings(path: Path) -> Ratings:
     return Ratings(tuple(ratings), empty)
 
 
+def read_people(paths: Iterable[Path]) -> list[Rating]:
+    """The ratings of several files. Raises InputError where one name rates in two of them."""
+    ratings: list[Rating] = []
+    for path in paths:
+        new = read_ratings(path).ratings
+        if again := {one.rater for one in ratings} & {one.rater for one in new}:
+            problem = f"{min(again)!r} also rates in a file before"
+            raise InputError.at(path, problem, "name raters apart in a column 'rater', or rename the file")
+        ratings += new
+    return ratings
+
+
 class _Fault(Exception):
     """A field that cannot be read."""
 

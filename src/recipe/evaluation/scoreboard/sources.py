@@ -67,6 +67,15 @@ def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> Board:
     return Board(tuple(sources), known)
 
 
+def judgements_of(source: Source) -> tuple[Judgement, ...]:
+    """The verdicts beside a judge's scores. Raises InputError for other scores, and without verdicts."""
+    if source.scores.kind != "judge":
+        raise InputError.at(source.path, f"these are {source.scores.kind} scores", "give scores of a judge")
+    if source.judgements is None:
+        raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
+    return source.judgements
+
+
 def judge_key(judge: JudgeIdentity) -> str:
     """Equal for judges whose verdicts can be compared."""
     return fingerprint(to_json(judge))
