@@ -133,7 +133,8 @@ def test_the_report_says_what_the_plans_show(
         assert differences["goal only"].value.mean == pytest.approx(0)
         assert (differences[GAIN].baseline, differences[GAIN].value.mean) == (VIDEO, 0)
     assert set(found.regimes()) >= {*VIEW_REGIMES.values(), AFTER, OTHER_AFTER}
-    assert {one.seed for one in found.by_seed} == {0, 1}
+    runs = {(one.regime, one.baseline, one.seed) for one in found.by_seed}
+    assert runs == {(name, base, seed) for name, base in ((VIDEO, OTHER), (AFTER, OTHER_AFTER)) for seed in (0, 1)}
     assert any(stage.detail == "12 CPU s" for stage in found.stages)
     assert "to other frames: video +" in found.summary[1]
     assert "2 of 2 intervals exclude 0" in found.summary[1]

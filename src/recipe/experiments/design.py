@@ -108,7 +108,6 @@ class Contrast:
     baseline: str
     name: str = ""
     """What the report calls the difference, where that is not `regime`."""
-    baseline_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +249,7 @@ def _video(config: VideoConfig) -> Design:
         seeds=config.seeds,
         seed_contrasts=(
             Contrast(video, other),
-            Contrast(after, GRPO_REGIMES["other"], baseline_name=other),
+            Contrast(after, GRPO_REGIMES["other"]),
         ),
         shown=(video, other, text, after),
         settings={"vision pre-training": config.vision.model_dump(), "SFT": config.sft},

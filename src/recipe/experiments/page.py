@@ -168,12 +168,12 @@ def _difference_tables(differences: Sequence[Difference], first: str, about: str
 
 def _seeds_section(by_seed: Sequence[Difference]) -> Section:
     """The differences of every run alone."""
-    baseline, metrics = by_seed[0].baseline, {one.metric for one in by_seed}
+    baselines, metrics = " or ".join(dict.fromkeys(one.baseline for one in by_seed)), {one.metric for one in by_seed}
     metric = next(name for name in (*MAIN, by_seed[0].metric) if name in metrics)
-    caption = f"Every run alone: its mean difference to {baseline} on the same prompts, with its 95% interval."
+    caption = f"Every run alone: its mean difference to {baselines} on the same prompts, with its 95% interval."
     figure = _figures("seeds", (plots.seeds_figure(by_seed, metric, METRICS[metric]), caption))
     runs = [replace(one, regime=f"{one.regime}, seed {one.seed}") for one in by_seed]
-    tables = _difference_tables(runs, "run", f"difference of each run to {baseline}")
+    tables = _difference_tables(runs, "run", f"difference of each run to {baselines}")
     return Section("seeds", "Seed by seed", "Seeds", blocks=(*figure, *tables))
 
 

@@ -197,8 +197,8 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
             baseline = measured.of(split, contrast.baseline)
             for own, plans in measured.of(split, contrast.regime).items():
                 base = prompt_means(baseline[own] if own in baseline else baseline[None])
-                name = contrast.baseline_name or contrast.baseline
-                for difference in differences(split, contrast.regime, prompt_means(plans), name, base, seed):
+                means = prompt_means(plans)
+                for difference in differences(split, contrast.regime, means, contrast.baseline, base, seed):
                     yield replace(difference, seed=own)
 
 
