@@ -95,7 +95,9 @@ def read_samples(source: Source, config: VidAssistConfig) -> Samples:
     if source.root is None and (source.card or config.few_shot):
         raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
     release = None if source.root is None else read_release(source.root, source.order)
-    examples = _spread(_examples(source, release, config.horizon), source.limit)
+    examples = _examples(source, release, config.horizon)
+    if source.limit is not None and source.limit < len(examples):  # evenly taken from all
+        examples = [examples[place * len(examples) // source.limit] for place in range(source.limit)]
     shown: Demonstrations = {}
     if release is not None and config.few_shot:
         goals = [example.goal for example in examples]
@@ -116,13 +118,6 @@ def _examples(source: Source, release: "Release | None", horizon: int) -> "list[
         samples = cut_samples(release.split("test"), release.cards, source.protocol, source.rule, horizons)
         examples = [sample.example() for sample in samples]
     return examples if source.histories is None else with_histories(examples, read_histories(source.histories))
-
-
-def _spread(examples: "list[Example]", limit: int | None) -> "list[Example]":
-    """So many examples, evenly taken from all."""
-    if limit is None or limit >= len(examples):
-        return examples
-    return [examples[place * len(examples) // limit] for place in range(limit)]
 
 
 def _actions(source: Source, release: "Release | None", examples: "list[Example]") -> "ActionsOf":

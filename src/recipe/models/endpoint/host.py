@@ -82,7 +82,7 @@ class PassingFailure(Exception):
         self.wait = wait
         """Seconds that the endpoint asked to wait."""
         self.unread = unread
-        """True where something came that is no answer."""
+        """True where a response came that is no answer."""
         self.replied = replied
         """True where the endpoint is done with the request, so that the next is another."""
 
@@ -106,7 +106,7 @@ def failure_of(error: Exception, url: str, timeout: float) -> PassingFailure | I
     if isinstance(error, Unreadable):
         remedy = "check that the address is the root of an OpenAI-compatible API, which usually ends in /v1"
         return PassingFailure(str(error), remedy, unread=True, replied=True)
-    cause = error.__cause__ or error  # the SDK wraps what the connection says
+    cause = (isinstance(error, openai.APIError) and error.__cause__) or error  # the SDK wraps errors of connections
     reason = f"the connection failed ({type(cause).__name__}: {str(cause).rstrip('.') or 'no reason given'})"
     return PassingFailure(reason, "check that the endpoint runs and that the address is right")
 
@@ -193,7 +193,7 @@ class Host:
         self._client.organization = self._client.project = None
 
     async def answer(self, request: ModelRequest, ended: asyncio.Event) -> Answer:
-        """The answer to a request, tried again until `ended`.
+        """The answer to a request; it is tried again until `ended` is set.
 
         Raises RequestRefused for a request that is not taken, InputError for what no try will change, and ComputeError
         for what did not pass in time.
@@ -288,7 +288,7 @@ class Host:
         wait = _wait(failure, tries)
         if not last and taken + wait < self._config.patience and not ended.is_set():
             self._ledger.retry()
-            if failure.wait is not None:  # it speaks to all who ask
+            if failure.wait is not None:  # it concerns all requests
                 self._quiet_until = max(self._quiet_until, time.monotonic() + failure.wait)
             _LOG.info("%s: %s; asking again in %.1f s", self.url, failure, wait)
             await _sleep(wait, ended)
@@ -312,7 +312,7 @@ def _wait(failure: PassingFailure, tries: int) -> float:
 
 
 async def _sleep(seconds: float, ended: asyncio.Event) -> None:
-    """Wait, but not on once all is over."""
+    """Wait, at most until `ended` is set."""
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), seconds)
@@ -338,5 +338,5 @@ def _key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise InputError(f"the environment variable {variable} is to hold the endpoint's key, and is not set; set it.")
+        raise InputError(f"the environment variable {variable} for the endpoint's key is not set; set it.")
     return key
