@@ -5,14 +5,14 @@ lie far apart for the noise from step to step) and lasting. The noise is estimat
 neighbouring steps, so that a slow drift does not hide itself. docs/comparison.md gives the rate of false alarms.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.reward.watchdog.rollouts import Rollout, StepStatistics, step_statistics
+from recipe.reward.watchdog.rollouts import Rollout, StepRecord, StepStatistics, step_statistics
 
 FIRST = 8
 """Steps at the start that later ones are compared with."""
@@ -220,6 +220,14 @@ class Watchdog:
             if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LATEST):
                 held[name] = Evidence(now, now)
         return held
+
+
+def replay(records: Iterable[StepRecord]) -> Watchdog:
+    """A watchdog after these steps."""
+    watchdog = Watchdog()
+    for record in records:
+        watchdog.observe(record.step, record.rollouts)
+    return watchdog
 
 
 def _change(values: Series) -> _Change | None:
