@@ -303,7 +303,7 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     with pytest.raises(InputError, match="'length' is audited twice, or is a control's name"):
         audit_rewards([NamedScorer("length", LengthScorer())], corpus, PROCEDURES, encode)
     one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
-    assert one_goal.answer.startswith("Whether the corpus covers these tasks cannot be told: a corpus of 5 narrations")
+    assert one_goal.answer.startswith("Whether the corpus covers these tasks is not known: a corpus of 5 narrations")
     [caution, *_] = one_goal.findings
     assert caution.endswith("for any procedure, and are left out of the mean: offgoal, related, too_long.")
     assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "too_long"})

@@ -111,7 +111,7 @@ def test_any_language_is_a_text(client: Any, text: str) -> None:
         ({"continuation": None, "continuations": [[]] * 65}, 413, "too_many_plans", "holds 65 plans"),
         ({"continuation": ["unspeakable"]}, 503, "compute_failed", "The encoder failed"),
         ({"continuation": ["nothing"]}, 503, "compute_failed", "not a finite number"),
-        ({"continuation": ["bug"]}, 500, "internal", "its log tells why"),
+        ({"continuation": ["bug"]}, 500, "internal", "see its log"),
     ],
 )
 def test_a_request_that_ends_without_a_reward(

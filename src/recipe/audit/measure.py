@@ -181,7 +181,7 @@ def measure(
     relevance: AuditScores | None,
     attack: AttackResult | None,
 ) -> RewardAudit:
-    """Everything that the audit tells of one reward. Raises ComputeError where no prompt could be scored."""
+    """The audit of one reward. Raises ComputeError where no prompt could be scored."""
     prompts = scored.prompts
     if not prompts:
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"

@@ -199,7 +199,7 @@ def bounds(share: Interval) -> str:
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     """Does the corpus cover the tasks? One sentence; `problem` says why there is no statistic."""
     if coverage is None:
-        return f"Whether the corpus covers these tasks cannot be told: {problem}."
+        return f"Whether the corpus covers these tasks is not known: {problem}."
     wins = coverage.wins
     verdict = "The corpus hardly covers these tasks"
     if wins.mean >= YES:

@@ -51,7 +51,7 @@ NEAR, FAR = 10, 40
 MIXTURES = 4
 """Mixtures that a procedure is compared with."""
 FEWEST = 8
-"""Narrations of a corpus whose coverage can be told."""
+"""Narrations of a corpus whose coverage can be measured."""
 
 
 class NamedScorer(NamedTuple):
@@ -159,7 +159,7 @@ def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
 def attack(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance = lambda _: None) -> list[AttackPlan]:
     """The greedy optimum for each prompt that can be scored; all plans grow together, so that each round is one call.
 
-    `advance` is told of each prompt that is done with.
+    `advance` counts the prompts that are finished.
     """
     running = [_Attack(prompt) for prompt in prompts]
     attacks = running
@@ -261,7 +261,7 @@ def corpus_coverage(
     """kappa of each audited procedure and of its mixtures; where a source has one goal only, there are no mixtures and
     its procedures are left out.
 
-    Raises ComputeError for a corpus of fewer than 8 narrations: near and random ones cannot be told apart.
+    Raises ComputeError for a corpus of fewer than 8 narrations: near and random ones would be the same.
     """
     if len(corpus) < FEWEST:
         raise ComputeError(

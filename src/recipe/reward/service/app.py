@@ -260,7 +260,7 @@ async def _refused_by_router(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return await _refused(request, Refusal("internal", "The service failed; its log tells why."))
+    return await _refused(request, Refusal("internal", "The service failed; see its log."))
 
 
 class Guard:

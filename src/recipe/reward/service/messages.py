@@ -111,7 +111,7 @@ def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
         return refusal(error)
     except Exception:  # noqa: BLE001 - logged with its traceback
         _LOG.exception("%s failed", what)
-        return Refusal("internal", f"The service failed at {what}; its log tells why.")
+        return Refusal("internal", f"The service failed at {what}; see its log.")
 
 
 class ScoreRequest(BaseModel):

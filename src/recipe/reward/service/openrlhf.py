@@ -80,6 +80,6 @@ def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSe
     side = parsed(label, Label, within=f"labels.{number}")
     text = response_text(query, prompt)
     if text is None:
-        problem = "the query does not begin with its prompt, so the response cannot be told apart"
+        problem = "the query does not begin with its prompt, so the response cannot be found"
         raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
     return checked(side.goal, side.history, [plan_steps(text)], settings)

@@ -19,7 +19,7 @@ from recipe.reward.service.messages import Refusal, attempt
 _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _GRACE = 5.0
-"""Seconds in which a process that was told to end does so, before it is killed."""
+"""Seconds that a process has to end before it is killed."""
 
 
 class ScoringProcess:
@@ -80,7 +80,7 @@ class ScoringProcess:
         self.close()
         code = None if child is None else child.exitcode
         _LOG.error("the scoring process ended with exit code %s", code)
-        raise ComputeError(f"The scoring process ended with exit code {code}; the service's log tells why.")
+        raise ComputeError(f"The scoring process ended with exit code {code}; see the service's log.")
 
 
 def _run(pipe: Connection, open_scorer: Callable[[], Scorer]) -> None:

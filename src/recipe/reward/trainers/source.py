@@ -34,7 +34,7 @@ def row_of(completion: str, *places: Any) -> Row:
     for place in map(_fields, places):
         if place.get("goal") is not None:
             return Row(_goal(place["goal"]), history_of(place.get("history")), completion)
-    raise InputError('a sample comes without its goal; hand over {"goal": "...", "history": ["...", ...]} with it.')
+    raise InputError('a sample comes without its goal; give {"goal": "...", "history": ["...", ...]} with it.')
 
 
 def rows_of(completions: Sequence[Any], goals: Sequence[str], histories: Sequence[Any]) -> list[Row]:
