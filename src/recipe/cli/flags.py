@@ -47,8 +47,9 @@ def with_flags(
         @functools.wraps(command)
         def run(**given: Any) -> None:
             values = {option.name: given.pop(option.name) for option in options}
-            told = {name: value for name, value in values.items() if value is not None}
-            command(**given, **{parameter: parse_config({**(defaults or {}), **told}, kind, "the options")})
+            set_fields = {name: value for name, value in values.items() if value is not None}
+            settings = parse_config({**(defaults or {}), **set_fields}, kind, "the options")
+            command(**given, **{parameter: settings})
 
         others = [other for name, other in signature.parameters.items() if name != parameter]
         parameters = [*others, *options]

@@ -515,12 +515,12 @@ def _show(result: dict[str, Any]) -> None:
         f"{result['asked']['calls_spent']:,} answers were paid for now, "
         f"with {result['asked']['tokens_spent']:,} tokens read and written",
     ]
-    told = {
+    reasons = {
         "short": "plans are shorter than the horizon: nothing more was proposed",
         "lost": "answers held no action",
         "unscored": "actions were chosen by order alone: no value function gave a score",
     }
-    lines += [f"{counts[name]:,} {reason}" for name, reason in told.items() if counts[name]]
+    lines += [f"{counts[name]:,} {reason}" for name, reason in reasons.items() if counts[name]]
     for name, count in counts["untold"].items():
         if count:
             lines.append(

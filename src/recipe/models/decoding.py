@@ -51,7 +51,7 @@ def complete(
     """One completion of each prompt, in order, as token ids.
 
     A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and stops where it
-    and its prompt fill the `context`. `advance` is told at every token how many completions have ended. Raises
+    and its prompt fill the `context`. `advance` receives at every token the number of completions that ended. Raises
     InputError where a prompt holds other video tokens than its clip has.
     """
     written: list[list[int]] = [[] for _ in prompts]
