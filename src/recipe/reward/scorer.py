@@ -80,7 +80,7 @@ def try_groups(
 
 
 def checked_outcomes(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-    """`scorer.score_groups`, with a ComputeError for a reward that is not finite; failures are logged as warnings.
+    """`scorer.score_groups`, with a ComputeError for a reward that is not finite.
 
     Raises ComputeError where the scorer does not give one outcome for each plan.
     """
@@ -88,12 +88,17 @@ def checked_outcomes(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list
     counts = [[len(own) for own in outcomes], [len(group.plans) for group in groups]]
     if counts[0] != counts[1]:
         raise ComputeError(f"{sum(counts[1])} plans got {sum(counts[0])} rewards; the scorer must give one each.")
-    checked = [[_finite(outcome) for outcome in own] for own in outcomes]
-    for group, own in zip(groups, checked, strict=True):
+    return [[_finite(outcome) for outcome in own] for own in outcomes]
+
+
+def logged_outcomes(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+    """`checked_outcomes`, with a warning in the log for each group's failures."""
+    outcomes = checked_outcomes(scorer, groups)
+    for group, own in zip(groups, outcomes, strict=True):
         failures = [f"{outcome}" for outcome in own if not isinstance(outcome, Reward)]
         for reason in dict.fromkeys(failures):
             _LOG.warning("no reward for %d completions of %r: %s", failures.count(reason), group.goal, reason)
-    return checked
+    return outcomes
 
 
 def score_or_raise(scorer: Scorer, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
@@ -177,7 +182,7 @@ def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Outcome]:
         PromptGroup(*prompt, [plan_steps(rows[place].completion) for place in own]) for prompt, own in places.items()
     ]
     found: dict[int, Outcome] = {}
-    for own, outcomes in zip(places.values(), checked_outcomes(scorer, groups), strict=True):
+    for own, outcomes in zip(places.values(), logged_outcomes(scorer, groups), strict=True):
         found |= zip(own, outcomes, strict=True)
     return [found[place] for place in range(len(rows))]
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 from recipe.errors import ComputeError, CorpusError
-from recipe.reward.scorer import PromptGroup, Scorer, Steps, checked_outcomes
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, logged_outcomes
 from recipe.reward.service.messages import Refusal, ServiceSettings, attempt, refusal
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.types import Reward
@@ -202,7 +202,7 @@ class Batcher:
         """
         if not groups:
             return []
-        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: checked_outcomes(self._scorer, groups))
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: logged_outcomes(self._scorer, groups))
         plans = sum(len(group.plans) for group in groups)
         if isinstance(outcomes, Refusal):
             if plans == 1 or outcomes.code != "internal":

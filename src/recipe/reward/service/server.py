@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, MissingExtra
-from recipe.reward.scorer import PromptGroup, batches, checked_outcomes
+from recipe.reward.scorer import PromptGroup, batches, logged_outcomes
 from recipe.reward.service.app import RewardService
 from recipe.reward.verifier import Verifier
 
@@ -53,7 +53,7 @@ def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
     """
     verifier.score(["boil the water"], [["pour the water"]], "make tea")
     for batch in batches(groups, _BATCH):
-        checked_outcomes(verifier, batch)  # a prompt that fails is logged, and fails again when it is asked for
+        logged_outcomes(verifier, batch)  # a prompt that fails is logged, and fails again when it is asked for
     gc.collect()
     gc.freeze()
 
