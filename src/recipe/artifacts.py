@@ -20,6 +20,7 @@ from recipe.errors import InputError
 
 JsonObject = dict[str, Any]
 Value = TypeVar("Value")
+Plain = TypeVar("Plain", str, int)
 _HALVES = re.compile("[\ud800-\udfff]")
 """Halves of characters, which JSON can write and UTF-8 cannot."""
 
@@ -186,6 +187,15 @@ def text_field(path: Path, line: int, row: JsonObject, field: str) -> str:
         raise InputError.at(path, problem, f"give {field!r} as a non-empty string", line=line, field=field)
     _require_whole(path, line, field, value)
     return value.strip()
+
+
+def optional_field(path: Path, line: int, row: JsonObject, field: str, default: Plain) -> Plain:
+    """A string, or a whole number from 0, of the default's type. Raises InputError for a value of another kind."""
+    value = row.get(field, default)
+    if type(value) is not type(default) or (isinstance(value, int) and value < 0):
+        kind = "a whole number from 0" if isinstance(default, int) else "a string"
+        raise InputError.at(path, f"{value!r} is not {kind}", f"give {kind}, or leave it out", line=line, field=field)
+    return value
 
 
 def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl, text_field, write_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import DiversityJudge, DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
@@ -226,12 +226,12 @@ def read_pairs(path: Path) -> list[PlanPair]:
                 first=_sample(path, line, row, "first"),
                 second=_sample(path, line, row, "second"),
                 score=_level(path, line, row, "score"),
-                how=_text(path, line, row, "how"),
+                how=optional_field(path, line, row, "how", ""),
                 level=_level(path, line, row, "level"),
                 other_way=_level(path, line, row, "other_way"),
                 swapped=row.get("swapped") is True,
-                unscored=_text(path, line, row, "unscored"),
-                text=_text(path, line, row, "text"),
+                unscored=optional_field(path, line, row, "unscored", ""),
+                text=optional_field(path, line, row, "text", ""),
             )
         )
     return pairs
@@ -259,13 +259,6 @@ def _level(path: Path, line: int, row: JsonObject, field: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise InputError.at(path, f"{value!r} is no level", "give a number from 0 to 1", line=line, field=field)
     return float(value)
-
-
-def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
-    value = row.get(field, "")
-    if not isinstance(value, str):
-        raise InputError.at(path, f"{value!r} is no text", "give a string, or leave it out", line=line, field=field)
-    return value
 
 
 def _first_reason(pairs: Sequence[PlanPair]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl, text_field, write_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import CONTROLS, EMPTY, MISSING, SHORTENED
@@ -111,7 +111,7 @@ def _row(judged: Judgement) -> JsonObject:
 
 def _judgement(path: Path, line: int, row: JsonObject) -> Judgement:
     example_id, outcome = text_field(path, line, row, "example_id"), _outcome(path, line, row)
-    optional = {name: _typed(path, line, row, name, default) for name, default in _DEFAULTS.items()}
+    optional = {name: optional_field(path, line, row, name, default) for name, default in _DEFAULTS.items()}
     optional |= {name: _texts(path, line, row, name) for name in _LISTS}
     return Judgement(example_id, outcome, **optional)
 
@@ -128,14 +128,6 @@ def _outcome(path: Path, line: int, row: JsonObject) -> Verdict | Unscored:
         return Verdict(**scores)
     except ValueError as error:
         raise InputError.at(path, str(error), _REMEDY, line=line, field="scores") from None
-
-
-def _typed(path: Path, line: int, row: JsonObject, field: str, default: Any) -> Any:
-    value = row.get(field, default)
-    if type(value) is not type(default) or (isinstance(value, int) and value < 0):
-        kind = "a whole number from 0" if isinstance(default, int) else "a string"
-        raise InputError.at(path, f"{value!r} is not {kind}", f"give {kind}, or leave it out", line=line, field=field)
-    return value
 
 
 def _texts(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_jsonl, text_field, to_json
+from recipe.artifacts import JsonObject, file_sha256, fingerprint, optional_field, read_jsonl, text_field, to_json
 from recipe.data.examples import read_examples
 from recipe.errors import InputError, listed
 from recipe.evaluation.judge.verdicts import Judgement, read_verdicts
@@ -95,11 +95,8 @@ def _source(path: Path) -> Source:
 
 
 def _row(path: Path, line: int, row: JsonObject, name: str | None) -> JsonObject:
-    """A row whose id and sample are what they must be; further fields are shown where they are there."""
-    sample = row.get("sample", 0)
-    if type(sample) is not int or sample < 0:
-        problem = f"{sample!r} is no whole number from 0"
-        raise InputError.at(path, problem, "write the rows again with `recipe evaluate`", line=line, field="sample")
+    """A row with a valid id and sample; further fields are shown where they are there."""
+    optional_field(path, line, row, "sample", 0)
     return row if name is None else row | {name: text_field(path, line, row, name)}
 
 
