@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -76,16 +77,16 @@ def environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_by_signal_9_at_random_moments(tmp_path: Path, kills: int) -> None:
-    source = write_narrations(tmp_path / "narrations.jsonl", narrations(800))
+    source = write_narrations(tmp_path / "narrations.jsonl", narrations(320))
     main = "from recipe.cli import main; main()"
-    options = ("--encoder", "hash:256", "--shard-size", "50", "--output")
+    options = ("--encoder", "hash:256", "--shard-size", "20", "--output")
     command = [sys.executable, "-c", main, "corpus", "build", str(source), *options]
     subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
     whole, draw = digest(tmp_path / "whole"), random.Random(0)
     for turn in range(kills):
         output = tmp_path / f"killed{turn}"
         kill_after(
-            draw.randrange(1, 60), [*command, str(output)], output
+            draw.randrange(1, 130), [*command, str(output)], output
         )  # staging makes some 16 entries, encoding more
         subprocess.run([*command, str(output)], check=True, capture_output=True)
         assert digest(output) == whole
@@ -102,5 +103,6 @@ def kill_after(entries: int, command: list[str], output: Path) -> None:
         assert process.poll() is None, f"the build ended after {len(seen)} entries"
         with suppress(FileNotFoundError):  # an entry that is renamed while the folder is read
             seen |= set(output.rglob("*"))
+        time.sleep(0.001)
     process.kill()
     process.wait()
