@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -144,7 +145,6 @@ def test_reward_score_with_several_prompts(opened: Any, verifier: Verifier, tmp_
 
 
 def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
-    """One scan for all prompts; each prompt is encoded alone, because its rounding belongs to the figures of a seed."""
     from recipe.data.examples import write_examples
     from recipe.experiments.design import TEST
     from recipe.experiments.probes import PERTURBATIONS, PROBES, ProbeRewards, reward_probes
@@ -154,9 +154,26 @@ def test_the_probe_plans_of_an_experiment(opened: Any, verifier: Verifier, tmp_p
     write_examples(tmp_path / TEST, EXAMPLES)
     settings = ProbeRewards(verifier.config, False, 0)
     work = work_of(opened, lambda: reward_probes(tmp_path, settings, SILENT))
-    assert work.scans == 1
-    assert work.encodings <= len(EXAMPLES)
+    assert work == Work(1, 1)
     assert [one["name"] for one in json.loads((tmp_path / PROBES).read_text())] == list(PERTURBATIONS)
+
+
+def test_the_shown_prompts_of_an_experiment(opened: Any, verifier: Verifier, tmp_path: Path) -> None:
+    from recipe.evaluation.validity.measure import score_predictions
+    from recipe.experiments.report import _shown_prompts
+
+    plans = score_predictions(None, EXAMPLES, [Prediction(one.example_id, ("serve",)) for one in EXAMPLES])
+    measured: Any = SimpleNamespace(
+        prompts={"test": EXAMPLES},
+        plans=("base",),
+        world=None,
+        design=SimpleNamespace(shown=(), reward=verifier.config),
+        of=lambda _split, _regime: {None: plans},
+    )
+    config: Any = SimpleNamespace(shown=len(EXAMPLES))
+    shown: list[Any] = []
+    assert work_of(opened, lambda: shown.extend(_shown_prompts(tmp_path, config, measured))) == Work(1, 1)
+    assert [[plan.reward is not None for plan in prompt.plans] for prompt in shown] == [[True, True]] * len(EXAMPLES)
 
 
 class Fragile(HashEncoder):

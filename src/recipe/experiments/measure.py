@@ -16,10 +16,7 @@ from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
 from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
 from recipe.experiments.design import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Design, PlanSet, TrainingRun
 from recipe.experiments.results import Curve
-from recipe.planning.predictions import Prediction, read_predictions
-from recipe.progress import Progress
-from recipe.reward.scorer import PromptGroup
-from recipe.reward.verifier import Verifier
+from recipe.planning.predictions import read_predictions
 from recipe.reward.watchdog import copied_share
 from recipe.text import plan_steps
 from recipe.types import Example
@@ -161,21 +158,3 @@ def _mean_quality(measured: Measurement, completions: Sequence[JsonObject]) -> f
         measured.against_reference(measured.examples[row["example_id"]], plan)["f1"]
         for row, plan in zip(completions, plans, strict=True)
     )
-
-
-# A verifier keeps what it has embedded. A bfloat16 encoder rounds a text by the batch that it is in, so that the
-# batches of these two functions belong to the figures of a seed.
-
-
-def embed_steps(verifier: Verifier, planned: Sequence[Sequence[Prediction]], progress: Progress) -> None:
-    """Embed the steps of all plans in one batch."""
-    with progress.task("embedding steps"):
-        verifier.embed(sorted({step for plans in planned for prediction in plans for step in prediction.steps}))
-
-
-def embed_prompts(verifier: Verifier, prompts: Sequence[PromptGroup], ranker: str = "") -> None:
-    """Embed what is new of each prompt in a batch of its own: its goal, unless the paper's reward ranks, and steps."""
-    reads_goals = (ranker or verifier.config.verifier) != "paper"
-    for prompt in prompts:
-        if texts := [*([prompt.goal] if reads_goals else []), *prompt.steps]:
-            verifier.embed(texts)

@@ -10,7 +10,6 @@ from recipe.artifacts import to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
 from recipe.experiments.design import CORPUS, TEST
-from recipe.experiments.measure import embed_prompts
 from recipe.experiments.results import ProbePlan, RewardParts
 from recipe.progress import Progress
 from recipe.types import Example, Reward
@@ -68,7 +67,6 @@ def reward_probes(run_dir: Path, settings: ProbeRewards, progress: Progress) -> 
         groups.append(PromptGroup.of(example.goal, example.history, plans))
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
     with progress.task("rewarding probe plans"):
-        embed_prompts(verifier, groups)
         rewards = score_or_raise(verifier, groups)
     probes = []
     for place, name in enumerate(perturbations):

@@ -31,7 +31,7 @@ from recipe.evaluation.validity.measure import (
 from recipe.evaluation.validity.readings import Line
 from recipe.experiments.design import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, design_of
 from recipe.experiments.findings import caveats, summary
-from recipe.experiments.measure import Measurement, embed_prompts, measure, rewarded_by, training_curve, training_rows
+from recipe.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
 from recipe.experiments.page import write_html
 from recipe.experiments.probes import PROBES
 from recipe.experiments.results import (
@@ -262,7 +262,6 @@ def _shown_prompts(run_dir: Path, config: AnyExperiment, measured: Measurement) 
             PromptGroup.of(example.goal, example.history, [plan.texts for plan in plans.values()])
             for example, plans in prompts
         ]
-        embed_prompts(verifier, groups)
         totals = [[reward.total for reward in rewards] for rewards in score_or_raise(verifier, groups)]
     for (example, plans), rewards in zip(prompts, totals, strict=True):
         shown = tuple(

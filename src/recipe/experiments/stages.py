@@ -28,14 +28,13 @@ from recipe.experiments.design import (
     RunConfig,
     design_of,
 )
-from recipe.experiments.measure import embed_prompts, embed_steps
 from recipe.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
 from recipe.experiments.settings import AnyExperiment, FilesSource, RankerName, VideoConfig, WorldSource
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
-from recipe.reward.scorer import PromptGroup, Scorer
+from recipe.reward.scorer import Scorer
 from recipe.text import planner_messages
 from recipe.types import Example
 from recipe.world.examples import TextNoise
@@ -301,8 +300,6 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
             predictions = _with_kl(predictions, examples, (engine, reference), settings.sampling.temperature, progress)
         if settings.reward is not None:
             verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
-            embed_steps(verifier, [predictions], progress)
-            embed_prompts(verifier, [PromptGroup(example.goal, example.history, []) for example in examples])
             predictions = reward_predictions(verifier, examples, predictions, progress)
         write_predictions(run_dir / plans.file, predictions)
 
@@ -345,13 +342,11 @@ def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
     examples = read_examples(run_dir / TEST)
     planned = [read_predictions(run_dir / plans.file) for plans in settings.plans]
     verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.verifier or RewardConfig())
-    embed_steps(verifier, planned, progress)
     scorer: Scorer = verifier
     if settings.verifier is None:
         training = read_examples(run_dir / TRAIN)
         known = {text for example in training for text in (*example.history, *example.continuation)}
         scorer = RelevanceScorer(verifier.embed, verifier.embed(sorted(known)).mean(axis=0))
-    embed_prompts(verifier, [PromptGroup(example.goal, example.history, []) for example in examples], settings.ranker)
     for plans, predictions in zip(settings.plans, planned, strict=True):
         rewarded = reward_predictions(scorer, examples, predictions, progress)
         write_predictions(run_dir / plans.rewarded(settings.ranker), rewarded)
