@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recipe.models.protocol import Engine
     from recipe.planning.planner import Request
     from recipe.planning.predictions import Prediction
-    from recipe.planning.rerank import Ranked
+    from recipe.planning.rerank import RankedPlans
     from recipe.reward.verifier import Verifier
     from recipe.types import Example
 
@@ -246,7 +246,7 @@ def _steps(plan: Any) -> list[str]:
     return list(getattr(plan, "steps", ()))
 
 
-def _rewarded(verifier: "Verifier", request: "Request", ranked: "Ranked", sample: int) -> dict[str, Any]:
+def _rewarded(verifier: "Verifier", request: "Request", ranked: "RankedPlans", sample: int) -> dict[str, Any]:
     """A plan with its reward and the narrated segment that each of its steps is aligned with."""
     reward, steps = ranked.rewards[sample], _steps(ranked.plans[sample])
     found = verifier.explain(request.history, steps, request.goal)

@@ -12,7 +12,7 @@ from recipe.types import Example, Malformed, Plan, Reward
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedPlans:
     """The plans of one request with their rewards, in the order they were sampled."""
 
     plans: tuple[Plan | Malformed, ...]
@@ -39,7 +39,7 @@ def rerank(
     requests: Sequence[Request],
     plans: Sequence[Sequence[Plan | Malformed]],
     progress: Progress = SILENT,
-) -> list[Ranked]:
+) -> list[RankedPlans]:
     """Reward every plan of every request; a Malformed one is rewarded as a plan without steps.
 
     Raises ComputeError, CorpusError or InputError where a plan has no reward.
@@ -49,7 +49,7 @@ def rerank(
         for request, own in zip(requests, plans, strict=True)
     ]
     rewards = _rewards(scorer, groups, progress)
-    return [Ranked(tuple(own), tuple(earned)) for own, earned in zip(plans, rewards, strict=True)]
+    return [RankedPlans(tuple(own), tuple(earned)) for own, earned in zip(plans, rewards, strict=True)]
 
 
 def reward_predictions(
