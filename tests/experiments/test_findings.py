@@ -67,7 +67,7 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
         "On other, difference in exact validity to the base: RL -0.050.",
         "While RL trained, over its own samples, the reward went from 0.10 to 0.30, steps in a plan went from 4.00 to "
         "8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
-        "The verifier pays the true continuation 0.300, more than each of 1 perturbed plans.",
+        "The true continuation has reward 0.300, more than each of 1 perturbed plans.",
         "Findings of the watchdog: RL 1.",
         "Share of the reward in the time of a GRPO step: RL 50.0%.",
     )
@@ -90,7 +90,7 @@ def test_seeds_are_told_beside_the_mean() -> None:
     assert "RL +0.050 [+0.030, +0.070] (seeds +0.100, +0.000; 1 of 2 intervals exclude 0)" in sentence
 
 
-def test_perturbed_plans_that_are_paid_as_much_are_named() -> None:
+def test_perturbed_plans_with_as_high_a_reward_are_named() -> None:
     plans = (
         r.ProbePlan("reversed", parts(0.1)),
         r.ProbePlan("true continuation", parts(0.3)),
@@ -98,7 +98,7 @@ def test_perturbed_plans_that_are_paid_as_much_are_named() -> None:
         r.ProbePlan("small talk", parts(0.4)),
     )
     [sentence] = summary(r.Results(title="t", hand_made=plans))
-    assert sentence.endswith("no less for: every step said twice (0.300), small talk (0.400).")
+    assert sentence.endswith("no less: every step said twice (0.300), small talk (0.400).")
 
 
 def test_runs_of_several_seeds_are_averaged() -> None:

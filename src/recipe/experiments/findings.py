@@ -122,8 +122,8 @@ def _probes(results: Results) -> list[str]:
     reference = totals.pop(REFERENCE)
     better = ", ".join(f"{name} ({total:.3f})" for name, total in totals.items() if total >= reference)
     if not better:
-        return [f"The verifier pays the {REFERENCE} {reference:.3f}, more than each of {len(totals)} perturbed plans."]
-    return [f"The verifier pays the {REFERENCE} {reference:.3f}, and no less for: {better}."]
+        return [f"The {REFERENCE} has reward {reference:.3f}, more than each of {len(totals)} perturbed plans."]
+    return [f"The {REFERENCE} has reward {reference:.3f}. These plans have no less: {better}."]
 
 
 def _alarms(results: Results) -> list[str]:

@@ -36,7 +36,7 @@ AGREEMENT = (
     "steps in common, step F1 in order those in the same order (longest common subsequence). A right plan that "
     "differs counts as wrong."
 )
-REWARD = "There is no exact measure of a plan here; the reward is what the verifier pays, not what a plan is worth."
+REWARD = "There is no exact measure of a plan here; the reward is the verifier's score, not the quality of a plan."
 TRAINING = (
     "The trainer sees the reward only. Beside it stand the exact validity and the length of the same completions: "
     "where the reward goes on rising and validity does not, the policy optimises the verifier and not the plan."
@@ -206,9 +206,9 @@ def _cost_table(results: Results) -> Blocks:
 def _reranking_caption(results: Results) -> str:
     first = results.rerankings[0]
     several = len({one.verifier for one in results.rerankings}) > 1
-    chooser = "each reward pays" if several else f"the {first.verifier} verifier rewards"
+    chooser = "each reward scores" if several else f"the {first.verifier} verifier scores"
     return (
-        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that {chooser} most, and the "
+        f"{first.count} samples of {first.regime} for each prompt: their mean, the one that {chooser} highest, and the "
         "best there is. Nothing is trained."
     )
 

@@ -26,13 +26,13 @@ _PAPER = {
     "rho": "the plan's progress over the history alone",
 }
 _GROUNDED = {
-    "A(h)": "how much of the history the pool tells, step by step",
-    "A(h + c)": "how much of history and plan the pool tells, step by step",
+    "A(h)": "how well the pool matches the history, step by step",
+    "A(h + c)": "how well the pool matches history and plan, step by step",
     "rho": "gain less background, for each step of the plan",
     "gain": "what the plan adds to the pool's narrations beyond the history",
     "background": "what the same plan adds to random narrations",
     "order": "how far the pool confirms the order of the steps, from −1 to 1",
-    "price": "what each step must earn to pay for itself",
+    "price": "what each step costs",
     "relevance": "how close the steps are to the goal and the history, without the corpus",
 }
 """Parts of the two rewards, in words."""
@@ -106,14 +106,14 @@ def parts(explanation: Explanation) -> list[Part]:
         Part("rho", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
-        named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, whatever is planned"))
+        named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, for any plan"))
     return named + [Part(name, value, meanings.get(name, "")) for name, value in reward.parts.items()]
 
 
 def in_words(explanation: Explanation) -> list[str]:
     """The reward in a few sentences: what it is, what the evidence is, which steps earned it and which did not."""
     coverage = explanation.reward.coverage
-    covers = f"The corpus covers this prompt at {coverage or 0.0:.2f} (coverage, whatever is planned)."
+    covers = f"The corpus covers this prompt at {coverage or 0.0:.2f} (coverage, for any plan)."
     sentences = [] if coverage is None else [covers]
     return [_verdict(explanation), *sentences, *_evidence(explanation), *_contributions(explanation)]
 

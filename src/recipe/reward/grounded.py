@@ -13,18 +13,17 @@ that a plan cannot choose them.
     A(s) = max explanation of segments by steps in order, one step a segment, gaps free
     G_S(c) = sqrt( mean_S [B(h + c) - B(h)] mean_S [A(h + c) - A(h)] )
 
-B alone pays for steps that paraphrase each other, each with a segment of its own; A alone for one step that resembles
-much; their geometric mean for neither. Over P the means are weighted by B(h), since a narration that tells the history
-says more about what follows.
+B alone rewards steps that paraphrase each other, each with a segment of its own. A alone rewards one step that is similar
+to many segments. Their geometric mean rewards neither. Over P the means are weighted by B(h): a narration that matches
+the history is better evidence for what follows.
 
     O(c) = mean over i < j of (N_ij - N_ji) / (N_ij + N_ji + 1),   N_ij = sum_P sum_{k < l} W_ik W_jl
 
 is the vote of the pool on the order of each pair of steps: an order statistic of many narrations, where B and A read
 each narration alone. r(c) is relevance to goal and history and needs no corpus (`recipe.reward.relevance`), so that a
-corpus that does not cover the activity leaves a reward that still knows the topic. gamma(h) is what a step of the
-history earns, phi its share that a step must earn to pay for itself. |c| + H, with H about the number of steps that a
-plan may have, makes the reward a Dice coefficient: dividing by |c| pays for stopping early, by nothing for never
-stopping.
+corpus that does not cover the activity leaves a reward that still depends on the topic. gamma(h) is the mean gain of a
+step of the history, and phi the share of it that each step of the plan costs. |c| + H, with H about the number of steps
+of a plan, makes the reward a Dice coefficient: a division by |c| would reward short plans, no division long ones.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
 """
