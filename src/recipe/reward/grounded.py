@@ -13,8 +13,8 @@ that a plan cannot choose them.
     A(s) = max explanation of segments by steps in order, one step a segment, gaps free
     G_S(c) = sqrt( mean_S [B(h + c) - B(h)] mean_S [A(h + c) - A(h)] )
 
-B alone rewards steps that paraphrase each other, each with a segment of its own. A alone rewards one step that is similar
-to many segments. Their geometric mean rewards neither. Over P the means are weighted by B(h): a narration that matches
+B alone rewards steps that paraphrase each other, each with a segment of its own. A alone rewards one step that is like
+many segments. Their geometric mean rewards neither. Over P the means are weighted by B(h): a narration that matches
 the history is better evidence for what follows.
 
     O(c) = mean over i < j of (N_ij - N_ji) / (N_ij + N_ji + 1),   N_ij = sum_P sum_{k < l} W_ik W_jl
