@@ -178,7 +178,7 @@ def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
     assert not list(recipe.folder.rglob("*.partial"))
     recipe.refuses("corpus", "info", "new", because="new: .*not finished")

@@ -400,9 +400,7 @@ WRITES = {
 @pytest.mark.parametrize("command", WRITES)
 def test_outputs_below_a_file(recipe: Recipe, corpus: Path, command: str) -> None:
     words = ["empty/new" if word == "TARGET" else word for word in WRITES[command]]
-    recipe.refuses(
-        *words, because="empty(/new)?: (not a directory|file exists); a file stands where a folder is needed"
-    )
+    recipe.refuses(*words, because="empty(/new)?: (not a directory|file exists); a file is where a folder is needed")
 
 
 @pytest.mark.parametrize("command", [name for name in WRITES if name not in ("corpus build", "demo")])
@@ -561,7 +559,7 @@ def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=30)
     assert (process.returncode, output) == (130, "")
-    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
     assert [path.name for path in (recipe.folder / "run").iterdir()] == ["run.json"]
     assert recipe("train", "base", "base.toml").code == 0
@@ -577,4 +575,4 @@ def test_an_error_of_an_interrupted_library_is_an_interruption(recipe: Recipe, m
 
     monkeypatch.setattr("recipe.world.load.load_world", load)
     outcome = recipe("world", "goals")
-    assert outcome == (130, "", "interrupted: finished work is kept; the same command goes on from there.\n")
+    assert outcome == (130, "", "interrupted: finished work is kept; the same command resumes from there.\n")

@@ -157,7 +157,7 @@ def test_bad_input_is_one_sentence(files: Recipe) -> None:
     files.refuses(*ASK, *PROXY, "--split", "train", because="no example is in split 'train'")
     files.refuses(*ASK, "--output", "folder", because="folder: this is a folder")
     closed = ("--endpoint", "http://127.0.0.1:9/v1", "--tries", 1, "--controls", 0, "--output", "x.json")
-    files.refuses(*ASK, *closed, because="the same command goes on from there", leaves="x.json.cache")
+    files.refuses(*ASK, *closed, because="the same command resumes from there", leaves="x.json.cache")
     write_lines(files.folder / "plans.jsonl", {"example_id": "nobody", "steps": []}, {"example_id": "e1", "steps": []})
     files.refuses(*ASK, *PROXY, because="1 of 2 planned examples are none of those given: nobody")
     write_lines(files.folder / "plans.jsonl", *[{"example_id": "e1", "steps": []}] * 2)

@@ -151,7 +151,7 @@ def test_what_is_missing_is_listed_and_left_out_by_option_only(told: Recipe) -> 
             Reply(401, '{"error": {"message": "who are you"}}'),
             "/v1: the endpoint answers 401: 'who are you'; check",
         ),
-        (Reply(500, "oops"), r"/v1: the endpoint answers 500: 'oops' \(2 tries in .* the same command goes on"),
+        (Reply(500, "oops"), r"/v1: the endpoint answers 500: 'oops' \(2 tries in .* the same command resumes"),
         (Reply(body="<html>sign in</html>", kind="text/html"), "no chat completion: '<html>sign in</html>'"),
     ],
 )

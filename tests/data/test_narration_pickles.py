@@ -48,7 +48,7 @@ def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
     hidden = {"v": {"start": [1], "end": [2], "text": [[Runs(target)]]}}
     for value in (Runs(target), hidden):
         message = refusal(tmp_path / "n.pickle", pickle.dumps(value, protocol))
-        assert "the pickle is not plain data: it asks for 'posix.mkdir'; fetch it anew" in message
+        assert "the pickle is not plain data: it asks for 'posix.mkdir'; fetch it again" in message
         assert not target.exists()
     pickle.loads(pickle.dumps(Runs(target), protocol))
     assert target.exists()

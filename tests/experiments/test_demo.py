@@ -43,7 +43,7 @@ def test_the_demo_from_interruptions_to_a_second_run(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command goes on from there."
+    assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
     assert "Warning" not in errors
     assert not list(run_dir.rglob("*.partial"))

@@ -231,7 +231,7 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
     assert answer["reward"]["best_narration"] == expected.best_narration == 1
     assert "recipe_reward_corpus_replaced 1.0" in page
     assert f'recipe_reward_corpus{{id="{ids["old"]}"}} 1.0' in page
-    assert f"now holds corpus {ids['new']}; the service goes on with {ids['old']}" in said
+    assert f"now holds corpus {ids['new']}; the service continues with {ids['old']}" in said
 
 
 def test_what_keeps_it_from_starting_is_told_in_one_sentence(tmp_path: Path) -> None:

@@ -265,7 +265,7 @@ def corpus_coverage(
     """
     if len(corpus) < FEWEST:
         raise ComputeError(
-            f"a corpus of {len(corpus)} narrations is too small to tell its coverage; {FEWEST} are needed."
+            f"a corpus of {len(corpus)} narrations is too small to measure its coverage; {FEWEST} are needed."
         )
     mixtures = mixed_steps(selection, seed)
     if not mixtures:

@@ -37,9 +37,9 @@ def audit(
     output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html and plots.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what rewards can and cannot tell apart: true continuations against 16 corruptions of them.
+    """Measure how well rewards distinguish true continuations from 16 corruptions of them.
 
-    The controls `length` and `relevance`, which read no corpus, always stand beside the verifiers.
+    The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
 
     Example: recipe reward audit --corpus corpora/mine --procedures tasks.jsonl --limit 100 --output audits/mine
     """

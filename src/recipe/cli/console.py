@@ -37,7 +37,7 @@ TERMINATED = 143
 out = Console()
 err = Console(stderr=True)
 
-_FILE_FOR_FOLDER = "a file stands where a folder is needed, so choose another path"
+_FILE_FOR_FOLDER = "a file is where a folder is needed, so choose another path"
 _NO_RIGHT = "choose another path or change its permissions"
 _NO_SPACE = "free some space and run the same command again"
 _REMEDIES = {
@@ -175,7 +175,7 @@ def terminated() -> Iterator[None]:
 
 
 def _interrupted() -> int:
-    err.print("interrupted: finished work is kept; the same command goes on from there.")
+    err.print("interrupted: finished work is kept; the same command resumes from there.")
     return INTERRUPTED
 
 

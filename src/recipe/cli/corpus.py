@@ -28,10 +28,10 @@ def build(
     narrations: Annotated[
         list[Path], typer.Argument(help="Files, folders or archives of narrations; docs/readers.md.")
     ],
-    output: Annotated[Path, typer.Option(help="Corpus folder to write, or to go on with.")],
+    output: Annotated[Path, typer.Option(help="Corpus folder to write, or to resume.")],
     shard_size: Annotated[int, typer.Option(min=1, help="Narrations in a shard.")] = 4096,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Who encodes: this machine, or a Ray cluster.")
+        Literal["local", "ray"], typer.Option(help="Encode on this machine, or on a Ray cluster.")
     ] = "local",
     devices: Annotated[str, typer.Option(help="Devices of this machine that share the work: cuda:0,cuda:1.")] = "",
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
@@ -49,7 +49,7 @@ def build(
     reading: ReadingOptions,
     settings: EncoderConfig,
 ) -> None:
-    """Embed narrations into a corpus folder; the same command goes on with a build that was stopped.
+    """Embed narrations into a corpus folder; the same command resumes a build that was stopped.
 
     Where two files hold the same video, list the better one first and pass --duplicates keep-first.
 
@@ -71,7 +71,7 @@ def info(
     folder: Folder,
     against: Annotated[
         list[Path] | None,
-        typer.Option(help="Tell what the corpus holds of these examples, procedures, narrations or video ids."),
+        typer.Option(help="Show which of these examples, procedures, narrations or video ids the corpus holds."),
     ] = None,
     split: Annotated[str, typer.Option(help="Of the examples and procedures, only this split.")] = "",
     as_json: AsJson = False,

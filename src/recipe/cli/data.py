@@ -299,11 +299,11 @@ def _show_prepared(result: dict[str, Any]) -> None:
 def doctor(
     folder: Annotated[Path, typer.Argument(help="Folder of benchmark folders, or one benchmark's own folder.")],
     videos: Annotated[
-        Path | None, typer.Option(help="Folder of video files: count how many annotated videos have theirs.")
+        Path | None, typer.Option(help="Folder of video files: count the annotated videos that have a file.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say of each benchmark what is there, what is missing and what still works; exit code 1 where one is broken.
+    """Show for each benchmark which parts are there or missing, and which still work; exit code 1 where one is broken.
 
     Example: recipe data doctor data --videos videos
     """

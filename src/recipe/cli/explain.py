@@ -23,7 +23,7 @@ _BAR = 8
 
 def explain(
     folder: Folder,
-    goal: Annotated[str, typer.Option(help="What is to be achieved.")] = "",
+    goal: Annotated[str, typer.Option(help="The goal of the plan.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step that is done; repeat for each.")] = None,
     continuation: Annotated[str | None, typer.Option(help="The plan to explain, one step a line.")] = None,
     examples: Annotated[Path | None, typer.Option(help="Take goal and history from this examples file.")] = None,
@@ -42,7 +42,7 @@ def explain(
     html: Annotated[Path | None, typer.Option(help="Write a page with the alignment as a picture.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a plan's reward rests on: the pooled narrations, each step's segments, and what each step adds.
+    """Explain a plan's reward: the pooled narrations, each step's segments, and what each step adds.
 
     Example: recipe reward explain --corpus corpora/mine --goal "Make tea" --history "Boil water"
     --continuation "Pour the water" --html explanation.html

@@ -41,5 +41,5 @@ def opened(
     except ComputeError as error:
         if settings.cache is None:
             raise
-        kept = "answers that came are kept, and the same command goes on from there"
+        kept = "received answers are kept, and the same command resumes from there"
         raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error

@@ -30,12 +30,12 @@ def perceive(
     traces: Annotated[
         Path | None, typer.Option(help="With --procedures or --root: pseudo-traces file to write, as procedures.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Only what is in this split.")] = "",
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many, to see what it costs.")] = None,
+    split: Annotated[str, typer.Option(help="Only this split.")] = "",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N, to estimate the cost.")] = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out videos that are absent, and list them.")
     ] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out what cannot be read, and list it.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable input, and list it.")] = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Clips that a model on this machine is shown at once.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     *,

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 @with_flags(FrameConfig, "frames", "Frames of a video", only=("fps", "max_frames", "max_pixels"))
 @model_flags
 def plan(
-    goal: Annotated[str, typer.Option(help="What is to be done.")] = "",
+    goal: Annotated[str, typer.Option(help="The goal of the plan.")] = "",
     history: Annotated[list[str] | None, typer.Option(help="A step already done; repeat for each.")] = None,
     video: Annotated[Path | None, typer.Option(help="Video that shows what has been done.")] = None,
     until: Annotated[str, typer.Option(help="Moment of the video to plan from: 00:41, 1:02:03 or seconds.")] = "",
     phi: Annotated[
         str | None,
-        typer.Option(help="Model that puts the video into words for a planner that reads text (Socratic)."),
+        typer.Option(help="Model that describes the video for a planner that reads text (Socratic)."),
     ] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
@@ -65,7 +65,7 @@ def plan(
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """
     if corpus is None and (method or config):
-        raise InputError("--verifier and --config go with --corpus; give the folder that verifies.")
+        raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
     if phi_endpoint and phi is None:
         raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
     # Opened once all else has been read.

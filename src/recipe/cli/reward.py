@@ -164,9 +164,9 @@ def watch(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Replay a run's completions: plan length, copies, repeats, reward, and what to worry about.
+    """Replay a run's completions: plan length, copies, repeats, reward, and warnings.
 
-    Any trainer's records will do: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
+    Records of any trainer are accepted: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
 
     Example: recipe reward watch runs/demo/grpo
     """
@@ -183,7 +183,7 @@ def watch(
         ended = "" if finding.until is None else f" (until step {finding.until})"
         out.print(f"- {finding.sentence}{ended}", highlight=False, markup=False)
     if not findings:
-        out.print(f"Nothing to worry about in {len(watchdog.steps)} steps.", highlight=False)
+        out.print(f"No warnings in {len(watchdog.steps)} steps.", highlight=False)
 
 
 def _curve(steps: "list[StepStatistics]") -> Table:

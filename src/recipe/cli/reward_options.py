@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from recipe.config import RewardConfig
     from recipe.reward.verifier import Verifier
 
-Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that verifies.")]
+Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
     Literal["paper", "grounded"] | None, typer.Option("--verifier", help="The paper's reward, or the grounded one.")
 ]

@@ -25,7 +25,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
     devices: Annotated[str, typer.Option(help="GPUs that hold the corpus and search it: cuda:0,cuda:1.")] = "",
     warm: Annotated[
-        Path | None, typer.Option(help="Examples, JSON lines, whose steps and pools are known from the start.")
+        Path | None, typer.Option(help="Examples, JSON lines, whose steps and pools are computed at the start.")
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must show; or set RECIPE_TOKEN.")

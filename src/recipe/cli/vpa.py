@@ -411,7 +411,7 @@ def _samples(*names: str, help: str, **more: Any) -> Any:
 @model_flags
 def plan(
     output: Annotated[Path, typer.Option(help="Predictions file to write.")],
-    recipe_model: Annotated[str | None, typer.Option(help="Planner that proposes, too, such as RECIPE.")] = None,
+    recipe_model: Annotated[str | None, typer.Option(help="Second proposer: a planner such as RECIPE.")] = None,
     recipe_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves it.")] = None,
     recipe_revision: Annotated[str | None, typer.Option(help="Revision of --recipe-model on its hub.")] = None,
     trace: Annotated[

@@ -13,7 +13,7 @@ class EncoderConfig(Settings):
     revision: str | None = None
     """The model's pinned revision on its hub."""
     task: str | None = None
-    """The model's own task, prompt or adapter folder; Jina v3 is asked for `text-matching` where none is given."""
+    """The model's own task, prompt or adapter folder; Jina v3 takes `text-matching` where none is given."""
     dimension: Positive | None = None
     """Truncate vectors to this many dimensions (Matryoshka models)."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"

@@ -14,9 +14,9 @@ class FrameConfig(Settings):
     fps: Annotated[float, Field(gt=0)] = 2.0
     """Frames of each second, taken evenly up to the cut point."""
     count: Positive | None = None
-    """So many frames, evenly spread, however long the video is; overrides `fps` and `max_frames`."""
+    """Number of frames, evenly spread, for a video of any length; overrides `fps` and `max_frames`."""
     max_frames: Annotated[int, Field(ge=2)] = 128
-    """Frames at most; where `fps` gives more, so many are spread evenly instead."""
+    """Frames at most; where `fps` gives more, this number is spread evenly instead."""
     min_pixels: Positive = 128 * 28 * 28
     """Smaller frames are enlarged to this area."""
     max_pixels: Positive = 768 * 28 * 28
@@ -64,9 +64,9 @@ class ModelConfig(Settings):
     max_pixels: Annotated[Positive | None, Flag()] = None
     """Larger frames are reduced to this area before they are sent; left out: as they are."""
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Name of the field that bounds an answer; some hosts know only the second."""
+    """Name of the field that bounds an answer; some hosts accept only the second."""
     send_seed: Annotated[bool, Flag("--send-seed/--no-seed")] = True
-    """Send a seed of its own for each sample, or none to hosts that refuse it."""
+    """Send a different seed for each sample, or none to hosts that refuse it."""
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
     first and takes the next where the host refuses it."""
@@ -79,9 +79,9 @@ class ModelConfig(Settings):
     replay: bool = False
     """Answer from the cache alone; a question that is not in it is an error."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Answers to pay for at most in this run; those that came are in the cache for the next."""
+    """Most answers to pay for in this run; the cache keeps them for the next run."""
     max_tokens_total: Annotated[int, Field(ge=0)] | None = None
-    """Tokens to pay for at most in this run, read and written; the last few answers may go over."""
+    """Most tokens to pay for in this run, read and written; the last answers may exceed it."""
 
 
 class PhiConfig(Settings):
@@ -89,7 +89,7 @@ class PhiConfig(Settings):
 
     frames: FrameConfig = FrameConfig()
     goal: Annotated[bool, Flag("--goal/--no-goal")] = True
-    """Give Phi the goal, which the planner knows, too."""
+    """Give Phi the goal, which the planner gets, too."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy."""
     max_tokens: Positive = 512
@@ -112,7 +112,7 @@ class JudgeConfig(Settings):
     reasks: Annotated[int, Field(ge=0)] = 1
     """How often an answer that cannot be read is asked for again."""
     max_steps: Annotated[Positive, Flag()] = 100
-    """Steps of a plan that are shown; the judge is told how many are not."""
+    """Steps of a plan that are shown; the prompt gives the number of the others."""
     max_step_characters: Annotated[Positive, Flag()] = 500
     max_characters: Annotated[Positive, Flag()] = 12_000
     """Of all steps of a plan together."""

@@ -49,7 +49,7 @@ class VidAssistConfig(Settings):
     @model_validator(mode="after")
     def _something_tells(self) -> Self:
         if self.method == "vidassist" and not self.active:
-            raise ValueError("no value function is left that tells candidates apart; leave one on")
+            raise ValueError("no value function is left that distinguishes candidates; leave one on")
         return self
 
     @property

@@ -15,13 +15,13 @@ class GroundedConfig(Settings):
     pool_size: Positive = 100
     """Narrations in P."""
     background_size: Positive = 50
-    """Narrations in Q, the level that any text earns."""
+    """Narrations in Q, the level that any text reaches."""
     relevance: Annotated[float, Field(ge=0)] = 0.25
     """rho, weight of the part that reads no corpus."""
     horizon: Annotated[float, Field(gt=0)] = 8.0
     """H, steps that a plan is expected to have."""
     price: Annotated[float, Field(ge=0)] = 0.04
-    """phi, share of what a step of the history earns that each step of a plan costs."""
+    """phi, cost of each step of a plan, as a share of the score of a step of the history."""
     abstain_below: float | None = None
     """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
 

@@ -74,7 +74,7 @@ class TrainingSettings(Settings):
     input: Literal["text", "video"] = "text"
     """Stated (section 3.1), both: the policy reads the history as text, or as the frames before the cut."""
     videos: Path | None = None
-    """Folder of `<video_id>.<ext>` or `<source>/<video_id>.<ext>`; this and what follows: with `input = "video"`."""
+    """Folder of `<video_id>.<ext>` or `<source>/<video_id>.<ext>`; this and the next ones: with `input = "video"`."""
     skip_missing_videos: bool = False
     """Leave out examples whose video is not in the folder, instead of refusing to begin."""
     frames: FrameConfig = FrameConfig()

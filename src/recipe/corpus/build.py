@@ -232,7 +232,7 @@ def _restage(
         for batch in _batches(narrations, size):
             name = shard_name(compared)
             if compared == len(recorded):
-                raise _changed_input(output, name, "the input goes on with narrations that the build has not")
+                raise _changed_input(output, name, "the input has further narrations that the build lacks")
             if _content(batch) != recorded[compared]["content"]:
                 raise _changed_input(output, name, "the shard holds other narrations than the input")
             if not _is_present(output, compared):

@@ -204,7 +204,7 @@ def damaged(shard: Path, problem: str | Exception) -> CorpusError:
     reason = str(problem).strip().partition("\n")[0].rstrip(".")
     return CorpusError(
         f"{shard}: the shard is damaged ({reason}); "
-        "delete this shard and run the same `recipe corpus build` again, which makes only what is missing."
+        "delete this shard and run the same `recipe corpus build` again, which makes only the missing shards."
     )
 
 

@@ -254,7 +254,7 @@ def _reason(config: EncoderConfig, error: Exception) -> str:
     if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
         return "the hub has no such model, or shows it to members only"
     if "trust_remote_code" in str(error):
-        return "it brings code of its own, which runs only with `trust_remote_code` and a pinned revision"
+        return "it comes with its own code, which runs only with `trust_remote_code` and a pinned revision"
     if Path(config.name).is_dir():
         return _first_line(error)
     if config.name.startswith((".", "/", "~")) or config.name.count("/") > 1:

@@ -62,7 +62,7 @@ def load_checkpoint(
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _unusable(name, _reason(error)) from error
     if not tokenizer.encode("a"):
-        raise _unusable(name, "its tokenizer knows no words")
+        raise _unusable(name, "its tokenizer gives no tokens")
     # Whoever asks compares lengths with the context, and raises errors in place of this warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     if not tokenizer.chat_template:

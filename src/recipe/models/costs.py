@@ -113,5 +113,5 @@ class Budget:
         pairs = ((self.calls_spent, self.calls, "calls"), (self.tokens_spent, self.tokens, "tokens"))
         spent = " and ".join(f"{done} of {most} {what}" for done, most, what in pairs if most is not None)
         more = f"{wanted} more {'answer' if wanted == 1 else 'answers'}"
-        remedy = "answers in the cache are free, so the same run with a larger budget goes on from there"
+        remedy = "answers in the cache are free, so the same run with a larger budget resumes from there"
         return f"{more} would exceed the budget, of which {spent} are spent; {remedy}."

@@ -67,7 +67,7 @@ class VideoPaths(NamedTuple):
         if self.missing:
             counted = f"{len(self.missing)} {'videos are' if len(self.missing) > 1 else 'video is'} missing"
             problem = f"{counted}: {listed(self.missing)}"
-            raise InputError.at(folder.folder, problem, "download the videos, or ask to skip what is missing")
+            raise InputError.at(folder.folder, problem, "download the videos, or skip the missing ones")
 
 
 def locate(folder: VideoFolder | Path, examples: Iterable[Example]) -> VideoPaths:

@@ -45,7 +45,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.goal.strip():
-            raise InputError("the goal is empty; say what is to be done.")
+            raise InputError("the goal is empty; give it a text.")
         if any(not step.strip() for step in self.history):
             raise InputError("a step of the history is empty; leave it out or write it.")
         if self.history and self.video is not None:

@@ -94,7 +94,7 @@ def test_a_budget_stops_cleanly_and_the_next_run_goes_on(recipe: Recipe, crossta
             if code == 0:
                 break
             assert "calls" in err
-            assert "goes on from there" in err
+            assert "resumes from there" in err
             assert code == 1
             assert not output.exists()
             assert not (tmp_path / "plans.trace.jsonl").exists()
@@ -237,7 +237,7 @@ def test_a_dead_endpoint_is_an_error_and_keeps_what_came(recipe: Recipe, crossta
     with serving(dying) as server:
         code, _, err = recipe(*options(server.url, crosstask, tmp_path / "p.jsonl", "--tries", "1", "--concurrency", 1))
     assert code == 1
-    assert "answers that came are kept, and the same command goes on" in err
+    assert "received answers are kept, and the same command resumes" in err
     assert not (tmp_path / "p.jsonl").exists()
 
 

@@ -35,11 +35,11 @@ def diversity(
     *,
     examples: Annotated[Path, typer.Option(help="The examples that prompts are chosen from.")],
     split: Annotated[str, typer.Option(help="Only examples of this split.")] = "",
-    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; pairs lie beside it.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; pairs go beside it.")] = None,
     chosen: Annotated[
         Path | None, typer.Option(help="Write the chosen examples, JSON lines, to plan for; needs no predictions.")
     ] = None,
-    system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
+    system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
     encoder: Encoder = "minilm",
     prompts: Annotated[int, typer.Option(min=1, help="Prompts, chosen by a hash; all where there are fewer.")] = 100,
     samples: Annotated[int, typer.Option(min=2, help="Samples of a prompt, the first by their numbers.")] = 10,
@@ -47,7 +47,7 @@ def diversity(
     order_check: Annotated[
         float, typer.Option(min=0, max=1, help="Share of pairs also shown the other way round; 1 averages both.")
     ] = 0.1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked, and ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     model_settings: ModelConfig,
     config: JudgeConfig,

@@ -63,8 +63,8 @@ def judge(
     predictions: Annotated[Path, typer.Argument(help="Predictions, JSON lines.")],
     examples: Annotated[Path, typer.Option(help="The examples that were planned for.")],
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
-    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts lie beside it.")] = None,
-    system: Annotated[str, typer.Option(help="Name of what planned. Default: the file's.")] = "",
+    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")] = None,
+    system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
     encoder: Encoder = "minilm",
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
@@ -73,7 +73,7 @@ def judge(
         Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
     ] = "zero",
     controls: Annotated[int, typer.Option(min=0, help="Examples whose control plans are judged, too.")] = 50,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be asked, and ask nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")] = False,
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
         False
     ),
@@ -82,7 +82,7 @@ def judge(
     model_settings: ModelConfig,
     config: JudgeConfig,
 ) -> None:
-    """Judge plans by six criteria against the reference, beside control plans that tell how far to trust the judge.
+    """Judge plans by six criteria against the reference, beside control plans that show how far to trust the judge.
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
 

@@ -119,7 +119,7 @@ def ratings(
     files: Annotated[list[Path], typer.Argument(help="Filled sheets or tables (CSV), or JSON lines.")],
     judge: Annotated[Path, typer.Option(help="Scores of a judge of the same plans: those that a sheet was made from.")],
     examples: Annotated[list[Path], typer.Option(help="The examples that were planned for.")],
-    output: Annotated[Path, typer.Option(help="Scores file to write, JSON; verdicts lie beside it.")],
+    output: Annotated[Path, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")],
     system: Annotated[str, typer.Option(help="Name of the system. Default: as in --judge.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -49,7 +49,7 @@ def validity(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded, too.")] = None,
     method: Method = None,
     config: Config = None,
-    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; one row a plan lies beside.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; rows of plans go beside.")] = None,
     system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -41,7 +41,7 @@ class ReadingOptions(Settings):
     """How narration files are read (docs/readers.md); part of a corpus' manifest, for it decides its segments."""
 
     format: Literal["auto", FormatName] = "auto"
-    """Layout of the files; `auto` tells it from each file's name and first bytes."""
+    """Layout of the files; `auto` detects it from each file's name and first bytes."""
     captions: Literal["each", "joined", "first"] = "each"
     """Several captions of one time span become a segment each, one joined segment, or the first one alone."""
     min_score: float | None = None
@@ -49,7 +49,7 @@ class ReadingOptions(Settings):
     alignable: bool = False
     """Of HTM-Align, read only the sentences that are marked as alignable with the video."""
     rolling: Literal["collapse", "keep"] = "collapse"
-    """Subtitles that roll, where each cue repeats the line before it: say each line once, or keep all."""
+    """Subtitles that roll, where each cue repeats the line before it: read each line once, or keep all."""
     bad: Literal["error", "skip"] = "error"
     """A caption or narration that cannot be used: refuse the file, or leave out that caption and count it."""
     encoding: str = "utf-8"
@@ -187,7 +187,7 @@ _BLANK = Fault(
 _NO_UNICODE = Fault(
     "text that is not Unicode",
     "the text holds half of a surrogate pair",
-    "write the text anew as UTF-8",
+    "convert the text to UTF-8",
     "text",
 )
 _HALF = Fault("only one of start and end", "only one of 'start' and 'end' is given", "give both or none")

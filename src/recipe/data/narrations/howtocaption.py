@@ -57,7 +57,7 @@ def load_plain(path: Path, stream: io.BufferedReader, encoding: str) -> Any:
             value = _PlainUnpickler(stream, encoding=encoding).load()
     except _NotPlain as error:
         problem = f"the pickle is not plain data: it {error}"
-        raise InputError.at(path, problem, "fetch it anew from its publisher; nothing of it was executed") from None
+        raise InputError.at(path, problem, "fetch it again from its publisher; nothing of it was executed") from None
     except UnicodeDecodeError:
         problem = f"a text of Python 2 in the pickle is not {encoding.upper()}"
         raise InputError.at(path, problem, "give the encoding it has, for example latin-1") from None

@@ -56,7 +56,7 @@ UNREAD_TRIES = 3
 _REMEDIES = {
     401: "check the key and the environment variable that --key-variable names",
     402: "check the account's balance",
-    403: "check the key and what it may be used for",
+    403: "check the key and its permissions",
     404: "check the model's name, and that the address is the API's root, which usually ends in /v1",
     405: "check that the address is the API's root, which usually ends in /v1",
     413: "show fewer or smaller frames",
@@ -278,7 +278,7 @@ class Host:
             raise refused
         if not self.fields.fall(name, sent):
             problem = str(refused).removeprefix(f"{self.url}: ").partition("; ")[0]
-            raise InputError.at(self.url, problem, "give what the endpoint takes with --structured") from None
+            raise InputError.at(self.url, problem, "choose a form that it accepts with --structured") from None
         _LOG.info("%s: it does not take %s as sent; asking without", self.url, name)
 
     async def _pause(

@@ -78,7 +78,7 @@ class RewardService:
     @property
     def unready(self) -> str | None:
         """Why requests should go elsewhere; None where they are welcome."""
-        return "Draining: what was accepted is being finished." if self.draining else self.batcher.unready
+        return "Draining: accepted requests are being finished." if self.draining else self.batcher.unready
 
     async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
         """The rewards of each group's plans. Raises Refusal."""
@@ -333,8 +333,8 @@ class CorpusWatch:
             _LOG.warning("%s holds the corpus that is served again", self.folder)
         else:
             held = "no readable corpus" if identity is None else f"corpus {identity}"
-            advice = "restart it to serve what is there"
-            _LOG.warning("%s now holds %s; the service goes on with %s: %s", self.folder, held, self.served, advice)
+            advice = "restart it to serve the corpus that is there now"
+            _LOG.warning("%s now holds %s; the service continues with %s: %s", self.folder, held, self.served, advice)
         return self._held
 
     def _stat(self) -> tuple[int, int, int] | None:

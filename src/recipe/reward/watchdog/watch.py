@@ -36,28 +36,28 @@ LEVELS = {"length_pay": (0.5, 0.3), "clipped": (0.25, 0.1), "gated": (0.9, 0.75)
 """Statistics that are reported from a level on, whatever they were at first, and their usual level."""
 
 SENTENCES = {
-    "bought": "The reward rose from {before:.3f} to {now:.3f} since step {since} while {beside}: it may be the "
-    "verifier that is learnt and not planning; measure plans by something else before you go on, or stop at an earlier "
+    "bought": "The reward rose from {before:.3f} to {now:.3f} since step {since} while {beside}: the policy may "
+    "learn the verifier and not planning; measure plans in another way before you continue, or stop at an earlier "
     "checkpoint.",
     "length": "Plans grew from {before:.1f} to {now:.1f} steps ({relative:+.0%}{pace}) since step {since}: the reward "
-    "may pay for length rather than for what is said; read the newest completions, and stop earlier, raise beta, or "
-    "take a verifier that charges for length.",
-    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}: saying little "
-    "may be safer than being right; read the newest completions, and see what the first half of a plan and an empty "
-    "one are paid.",
+    "may favour length rather than content; read the newest completions, and stop earlier, raise beta, or "
+    "take a verifier with a price for each step.",
+    "shrunk": "Plans shrank from {before:.1f} to {now:.1f} steps ({relative:+.0%}) since step {since}: short plans "
+    "may be safer than right ones; read the newest completions, and compare the rewards of the first half of a plan "
+    "and of an empty one.",
     "copied": "{now:.0%} of all steps planned are copied from the history, {before:.0%} at first, since step {since}: "
-    "the reward may pay for what is done already; see what the history is paid as a plan.",
+    "the reward may favour steps that are done already; check the reward of the history as a plan.",
     "repeated": "{now:.0%} of all steps planned repeat an earlier step of their plan, {before:.0%} at first, since "
-    "step {since}: the reward may pay for saying a step twice; see what a plan with every step doubled is paid.",
+    "step {since}: the reward may favour repeated steps; check the reward of a plan with every step doubled.",
     "length_pay": "Among completions of one prompt, reward and length go together (correlation {now:+.2f}) since step "
-    "{since}: more steps earn more, whatever they say, unless plans are far too short; expect plans to grow, and "
-    "watch whether they outgrow the true continuations.",
-    "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and it is "
-    "the limit that keeps them short; raise max_completion_tokens, or find out why they grow.",
-    "gated": "{now:.0%} of completions fall below the gate since step {since}: nearly all that is learnt from are "
-    "penalties; check that the corpus covers these goals, or lower tau.",
-    "still": "In {now:.0%} of the groups all completions earn the same since step {since}: such groups teach nothing; "
-    "sample at a higher temperature, take larger groups, or leave out prompts that are decided.",
+    "{since}: longer plans get a higher reward, whatever they say, unless they are far too short; expect plans to "
+    "grow, and watch whether they outgrow the true continuations.",
+    "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and "
+    "the limit keeps them short; raise max_completion_tokens, or find out why they grow.",
+    "gated": "{now:.0%} of completions fall below the gate since step {since}: the policy learns "
+    "mostly from penalties; check that the corpus covers these goals, or lower tau.",
+    "still": "In {now:.0%} of the groups all completions get the same reward since step {since}: such groups "
+    "teach nothing; sample at a higher temperature, take larger groups, or leave out such prompts.",
 }
 """Signals, the most important first: the figures, since when, what they may mean, and what to do."""
 _BESIDE = {
