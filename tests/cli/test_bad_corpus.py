@@ -183,6 +183,7 @@ def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     assert not list(recipe.folder.rglob("*.partial"))
     recipe.refuses("corpus", "info", "new", because="new: .*not finished")
     process = start((*build, "new"), shards / "00003")
+    process.send_signal(signal.SIGSTOP)  # it holds the folder, and writes nothing while the folder is compared
     recipe.refuses(*build, "new", because="new: another process", leaves="new")
     process.kill()
     process.communicate(timeout=30)
