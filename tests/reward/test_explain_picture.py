@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 pytest.importorskip("jinja2")
@@ -75,6 +75,7 @@ def test_links_end_at_the_middles_of_their_step_and_segment(case: tuple[AlignedN
 
 
 @given(alignments())
+@example((aligned_with([Segment("s0", 0.0, 2.2e-309)], [], 0), 0))  # a length that cannot divide
 def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarration, int]) -> None:
     aligned, history = case
     picture = place(aligned, history)

@@ -329,11 +329,11 @@ def _spans(aligned: AlignedNarration, height: float) -> tuple[Span, ...]:
 
 
 def _times(aligned: AlignedNarration) -> tuple[float, float] | None:
-    """When the first segment starts and the last one ends; None where that is unknown or the same moment."""
+    """When the first segment starts and the last one ends; None where that is unknown, or within a millisecond."""
     starts = [segment.start for segment in aligned.narration.segments if segment.start is not None]
     ends = [segment.end for segment in aligned.narration.segments if segment.end is not None]
     segments = len(aligned.narration.segments)
-    if not segments or len(starts) < segments or len(ends) < segments or max(ends) <= min(starts):
+    if not segments or len(starts) < segments or len(ends) < segments or max(ends) - min(starts) < 0.001:
         return None
     return min(starts), max(ends)
 
