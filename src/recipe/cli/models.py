@@ -39,7 +39,7 @@ def opened(
         with open_model(settings, frames=frames, budget=budget) as model:
             yield model
     except ComputeError as error:
-        kept = "received answers are kept, and the same command resumes from there"
-        if settings.cache is None or kept in str(error):  # a command may open a second model inside the first
+        if settings.cache is None:
             raise
+        kept = "received answers are kept, and the same command resumes from there"
         raise ComputeError(f"{str(error).removesuffix('.')}; {kept}.") from error

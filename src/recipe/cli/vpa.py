@@ -155,14 +155,15 @@ def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
 @contextmanager
 def opened_models(settings: ModelConfig, recipe: ModelConfig | None, budget: "Budget") -> "Iterator[Models]":
     """The models, ready to be asked within one budget; equal ones are opened once."""
+    from recipe.models.model import open_model
     from recipe.planning.vidassist.methods import Models
 
     with ExitStack() as stack:
-        model = stack.enter_context(opened(settings, budget=budget))
+        model = stack.enter_context(opened(settings, budget=budget))  # its sentence serves errors of both models
         if recipe is None or recipe == settings:
             yield Models(model, None if recipe is None else model)
         else:
-            yield Models(model, stack.enter_context(opened(recipe, budget=budget)))
+            yield Models(model, stack.enter_context(open_model(recipe, budget=budget)))
 
 
 def planned(samples: Samples, config: VidAssistConfig, models: "Models") -> "list[PartialPlan]":
