@@ -13,6 +13,7 @@ from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
 from recipe.models import local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
+from recipe.models.decoding import draws, uniforms  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Refusal  # noqa: E402
 
@@ -84,11 +85,14 @@ def test_first_tokens_follow_the_softmax(engine: LocalEngine, tiny_model: Path) 
 def test_choosing_inverts_the_cumulative_softmax() -> None:
     logits = torch.log(torch.tensor([[0.2, 0.0, 0.5, 0.3]])).repeat(6, 1)
     uniform = torch.tensor([0.0, 0.19, 0.21, 0.69, 0.71, 1.0])
-    assert local._choose(logits, uniform, 1.0).tolist() == [0, 0, 2, 2, 3, 3]
+    choose = draws(uniform[:, None], 1.0)
+    assert choose(logits, torch.arange(6), 0).tolist() == [0, 0, 2, 2, 3, 3]
+    assert choose(logits[:2], torch.tensor([4, 1]), 0).tolist() == [3, 0]  # numbers go with completions, not places
+    assert draws(uniform[:5, None], 1.0, banned=[0, 3])(logits[:5], torch.arange(5), 0).tolist() == [2] * 5
     impossible = torch.log(torch.tensor([[0.0, 1.0]]))
-    assert local._choose(impossible, torch.tensor([0.0]), 1.0).tolist() == [1]
+    assert draws(torch.tensor([[0.0]]), 1.0)(impossible, torch.tensor([0]), 0).tolist() == [1]
     with pytest.raises(ComputeError, match="not a number"):
-        local._choose(logits * torch.nan, uniform, 1.0)
+        choose(logits * torch.nan, torch.arange(6), 0)
 
 
 def test_completions_end_at_the_limit_and_at_the_context(engine: LocalEngine) -> None:

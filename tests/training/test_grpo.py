@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import trl.trainer.utils
+from trl import GRPOTrainer
 
 from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
@@ -11,7 +14,8 @@ from recipe.data.examples import write_examples
 from recipe.errors import ConfigError
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.training import policy
-from recipe.training.grpo import prompts_in_order, train_grpo, trl_arguments
+from recipe.training.grpo import RewardFunction, grpo_trainer, prompts_in_order, train_grpo, trl_arguments
+from recipe.training.loop import SilentGRPOTrainer, quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.types import Example, Reward
@@ -54,6 +58,47 @@ def test_settings_reach_the_trainer(config: GRPOConfig) -> None:
     }  # fmt: skip
 
 
+def test_log_probabilities_are_trls_with_the_output_layer_on_completions_only(
+    config: GRPOConfig, scorer: Any, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fused, projected = trl.trainer.utils._ChunkedLogProbFunction.apply, []
+
+    class Counting:
+        @staticmethod
+        def apply(hidden: torch.Tensor, *rest: Any) -> Any:
+            projected.append(len(hidden))
+            return fused(hidden, *rest)
+
+    monkeypatch.setattr(trl.trainer.utils, "_ChunkedLogProbFunction", Counting)
+    run = open_run("grpo", config, config.output, {})
+    with quiet():
+        reward = RewardFunction(config, scorer, run, lambda _: None)
+        trainer = grpo_trainer(config, load_policy(config.model), examples, reward, run)
+    torch.manual_seed(0)
+    for weight in trainer.model.parameters():
+        if weight.requires_grad:
+            weight.data += 0.05 * torch.randn_like(weight)
+    trainer.model.eval()
+    ids = torch.randint(20, 200, (3, 12))
+    # Padded on the left, on the right, and a completion that is masked as a whole.
+    mask = torch.ones_like(ids)
+    mask[0, :3] = mask[1, 9:] = mask[2, 7:] = 0
+    results = []
+    for compute in (SilentGRPOTrainer, GRPOTrainer):
+        log_probs, entropies, _ = compute._get_per_token_logps_and_entropies(
+            trainer, trainer.model, ids, mask, 5, batch_size=2, compute_entropy=True
+        )
+        trainer.model.zero_grad()
+        (log_probs.sum() + 0.3 * entropies.sum()).backward()
+        gradients = [weight.grad for weight in trainer.model.parameters() if weight.requires_grad]
+        results.append([log_probs.detach(), entropies.detach(), *gradients])
+    assert results[0][0][1, 2:].count_nonzero() == results[0][0][2].count_nonzero() == 0
+    assert len(results[0]) > 4
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert projected == [5 + 2, 0, 2 * 11, 11]
+
+
 def test_begins_at_the_reference_and_moves_away(config: GRPOConfig, scorer: Any) -> None:
     train_grpo(config, scorer)
     rows = metrics(config)
@@ -91,9 +136,9 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
 
     prompts: list[str] = []
 
-    def sample(model: Any, asked: Sequence[list[int]], **options: Any) -> list[list[int]]:
+    def sample(model: Any, asked: Sequence[list[int]], *rest: Any, **options: Any) -> list[list[int]]:
         prompts.extend(load_policy(config.model).tokenizer.batch_decode(asked))
-        return plain_sample(model, asked, **options)
+        return plain_sample(model, asked, *rest, **options)
 
     plain_sample = policy.sample
     monkeypatch.setattr(policy, "sample", sample)

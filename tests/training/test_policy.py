@@ -42,9 +42,10 @@ def policy(base_model: Path) -> Checkpoint:
     return load_policy(str(base_model))
 
 
-def draw(policy: Checkpoint, prompts: list[list[int]], **options: Any) -> list[list[int]]:
+def draw(policy: Checkpoint, prompts: list[list[int]], first: int = 0, **options: Any) -> list[list[int]]:
     settings = {"temperature": 1.0, "longest": 12, "ends": [policy.tokenizer.eos_token_id]}
-    return sample(policy.model, prompts, **(settings | options))
+    keys = [f"key {row}" for row in range(first, first + len(prompts))]
+    return sample(policy.model, prompts, keys, **(settings | options))
 
 
 PROMPTS = [[30, 31, 32, 33, 34], [40, 41], [40, 41], [50, 51, 52]]
@@ -61,8 +62,14 @@ def test_cold_samples_are_what_generate_writes(policy: Checkpoint) -> None:
         assert completion == written[0, len(prompt) :].tolist()
 
 
+def test_a_completion_does_not_depend_on_what_is_sampled_beside_it(policy: Checkpoint) -> None:
+    whole = draw(policy, PROMPTS * 4)
+    assert len({tuple(completion) for completion in whole}) > 8
+    torch.manual_seed(1)
+    assert [draw(policy, PROMPTS, first) for first in (0, 4, 8, 12)] == [whole[n : n + 4] for n in (0, 4, 8, 12)]
+
+
 def test_draws_follow_the_models_probabilities(policy: Checkpoint) -> None:
-    torch.manual_seed(0)
     prompt, count = [30, 31, 32], 4000
     first = Counter(completion[0] for completion in draw(policy, [prompt] * count, longest=1, temperature=0.8))
     with torch.no_grad():

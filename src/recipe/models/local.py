@@ -7,7 +7,6 @@ share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also a
 """
 
 import functools
-import hashlib
 import json
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -15,12 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from recipe.config import FrameConfig, SamplingConfig
-from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.errors import InputError, MissingExtra
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
-from recipe.models.decoding import Choose, complete, log_likelihood, stream
+from recipe.models.decoding import Choose, complete, draws, log_likelihood, stream, uniforms
 from recipe.models.protocol import (
     Answer,
     Chat,
@@ -220,7 +217,7 @@ class LocalEngine(Engine):
                 began = time.monotonic()
                 prompts = [rows[row][1] for row in batch]
                 keys = [f"{rows[row][0]} {rows[row][1].key}" for row in batch]
-                draw = _draws(_uniforms(keys, sampling).to(self._device), sampling.temperature)
+                draw = _draws(keys, sampling, self._device)
                 choose = _LogProbabilities(draw, len(batch), self._device) if logprobs else draw
                 with torch.inference_mode():
                     written = complete(
@@ -252,7 +249,7 @@ class LocalEngine(Engine):
         chosen = stream(
             self._model,
             prompt.tokens,
-            _draws(_uniforms([f"0 {prompt.key}"], sampling).to(self._device), sampling.temperature),
+            _draws([f"0 {prompt.key}"], sampling, self._device),
             ends=self._ends,
             longest=sampling.max_tokens,
             context=self._context,
@@ -329,23 +326,10 @@ def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def _uniforms(keys: Sequence[str], sampling: SamplingConfig) -> torch.Tensor:
-    """Random numbers in [0, 1) [rows, max_tokens], a stream of its own for each seed and key."""
-    streams = []
-    for key in keys:
-        seed = hashlib.sha256(f"{sampling.seed} {key}".encode()).digest()
-        generator = np.random.default_rng(int.from_bytes(seed[:16]))
-        streams.append(generator.random(sampling.max_tokens, dtype=np.float32))
-    return torch.from_numpy(np.stack(streams))
-
-
-def _draws(uniforms: torch.Tensor, temperature: float) -> Choose:
-    """Each completion's tokens by its own numbers, `uniforms` [rows, tokens]."""
-
-    def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
-        return _choose(logits, uniforms[rows, step], temperature)
-
-    return choose
+def _draws(keys: Sequence[str], sampling: SamplingConfig, device: torch.device) -> Choose:
+    """Each completion's tokens by a stream of its own for each seed and key."""
+    numbers = uniforms([f"{sampling.seed} {key}" for key in keys], sampling.max_tokens)
+    return draws(numbers.to(device), sampling.temperature)
 
 
 class _LogProbabilities:
@@ -366,15 +350,3 @@ class _LogProbabilities:
     def means(self) -> list[float | None]:
         """Mean log-probability in nats of a token of each row."""
         return [*(self._total / self._tokens).tolist()]
-
-
-def _choose(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:
-    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`; the likeliest at 0."""
-    if temperature == 0:
-        return logits.argmax(-1)
-    mass = torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
-    total = mass[:, -1]
-    if not bool(torch.isfinite(total).all()):
-        raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
-    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * total)[:, None], right=True).squeeze(-1)
-    return chosen.clamp(max=mass.shape[-1] - 1)

@@ -33,7 +33,7 @@ from recipe.text import parse_plan, planner_messages, training_messages
 from recipe.training.loop import (
     MetricsLog,
     Row,
-    SilentTrainer,
+    SilentGRPOTrainer,
     finish_training,
     quiet,
     renamed,
@@ -170,10 +170,6 @@ def reward_metrics(rewards: Sequence[Reward | None], malformed: Sequence[bool]) 
         means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
     named = dict.fromkeys(name for reward in scored for name in reward.parts)
     return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}
-
-
-class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
-    """TRL's trainer, silent."""
 
 
 def grpo_trainer(

@@ -1,4 +1,4 @@
-"""What SFT and GRPO share around a TRL trainer: silence, arguments, metrics, resuming, and the merged model."""
+"""What our trainers share around TRL: silence, arguments, log-probabilities, metrics, resuming, the merged model."""
 
 import importlib.util
 import json
@@ -14,6 +14,7 @@ import datasets
 import torch
 import transformers
 from transformers import PrinterCallback, Trainer, TrainerCallback
+from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
 from recipe.config import Metrics, TrainingSettings
@@ -60,6 +61,72 @@ class SilentTrainer:
 
     def create_model_card(self, *_: object, **__: object) -> None:
         return
+
+
+class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer, silent, with the output layer on the tokens of completions only.
+
+    TRL 1.16 applies it to prompts and padding too where Triton is missing, as on a CPU, and drops the result. The
+    override of a private method is safe while TRL's minor version is pinned; a test holds its signature.
+    """
+
+    def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
+        """What the model reads for some `rows` of the batch, whose ids and mask are [B, L]."""
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        logits_to_keep: int,
+        batch_size: int | None = None,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **_: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
+        """Log-probabilities and entropies [B, logits_to_keep] of the completions' tokens, 0 at padding, and the loss
+        that balances the experts of a model that has some.
+        """
+        size = batch_size or len(input_ids)
+        routed = {"output_router_logits": True} if compute_aux_loss else {}
+        log_probs, entropies, balance = [], [], []
+        for start in range(0, len(input_ids), size):
+            rows = slice(start, start + size)
+            ids, mask = input_ids[rows], attention_mask[rows]
+            written = mask[:, -logits_to_keep:].bool()
+            labels = ids[:, -logits_to_keep:][written][None]
+            with self.accelerator.autocast(), self._hidden_before(written):
+                # Labels that need no shift are compared with the hidden states one by one.
+                read = self.model_inputs(ids, mask, rows)
+                output = model(**read, **routed, shift_labels=labels, fused_lm_head=True)
+            balance.append(output.aux_loss)
+            nothing = output.log_probs.new_zeros(written.shape)
+            log_probs.append(nothing.masked_scatter(written, output.log_probs))
+            entropies.append(nothing.masked_scatter(written, output.entropy))
+        return (
+            torch.cat(log_probs),
+            torch.cat(entropies) if compute_entropy else None,
+            torch.stack(balance).mean() if compute_aux_loss else None,
+        )
+
+    @contextmanager
+    def _hidden_before(self, written: torch.Tensor) -> Iterator[None]:
+        """Within it, the body of the model returns only the last hidden states [1, tokens, width] that predict the
+        tokens of `written` [B, L] at the end of the rows.
+        """
+
+        def select(module: Any, inputs: Any, output: Any) -> Any:
+            states = output.last_hidden_state[:, -1 - written.shape[1] : -1]
+            output.last_hidden_state = states[written][None]
+            return output
+
+        body = self.accelerator.unwrap_model(self.model).get_base_model().base_model
+        hook = body.register_forward_hook(select)
+        try:
+            yield
+        finally:
+            hook.remove()
 
 
 def uses_bf16(config: TrainingSettings) -> bool:

@@ -14,7 +14,7 @@ from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
-from recipe.models.decoding import complete
+from recipe.models.decoding import complete, draws, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 
 MERGER = "merger"
@@ -69,6 +69,7 @@ def trained_in_float32(model: PeftModel) -> None:
 def sample(
     model: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
+    keys: Sequence[str],
     *,
     temperature: float,
     longest: int,
@@ -79,23 +80,29 @@ def sample(
     """One completion of each prompt, in order, as token ids; equal prompts with the same clip are read once.
 
     A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and none that is `banned`.
-    Draws from torch's global generator. Dropout is off, so that completions come from the policy that is saved; the
-    model is left in the mode it was in. Takes half the time of `generate` for a small model on a CPU, by what it
-    leaves out (see `recipe.models.decoding`).
+    Its random numbers belong to its key of `keys`, so that it does not depend on what else is sampled beside it, up to
+    rounding. Dropout is off, so that completions come from the policy that is saved; the model is left in the mode it
+    was in. Takes half the time of `generate` for a small model on a CPU, by what it leaves out (see
+    `recipe.models.decoding`). Raises ComputeError where the model's output is not a number.
     """
-
-    def draw(logits: torch.Tensor, _rows: torch.Tensor, _step: int) -> torch.Tensor:
-        if banned:
-            logits = logits.index_fill(-1, torch.tensor(banned, device=logits.device), -torch.inf)
-        return torch.multinomial(torch.softmax(logits.float() / temperature, dim=-1), 1).squeeze(-1)
-
+    choose = draws(uniforms(keys, longest).to(model.device), temperature, banned)
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return complete(model, prompts, draw, ends=ends, longest=longest, clips=clips)
+            return complete(model, prompts, choose, ends=ends, longest=longest, clips=clips)
     finally:
         model.train(training)
+
+
+def row_keys(trainer: Any, count: int) -> list[str]:
+    """Names of the `count` completions that this process writes in the step under way.
+
+    A name is made of the run's seed, the step and the completion's row among those of all processes: random numbers
+    that belong to it do not depend on how many processes there are.
+    """
+    first = trainer.accelerator.process_index * count
+    return [f"{trainer.args.seed} {trainer.state.global_step} {row}" for row in range(first, first + count)]
 
 
 class RollOuts:
@@ -110,6 +117,7 @@ class RollOuts:
             # The model inside the adapter's shell: the shell would cast all weights anew at every token.
             trainer.accelerator.unwrap_model(trainer.model).get_base_model(),
             tokens,
+            row_keys(trainer, len(tokens)),
             temperature=self._temperature,
             longest=self._longest,
             ends=[*trainer.eos_token_ids, trainer.processing_class.pad_token_id],

@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import SequentialSampler
 from transformers import PreTrainedModel
 from transformers.vision_utils import get_vision_window_index
-from trl import GRPOTrainer, SFTTrainer
+from trl import SFTTrainer
 
 from recipe.models.vision import Patches, mrope_positions
-from recipe.training.loop import SilentTrainer
+from recipe.training.loop import SilentGRPOTrainer, SilentTrainer
 from recipe.training.policy import MERGER, RollOuts, trained_in_float32
 from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
 from recipe.types import Example
@@ -143,7 +143,7 @@ class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
         return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
-class VideoGRPOTrainer(VideoTrainer, GRPOTrainer):  # type: ignore[misc]
+class VideoGRPOTrainer(VideoTrainer, SilentGRPOTrainer):
     """GRPO on prompts with a video: the clip of a group is decoded, patched and encoded once a step.
 
     Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
@@ -179,28 +179,9 @@ class VideoGRPOTrainer(VideoTrainer, GRPOTrainer):  # type: ignore[misc]
         self._clips = inputs["clips"]
         return super()._compute_loss(model, inputs)
 
-    def _get_per_token_logps_and_entropies(
-        self,
-        model: Any,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor,
-        logits_to_keep: int,
-        batch_size: int | None = None,
-        compute_entropy: bool = False,
-        **_: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, None]:
-        size = batch_size or len(input_ids)
-        passes = []
-        for start in range(0, len(input_ids), size):
-            ids, mask = input_ids[start : start + size], attention_mask[start : start + size]
-            labels = ids.masked_fill(mask == 0, -100)
-            labels[:, :-logits_to_keep] = -100
-            with self.accelerator.autocast():
-                read = decoder_inputs(self._policy, self._tower, ids, mask, self._clips[start : start + size])
-                passes.append(model(**read, labels=labels, fused_lm_head=True))
-        logps = torch.cat([output.log_probs[:, -logits_to_keep:] for output in passes])
-        entropies = torch.cat([output.entropy[:, -logits_to_keep:] for output in passes]) if compute_entropy else None
-        return logps, entropies, None
+    def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
+        """The decoder's inputs of some rows, with their clips."""
+        return decoder_inputs(self._policy, self._tower, ids, mask, self._clips[rows])
 
 
 class VideoRollOuts(RollOuts):
