@@ -2,10 +2,10 @@
 
     python benchmarks/training.py [--model FOLDER ...] [--shape 135m ...] [--device cpu] [--quick] [--json FILE]
 
-A step has 8 prompts of 4 completions of at most 48 tokens, in passes of 8 completions: the goals and histories of the embedded world, whose
-narrations are the corpus. A model is a folder, or random weights of the shape of SmolLM2-135M (`135m`), Qwen2.5-0.5B
-(`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so their rewards are those of the world's steps
-in drawn order, each with a word of its own, so that all are new to the encoder.
+A step has 8 prompts of 4 completions of at most 48 tokens, 8 of them in a pass: the goals and histories of the embedded
+world, whose narrations are the corpus. A model is a folder, or random weights of the shape of SmolLM2-135M (`135m`),
+Qwen2.5-0.5B (`0.5b`) or Qwen2.5-3B (`3b`). What random weights write cannot be read, so their rewards are those of the
+world's steps in drawn order, each with a number of its own, so that all are new to the encoder.
 
 The two trainers take turns; each trains from the same weights in each round, and its first step is not counted. The
 learning rate is too small to change what is sampled: both write the same completions, which is checked. Times of a

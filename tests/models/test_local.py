@@ -13,7 +13,7 @@ from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
 from recipe.models import local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
-from recipe.models.decoding import draws, uniforms  # noqa: E402
+from recipe.models.decoding import draws  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Refusal  # noqa: E402
 

@@ -113,7 +113,7 @@ def _steps(
 
 
 def uniforms(keys: Sequence[str], longest: int) -> torch.Tensor:
-    """Random numbers in [0, 1), float32 [keys, longest]: a stream of its own for each key, the same on every machine."""
+    """Random numbers in [0, 1), float32 [keys, longest]: a stream for each key, the same on every machine."""
     streams = []
     for key in keys:
         generator = np.random.default_rng(int.from_bytes(hashlib.sha256(key.encode()).digest()[:16]))
