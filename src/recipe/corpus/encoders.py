@@ -174,17 +174,20 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
     return vector / np.float32(norm)
 
 
-def open_encoder(config: EncoderConfig) -> Encoder:
+def open_encoder(config: EncoderConfig, *, fixed_shape: bool = False) -> Encoder:
     """The encoder that `config` names.
+
+    With `fixed_shape`, a text's vector is the same to the last bit whatever other texts it is encoded with, on one
+    machine. This is for steps: it takes longer, and a corpus is built without it.
 
     Raises ConfigError for settings that the encoder or this machine does not have, MissingExtra where its
     packages are not installed, and RecipeError where its model cannot be loaded.
     """
     family = config.name.partition(":")[0]
-    return _FAMILIES.get(family, _open_model)(config)
+    return _FAMILIES.get(family, _open_model)(config, fixed_shape)
 
 
-def _open_hash(config: EncoderConfig) -> Encoder:
+def _open_hash(config: EncoderConfig, _fixed_shape: bool) -> Encoder:
     size = config.name.partition(":")[2]
     if not size.isascii() or not size.isdigit() or int(size) == 0:
         raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
@@ -196,21 +199,23 @@ def _open_hash(config: EncoderConfig) -> Encoder:
     return HashEncoder(int(size))
 
 
-def _open_minilm(config: EncoderConfig) -> Encoder:
-    return _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")(config)
+def _open_minilm(config: EncoderConfig, fixed_shape: bool) -> Encoder:
+    open_model = _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")
+    return open_model(config, fixed_shape=fixed_shape)
 
 
-def _open_model(config: EncoderConfig) -> Encoder:
-    return _sentence_transformer(f"encoder {config.name!r}", "encoder", "SentenceTransformerEncoder")(config)
+def _open_model(config: EncoderConfig, fixed_shape: bool) -> Encoder:
+    open_model = _sentence_transformer(f"encoder {config.name!r}", "encoder", "SentenceTransformerEncoder")
+    return open_model(config, fixed_shape=fixed_shape)
 
 
-_FAMILIES: dict[str, Callable[[EncoderConfig], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
+_FAMILIES: dict[str, Callable[[EncoderConfig, bool], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
 
 
-def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[[EncoderConfig], Encoder]:
+def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[..., Encoder]:
     """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
     if any(find_spec(package) is None for package in _PACKAGES):
         raise MissingExtra(feature, extra)
     module = importlib.import_module("recipe.corpus.sentence_transformer")
-    constructor: Callable[[EncoderConfig], Encoder] = getattr(module, name)
+    constructor: Callable[..., Encoder] = getattr(module, name)
     return constructor

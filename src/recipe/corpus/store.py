@@ -94,11 +94,11 @@ class Corpus:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The corpus's encoder, loaded on first use.
+        """The corpus's encoder, loaded on first use; a text's vector does not depend on the texts beside it.
 
         Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
         """
-        encoder = open_encoder(self._encoder_config)
+        encoder = open_encoder(self._encoder_config, fixed_shape=True)
         found, recorded = encoder.identity, self.manifest["encoder"]
         if found["weights"] and found["weights"] == recorded["weights"]:
             found["name"] = recorded["name"]  # the same model in a folder that has moved
