@@ -43,6 +43,10 @@ class ModelConfig(Settings):
     """Model folder, such as a run's model/, hub id, or the model's name at the endpoint."""
     revision: str | None = None
     """Revision of a hub id."""
+    engine: Literal["transformers", "vllm"] = "transformers"
+    """What runs a model on this machine; vllm is an extra of its own, for many prompts on a GPU."""
+    engine_memory: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """Share of the GPU's memory that vllm takes, weights included."""
     device: str | None = None
     """Where a model on this machine computes, such as cuda:1."""
     endpoint: str | None = None
@@ -69,7 +73,7 @@ class ModelConfig(Settings):
     """Send a different seed for each sample, or none to hosts that refuse it."""
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
-    first and takes the next where the host refuses it."""
+    first and takes the next where the host refuses it. Without --endpoint: by --engine vllm only."""
     price_in: Annotated[float, Field(ge=0)] | None = None
     """Price of a million tokens of prompts, in any currency: gives the cost."""
     price_out: Annotated[float, Field(ge=0)] | None = None

@@ -17,7 +17,7 @@ try:
     import torch
     import transformers
     from safetensors import SafetensorError
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import cached_file
 
     from recipe.models.vision import VideoProcessor
@@ -38,6 +38,22 @@ class Checkpoint:
     video: VideoProcessor | None = None
     """What turns frames into the patches that the model's visual tower reads; None where it has none."""
 
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The model's."""
+        return self.model.config
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What turns chats into a model's tokens, without its weights."""
+
+    tokenizer: PreTrainedTokenizerBase
+    """With a chat template."""
+    config: PreTrainedConfig
+    video: VideoProcessor | None = None
+    """As in a `Checkpoint`."""
+
 
 def load_checkpoint(
     name: str, revision: str | None = None, dtype: torch.dtype = torch.float32, attention: str | None = None
@@ -47,27 +63,40 @@ def load_checkpoint(
     A Qwen2.5-VL comes with its video processor. `attention` names the kernel, such as `eager`; without it
     transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
     """
+    reader = load_reader(name, revision)
+    with _model_errors(name), quiet_loading():
+        kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
+        model = kind.from_pretrained(name, revision=revision, dtype=dtype, attn_implementation=attention)
+    return Checkpoint(model, reader.tokenizer, reader.video)
+
+
+def load_reader(name: str, revision: str | None = None) -> Reader:
+    """The tokenizer, the config and the video processor of a model; raises as `load_checkpoint`."""
     folder = Path(name)
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         _require_model(folder)
-    try:
-        with quiet_loading():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
-            sees = transformers.AutoConfig.from_pretrained(name, revision=revision).model_type == _SEEING
-            kind = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
-            model = kind.from_pretrained(name, revision=revision, dtype=dtype, attn_implementation=attention)
-            video = VideoProcessor.load(name, revision) if sees else None
-            if sees:
-                tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise _unusable(name, _reason(error)) from error
+    with _model_errors(name), quiet_loading():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
+        config = transformers.AutoConfig.from_pretrained(name, revision=revision)
+        video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
+        if video is not None:
+            tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
     if not tokenizer.encode("a"):
         raise _unusable(name, "its tokenizer gives no tokens")
     # Whoever asks compares lengths with the context, and raises errors in place of this warning.
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
-    return Checkpoint(model, tokenizer, video)
+    return Reader(tokenizer, config, video)
+
+
+@contextmanager
+def _model_errors(name: str) -> Iterator[None]:
+    """Raises InputError in place of the errors of transformers for a model that cannot be loaded."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _unusable(name, _reason(error)) from error
 
 
 def _video_template(name: str, revision: str | None) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra
-from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, Reader, load_checkpoint
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, stream, uniforms
 from recipe.models.protocol import (
     Answer,
@@ -28,6 +28,7 @@ from recipe.models.protocol import (
     Refusals,
     digest,
     videos,
+    whole_characters,
     without_arrays,
 )
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
@@ -57,18 +58,35 @@ class Prompt:
 class Prompts:
     """Renders chats for one checkpoint."""
 
-    def __init__(self, name: str, checkpoint: Checkpoint, video: VideoProcessor | None) -> None:
-        """`name` is what errors call the model; `video` makes the patches."""
+    def __init__(
+        self, name: str, reader: Reader | Checkpoint, video: VideoProcessor | None, context: int | None = None
+    ) -> None:
+        """`name` is what errors call the model; `video` makes the patches; `context` bounds prompts, in place of the
+        model's own bound.
+        """
         self._name, self._video = name, video
-        self._tokenizer = checkpoint.tokenizer
-        self._place: int = getattr(checkpoint.model.config, "video_token_id", -1)
-        self._context: int = checkpoint.model.config.get_text_config().max_position_embeddings
+        self._tokenizer = reader.tokenizer
+        self.video_token: int = getattr(reader.config, "video_token_id", -1)
+        """Stands in a prompt for each token of a clip."""
+        self._context: int = context or reader.config.get_text_config().max_position_embeddings
 
     def render(self, chats: Sequence[Chat]) -> list[Prompt]:
         """A prompt for each chat; raises InputError for one that the model cannot read or that fills its context."""
         prompts = self.render_all(chats)
         self.require_room(prompts)
         return prompts
+
+    def render_requests(self, requests: Sequence[ModelRequest], refusals: Refusals) -> list[Prompt | Refusal]:
+        """The prompt of each request, or a refusal where it fills the context; as `refusals` says, raises InputError
+        in place of one.
+        """
+        chats = {id(request.chat): request.chat for request in requests}
+        rendered = self.render_all(list(chats.values()))
+        if refusals == "raise":
+            self.require_room(rendered)
+        admitted = [Refusal(problem) if (problem := self.overflow(prompt)) else prompt for prompt in rendered]
+        of = dict(zip(chats, admitted, strict=True))
+        return [of[id(request.chat)] for request in requests]
 
     def require_room(self, prompts: Sequence[Prompt]) -> None:
         """Raises InputError where the longest prompt fills the model's context."""
@@ -104,11 +122,11 @@ class Prompts:
                 f"model {self._name!r}", problem, "give a Qwen2.5-VL, or put the video into words with --phi"
             )
         tokens = self._tokens(chat)
-        if tokens.count(self._place) != 1:
-            problem = f"its chat template writes {tokens.count(self._place)} tokens for a video"
+        if tokens.count(self.video_token) != 1:
+            problem = f"its chat template writes {tokens.count(self.video_token)} tokens for a video"
             raise InputError.at(f"model {self._name!r}", problem, "give one whose template writes one")
-        place = tokens.index(self._place)
-        return [*tokens[:place], *[self._place] * self._video.tokens(frames), *tokens[place + 1 :]]
+        place = tokens.index(self.video_token)
+        return [*tokens[:place], *[self.video_token] * self._video.tokens(frames), *tokens[place + 1 :]]
 
     def overflow(self, prompt: Prompt) -> str | None:
         """What is wrong with a prompt that fills the model's context and what to do, None for any other."""
@@ -182,20 +200,15 @@ class LocalEngine(Engine):
         A chat that fills the model's context is refused. Log-probabilities are those of the model's softmax at
         temperature 1, whatever the sampling.
         """
-        chats = {id(request.chat): request.chat for request in requests}
-        rendered = self._prompts.render_all(list(chats.values()))
-        if refusals == "raise":
-            self._prompts.require_room(rendered)
-        prompt_of = dict(zip(chats, rendered, strict=True))
-        found: list[Answer | Refusal | None] = [None] * len(requests)
-        groups: dict[tuple[SamplingConfig, bool], list[int]] = {}
-        for place, request in enumerate(requests):
-            if problem := self._prompts.overflow(prompt_of[id(request.chat)]):
-                found[place] = Refusal(problem)
-            else:
-                groups.setdefault((request.sampling, request.logprobs), []).append(place)
-        for (sampling, logprobs), places in groups.items():
-            rows = [(requests[place].sample, prompt_of[id(requests[place].chat)]) for place in places]
+        rendered = self._prompts.render_requests(requests, refusals)
+        found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
+        groups: dict[tuple[SamplingConfig, bool], list[tuple[int, Prompt]]] = {}
+        for place, (request, prompt) in enumerate(zip(requests, rendered, strict=True)):
+            if isinstance(prompt, Prompt):
+                groups.setdefault((request.sampling, request.logprobs), []).append((place, prompt))
+        for (sampling, logprobs), asked in groups.items():
+            places = [place for place, _ in asked]
+            rows = [(requests[place].sample, prompt) for place, prompt in asked]
             for at, answer in self._written(rows, sampling, logprobs, progress):
                 found[places[at]] = answer
                 if on_answer:
@@ -245,7 +258,6 @@ class LocalEngine(Engine):
         [prompt] = prompts = self._prompts.render([chat])
         clips = ClipPatches(self._video).of(prompts)
         tokens: list[int] = []
-        text, shown = "", 0
         chosen = stream(
             self._model,
             prompt.tokens,
@@ -255,21 +267,18 @@ class LocalEngine(Engine):
             context=self._context,
             clip=clips[0] if clips else None,
         )
-        while True:
-            # Entered anew at every token: the code of the caller between two pieces is not ours.
-            with torch.inference_mode():
-                token = next(chosen, None)
-            if token is None:
-                break
-            tokens.append(token)
-            [text] = self._decode([tokens])
-            # A character of several tokens reads as this one until it is complete.
-            whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
-            if len(whole) > shown:
-                yield whole[shown:]
-                shown = len(whole)
-        if text[shown:]:
-            yield text[shown:]
+
+        def texts() -> Iterator[str]:
+            while True:
+                # Entered anew at every token: the code of the caller between two pieces is not ours.
+                with torch.inference_mode():
+                    token = next(chosen, None)
+                if token is None:
+                    break
+                tokens.append(token)
+                yield self._decode([tokens])[0]
+
+        text = yield from whole_characters(texts())
         return Answer(text, len(prompt.tokens), len(tokens), round(time.monotonic() - began, 3))
 
     def log_likelihood(

@@ -59,8 +59,14 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         identity = model_identity(
             config.model, config.revision, None if config.cache is None else AnswerStore(config.cache)
         )
+        if config.engine == "vllm":  # other random numbers
+            identity |= {"engine": "vllm", "structured": config.structured}
         if config.replay:
             engine = ReplayEngine({})
+        elif config.engine == "vllm":
+            from recipe.models.vllm import VllmEngine  # noqa: PLC0415 - an extra of its own
+
+            engine = VllmEngine(config, frames)
         else:
             from recipe.models.local import LocalEngine  # noqa: PLC0415 - loads torch
 

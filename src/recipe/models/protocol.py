@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -184,6 +184,24 @@ def all_answered(outcomes: Sequence[Answer | Refusal]) -> list[Answer]:
     if refused is not None:
         raise InputError(refused.reason)
     return [outcome for outcome in outcomes if isinstance(outcome, Answer)]
+
+
+def whole_characters(texts: Iterable[str]) -> Generator[str, None, str]:
+    """What each text of a growing completion adds to the last, in whole characters; returns the last text.
+
+    >>> list(whole_characters(["a", "ab\N{REPLACEMENT CHARACTER}", "abé"]))
+    ['a', 'b', 'é']
+    """
+    text, shown = "", 0
+    for text in texts:
+        # A character of several tokens reads as this one until it is complete.
+        whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
+        if len(whole) > shown:
+            yield whole[shown:]
+            shown = len(whole)
+    if text[shown:]:
+        yield text[shown:]
+    return text
 
 
 def videos(chat: Chat) -> list[Frames]:

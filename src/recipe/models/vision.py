@@ -155,15 +155,19 @@ class VideoProcessor:
 
         Raises InputError for a clip without frames and for frames too narrow to be resized.
         """
+        images = self.resize(frames)
+        pixels = self._pixels(images[None])[0]
+        count, _, height, width = images.shape
+        return Patches(pixels, self.grid(count, height, width), self.temporal_patch_size / frames.rate)
+
+    def resize(self, frames: Frames) -> torch.Tensor:
+        """The frames in the size that the model reads, uint8 [T, 3, H, W]; raises InputError as a call does."""
         images = frames.images if frames.images.flags.writeable else frames.images.copy()
         channels_first = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-        height, width = self.resized(*images.shape[:3])
-        if (height, width) != images.shape[1:3]:
-            channels_first = torch.nn.functional.interpolate(
-                channels_first, size=(height, width), mode="bicubic", antialias=True
-            )
-        pixels = self._pixels(channels_first[None])[0]
-        return Patches(pixels, self.grid(len(images), height, width), self.temporal_patch_size / frames.rate)
+        size = self.resized(*images.shape[:3])
+        if size == images.shape[1:3]:
+            return channels_first
+        return torch.nn.functional.interpolate(channels_first, size=size, mode="bicubic", antialias=True)
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Patches [N, t * h * w, values] of clips of one size that needs no resizing, `images` uint8 [N, T, H, W, 3].

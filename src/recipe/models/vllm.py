@@ -1,0 +1,245 @@
+"""An engine for a model that vLLM runs in this process: continuous batching, for many prompts on a GPU.
+
+It samples as the other engine of this machine does: the model's softmax at the given temperature and nothing else, and
+a seed of its own for every completion. The random numbers are vLLM's, so that the completions are others.
+"""
+
+import hashlib
+import itertools
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+import transformers
+
+from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.errors import InputError, MissingExtra, quoted
+from recipe.models.checkpoints import Reader, load_reader
+from recipe.models.local import Prompt, Prompts
+from recipe.models.protocol import (
+    Answer,
+    Chat,
+    Engine,
+    ModelRequest,
+    OnAnswer,
+    Refusal,
+    Refusals,
+    whole_characters,
+)
+from recipe.models.vision import VideoProcessor
+from recipe.progress import SILENT, Progress
+from recipe.types import Frames
+
+# Read as vLLM is imported, which writes its log between our results otherwise.
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+try:
+    from vllm import LLM, SamplingParams
+    from vllm.sampling_params import StructuredOutputsParams
+except ModuleNotFoundError as error:
+    raise MissingExtra("a model that vLLM runs", "vllm") from error
+
+Job = tuple[dict[str, Any], Any]
+"""A prompt as vLLM takes it, and its sampling parameters."""
+
+
+class VllmEngine(Engine):
+    """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
+
+    def __init__(self, config: ModelConfig, frames: FrameConfig | None = None) -> None:
+        """Load the model of the settings; raises InputError where there is none, and where vLLM cannot run it.
+
+        `frames` may bound the area of frames, in place of the model's own bounds.
+        """
+        if config.device is not None:
+            raise InputError(
+                f"--device {config.device} goes with --engine transformers; vLLM takes the first GPU that "
+                "CUDA_VISIBLE_DEVICES names."
+            )
+        reader = load_reader(config.model, config.revision)
+        self._tokenizer, self._structured = reader.tokenizer, config.structured
+        self._video = reader.video.within(frames) if reader.video and frames else reader.video
+        self._ends = _ends(reader, config)
+        try:
+            self._llm = LLM(
+                config.model,
+                revision=config.revision,
+                tokenizer_revision=config.revision,
+                **precision(bf16=torch.cuda.is_available()),
+                **one_video(reader.video),
+                gpu_memory_utilization=config.engine_memory,
+                max_model_len=-1,  # the model's own, or what fits into the memory
+                logprobs_mode="raw_logprobs",
+                use_tqdm_on_load=False,
+            )
+        except (ValueError, RuntimeError, ImportError) as error:
+            problem = f"vLLM cannot run it ({quoted(str(error))})"
+            raise InputError.at(f"model {config.model!r}", problem, "leave --engine vllm out, or see above") from error
+        self._engine = self._llm.llm_engine
+        context = self._engine.model_config.max_model_len
+        self._prompts = Prompts(config.model, reader, self._video, context)
+        self._numbers = itertools.count()
+
+    def answer(
+        self,
+        requests: Sequence[ModelRequest],
+        progress: Progress = SILENT,
+        *,
+        on_answer: OnAnswer | None = None,
+        refusals: Refusals = "return",
+    ) -> list[Answer | Refusal]:
+        """An answer to each request, with its tokens and the time from when it was begun; held to a `schema` as the
+        settings say.
+
+        As many are under way at once as the sampling's `batch_size`. A chat that fills the model's context is refused.
+        Log-probabilities are those of the model's softmax at temperature 1, whatever the sampling.
+        """
+        rendered = self._prompts.render_requests(requests, refusals)
+        found: list[Answer | Refusal | None] = [one if isinstance(one, Refusal) else None for one in rendered]
+        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Prompt)]
+        jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
+        together = max((request.sampling.batch_size for request in requests), default=1)
+        with (
+            progress.task("writing plans", total=len(asked)) as advance,
+            closing(self._outputs(jobs, together)) as made,
+        ):
+            for at, output, seconds in made:
+                if not output.finished:
+                    continue
+                place, prompt = asked[at]
+                answer = self._answer(requests[place], prompt, output.outputs[0], seconds)
+                found[place] = answer
+                advance(1)
+                if on_answer:
+                    on_answer(place, answer)
+        return [outcome for outcome in found if outcome is not None]
+
+    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+        """The first completion as it is written, in pieces of whole characters.
+
+        Raises InputError for a chat that fills the context.
+        """
+        [prompt] = self._prompts.render([chat])
+        request = ModelRequest(chat, sampling)
+        last: Any = None
+
+        def texts() -> Iterator[str]:
+            nonlocal last
+            with closing(self._outputs([self._job(prompt, request)], 1)) as made:
+                for _, *last in made:
+                    yield self._decode(last[0].outputs[0].token_ids)
+
+        yield from whole_characters(texts())
+        output, seconds = last
+        return self._answer(request, prompt, output.outputs[0], seconds)
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.engine_core.shutdown()
+
+    def _outputs(self, jobs: Iterable[Job], together: int) -> Generator[tuple[int, Any, float], None, None]:
+        """The place of a job, its completion so far and the seconds since it began, at each token of each job."""
+        waiting = enumerate(jobs)
+        running: dict[str, tuple[int, float]] = {}
+        try:
+            while True:
+                for place, (prompt, parameters) in itertools.islice(waiting, together - len(running)):
+                    name = str(next(self._numbers))
+                    self._engine.add_request(name, prompt, parameters)
+                    running[name] = place, time.monotonic()
+                if not running:
+                    return
+                outputs = self._engine.step()
+                begun = [
+                    running.pop(output.request_id) if output.finished else running[output.request_id]
+                    for output in outputs
+                ]
+                for (place, began), output in zip(begun, outputs, strict=True):
+                    yield place, output, time.monotonic() - began
+        finally:  # after Ctrl-C as well: the next call must not meet them
+            self._engine.abort_request(list(running))
+
+    def _job(self, prompt: Prompt, request: ModelRequest) -> Job:
+        sampling = request.sampling
+        held: dict[str, Any] = {}
+        if request.schema is not None and self._structured == "json_object":
+            held = {"structured_outputs": StructuredOutputsParams(json_object=True)}
+        elif request.schema is not None and self._structured != "off":
+            held = {"structured_outputs": StructuredOutputsParams(json=request.schema["schema"])}
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            seed=seed_of(f"{sampling.seed} {request.sample} {prompt.key}"),
+            stop_token_ids=self._ends,
+            logprobs=0 if request.logprobs else None,
+            detokenize=False,
+            **held,
+        )
+        return engine_prompt(prompt.tokens, self._prompts.video_token, prompt.frames, self._video), parameters
+
+    def _answer(self, request: ModelRequest, prompt: Prompt, completion: Any, seconds: float) -> Answer:
+        tokens = completion.token_ids
+        structured = "" if request.schema is None else self._structured.replace("auto", "json_schema")
+        logprob = completion.cumulative_logprob / len(tokens) if request.logprobs else None
+        text = self._decode(tokens)
+        return Answer(text, len(prompt.tokens), len(tokens), round(seconds, 3), logprob=logprob, structured=structured)
+
+    def _decode(self, tokens: Sequence[int]) -> str:
+        bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens
+        return str(self._tokenizer.decode(list(bare), skip_special_tokens=True))
+
+
+def _ends(reader: Reader, config: ModelConfig) -> list[int]:
+    """The tokens that end a completion."""
+    try:
+        settings = transformers.GenerationConfig.from_pretrained(config.model, revision=config.revision)
+    except OSError:
+        settings = transformers.GenerationConfig.from_model_config(reader.config)
+    ends = settings.eos_token_id
+    listed = ends if isinstance(ends, list) else [ends]
+    return sorted({end for end in (*listed, reader.tokenizer.eos_token_id) if end is not None})
+
+
+def seed_of(key: str) -> int:
+    """vLLM's seed of a completion, 63 bits: its random numbers belong to its key."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
+
+
+def precision(*, bf16: bool) -> dict[str, Any]:
+    """Options of an engine: what it computes in, and on a CPU no compilation, which takes a minute there."""
+    return {"dtype": "bfloat16" if bf16 else "float32", "enforce_eager": not torch.cuda.is_available()}
+
+
+def one_video(video: VideoProcessor | None) -> dict[str, Any]:
+    """Options of an engine: a prompt shows one video, and no images."""
+    return {} if video is None else {"limit_mm_per_prompt": {"image": 0, "video": 1}}
+
+
+def engine_prompt(
+    tokens: Sequence[int], video_token: int, frames: Frames | None, video: VideoProcessor | None
+) -> dict[str, Any]:
+    """A prompt as vLLM takes it.
+
+    `tokens` have a video token for each token of the clip. vLLM is given one, which it replaces by as many: of more it
+    would replace the first and leave the others, without an error. Frames come in the size that the model reads.
+    """
+    if frames is None or video is None:
+        return {"prompt_token_ids": list(tokens)}
+    first = tokens.index(video_token)
+    behind = tokens[first + tokens.count(video_token) :]
+    images = video.resize(frames).permute(0, 2, 3, 1).contiguous().numpy()
+    times = {
+        "fps": frames.rate,
+        "duration": len(images) / frames.rate,
+        "total_num_frames": len(images),
+        "frames_indices": list(range(len(images))),
+        "video_backend": "opencv",
+        "do_sample_frames": False,
+    }
+    return {
+        "prompt_token_ids": [*tokens[: first + 1], *behind],
+        "multi_modal_data": {"video": [(images, times)]},
+        "mm_processor_kwargs": {"fps": frames.rate, "do_sample_frames": False, "do_resize": False},
+    }
