@@ -38,7 +38,7 @@ def atomic_path(target: Path) -> Iterator[Path]:
     try:
         with _named(target):
             yield partial
-            _sync(partial)
+            sync(partial)
             if partial.is_dir() and target.is_dir():
                 shutil.rmtree(target)
             partial.replace(target)
@@ -269,7 +269,8 @@ def _named(target: Path) -> Iterator[None]:
         raise
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file, or every file in a folder, is on disk."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     for file in files:
         with file.open("rb") as stream:

@@ -23,9 +23,7 @@ from recipe.models.checkpoints import quiet_loading
 from recipe.models.vision import VideoProcessor
 from recipe.progress import Advance, Progress
 from recipe.training.policy import on_cuda, save_merged, write_errors
-from recipe.training.runs import Run, mark_complete
-
-KEPT_CHECKPOINTS = 2
+from recipe.training.runs import Run
 
 Row = dict[str, Any]
 
@@ -144,7 +142,6 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_strategy": "steps",
         "save_steps": config.save_every,
-        "save_total_limit": KEPT_CHECKPOINTS,
         "logging_strategy": "steps",
         "logging_steps": config.log_every,
         "logging_nan_inf_filter": False,
@@ -175,14 +172,16 @@ def finish_training(
         # A pass of the model is a sign of life between two steps.
         pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
-            with write_errors(run.checkpoints):
+            with run.on_disk(), write_errors(run.checkpoints):
                 trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         finally:
             pulse.remove()
-            log.close()
+            with run.on_disk():
+                log.close()
     check_finite(trainer)
-    save_merged(trainer.model, trainer.processing_class, run.model, video)
-    return run.finish(time.monotonic() - began)
+    with run.on_disk():
+        save_merged(trainer.model, trainer.processing_class, run.model, video)
+        return run.finish(time.monotonic() - began)
 
 
 def check_finite(trainer: Trainer) -> None:
@@ -219,7 +218,7 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.write(state.log_history[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        mark_complete(self._run.checkpoints / f"checkpoint-{state.global_step}")
+        self._run.keep(state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._log.close()

@@ -1,24 +1,34 @@
 """Run folders of training: what a run was made from, whether it is finished, and where it resumes.
 
 run.json       settings, hashes of the inputs, `finished`
-checkpoints/   checkpoint-N/, complete once its `complete.json` is there
+checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file
 logs/          TensorBoard
 metrics.jsonl  one row an optimiser step
 completions/   step-NNNNN.jsonl (GRPO)
 model/         the result, in the standard layout
 """
 
+import errno
+import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import file_sha256, read_json, write_json
+from recipe.artifacts import file_sha256, read_json, sync, write_json
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
 
+KEPT_CHECKPOINTS = 2
+VERSION = 1
+"""Version of `run.json`; records without one are older."""
 _COMPLETE = "complete.json"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
+"""In what safetensors and torch raise where a file cannot be written to its end."""
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +63,66 @@ class Run:
         write_json(self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1)})
         return self.model
 
+    def checkpoint(self, step: int) -> Path:
+        """Folder of the checkpoint after an optimiser step."""
+        return self.checkpoints / f"checkpoint-{step}"
+
+    def keep(self, step: int) -> None:
+        """Declare the checkpoint of a step complete, once its files are on disk, and remove those before the last two.
+
+        A kill at any moment leaves a complete checkpoint where there was one.
+        """
+        folder = self.checkpoint(step)
+        sync(folder)
+        files = {name: file_sha256(folder / name) for name in sorted(_files(folder))}
+        write_json(folder / _COMPLETE, {"step": step, "files": files})
+        for old in self._complete()[:-KEPT_CHECKPOINTS]:
+            (old / _COMPLETE).unlink()
+            shutil.rmtree(old)
+
     def latest_checkpoint(self) -> Path | None:
-        """The newest complete checkpoint; those that a kill left half-written are removed."""
-        complete = []
+        """The newest complete and undamaged checkpoint, None where none was completed yet.
+
+        Those that a kill left half-written are removed, and so are damaged ones after the newest good one, with a
+        warning. Raises InputError where all are damaged.
+        """
         for folder in self.checkpoints.glob("checkpoint-*"):
-            if (folder / _COMPLETE).is_file():
-                complete.append(folder)
-            else:
+            if not (folder / _COMPLETE).is_file():
                 shutil.rmtree(folder)
-        return max(complete, key=step_of, default=None)
+        damaged: list[tuple[Path, str]] = []
+        for folder in reversed(self._complete()):
+            if (fault := _damage(folder)) is None:
+                for later, reason in damaged:
+                    _LOG.warning("%s: %s; the run continues from %s instead", later, reason, folder.name)
+                    shutil.rmtree(later)
+                return folder
+            damaged.append((folder, fault))
+        if damaged:
+            raise InputError.at(*damaged[0], "restore its files, or delete the run's folder to start over")
+        return None
+
+    def _complete(self) -> list[Path]:
+        """The complete checkpoints, the newest last."""
+        return sorted((mark.parent for mark in self.checkpoints.glob(f"checkpoint-*/{_COMPLETE}")), key=step_of)
+
+    @contextmanager
+    def on_disk(self) -> Iterator[None]:
+        """Raises InputError in place of what is raised within where the disk is full; checkpoints stay as they were."""
+        try:
+            yield
+        except Exception as error:
+            if not _disk_is_full(error):
+                raise
+            checkpoint = self.latest_checkpoint()
+            if checkpoint is None:
+                remedy = "free some space and run the same command again; it starts over"
+            else:
+                size = sum((checkpoint / name).stat().st_size for name in _files(checkpoint)) / 1e6
+                remedy = (
+                    f"free {max(1, 2 * size):.0f} MB, two checkpoints' size, and run the same command again; it "
+                    f"continues after step {step_of(checkpoint)}"
+                )
+            raise InputError.at(self.folder, "the disk is full", remedy) from error
 
 
 def step_of(checkpoint: Path) -> int:
@@ -69,9 +130,34 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.rpartition("-")[2])
 
 
-def mark_complete(checkpoint: Path) -> None:
-    """Declare a checkpoint whole; the last thing written into it."""
-    write_json(checkpoint / _COMPLETE, {"step": step_of(checkpoint)})
+def _files(folder: Path) -> list[str]:
+    """Names of all files in a folder and its folders."""
+    return [file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()]
+
+
+def _damage(checkpoint: Path) -> str | None:
+    """What is wrong with a complete checkpoint, None for nothing; of an older version's only the mark is read."""
+    try:
+        files = read_json(checkpoint / _COMPLETE).get("files", {})
+    except (InputError, AttributeError):
+        return f"{_COMPLETE} is damaged"
+    for name, sha in files.items():
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+        if file_sha256(checkpoint / name) != sha:
+            return f"{name} is damaged"
+    return None
+
+
+def _disk_is_full(error: BaseException | None) -> bool:
+    """Whether an error, or one that it arose from, says so."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            return True
+        if any(words in str(error) for words in _NO_SPACE_IN_WORDS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
@@ -83,7 +169,7 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     """
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
-    manifest = {"stage": stage, "config": settings, "inputs": hashes}
+    manifest = {"stage": stage, "config": settings, "inputs": hashes, "version": VERSION}
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
@@ -92,8 +178,10 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
         write_json(record, {**manifest, "finished": False})
         return Run(output, manifest)
     known = read_json(record)
-    if not isinstance(known, dict):
+    if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
         raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
+    if (version := known.get("version", 0)) != VERSION:
+        known = _brought_up(output, known, manifest, version)
     changed = _changes({key: known.get(key) for key in manifest}, manifest)
     if changed:
         raise ConfigError(
@@ -101,6 +189,42 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
             "set another `output`, or delete the folder to start over."
         )
     return Run(output, manifest)
+
+
+def _brought_up(output: Path, known: dict[str, Any], manifest: dict[str, Any], version: Any) -> dict[str, Any]:
+    """The record of another version of this program, to compare with ours: equal where only one of both has a setting.
+
+    Raises ConfigError for an unfinished run of other settings than this version's, and for a newer version.
+    """
+    remedy = "set another `output`, or delete the folder to start over."
+    if not isinstance(version, int) or version > VERSION:
+        raise ConfigError(f"{output}: the run was made by a newer version of recipe; update recipe, {remedy}")
+    old, new = known["config"], manifest["config"]
+    if not known.get("finished"):
+        for names, fault in ((_keys(old) - _keys(new), "with the unknown"), (_keys(new) - _keys(old), "without the")):
+            if names:
+                raise ConfigError(
+                    f"{output}: an older version of recipe began the run {fault} setting {min(names)!r}; finish it "
+                    f"with that version, {remedy}"
+                )
+    return {**manifest, **known, "config": _overlaid(new, old), "version": VERSION}
+
+
+def _keys(settings: Mapping[str, Any], before: str = "") -> set[str]:
+    """Names of all settings, with those of tables in them."""
+    names = {before + name for name in settings}
+    tables = ((name, value) for name, value in settings.items() if isinstance(value, dict))
+    return names.union(*(_keys(value, f"{before}{name}.") for name, value in tables))
+
+
+def _overlaid(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings `new` with the values of `old` where both have them."""
+    return {
+        name: _overlaid(value, old[name])
+        if isinstance(value, dict) and isinstance(old.get(name), dict)
+        else old.get(name, value)
+        for name, value in new.items()
+    }
 
 
 def _identity(path: Path | str) -> str:

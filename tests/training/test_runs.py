@@ -1,0 +1,154 @@
+"""Run folders: which checkpoint a run resumes from, and records of other versions."""
+
+import errno
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.artifacts import read_json, write_json
+from recipe.config import SFTConfig
+from recipe.errors import ConfigError, InputError
+from recipe.training import runs
+from recipe.training.runs import Run, open_run
+
+
+def saved(run: Run, step: int) -> Path:
+    """A checkpoint whose files are written and that is not declared complete."""
+    folder = run.checkpoint(step)
+    (folder / "inner").mkdir(parents=True)
+    (folder / "weights.safetensors").write_bytes(bytes([step]) * 50)
+    (folder / "inner" / "state.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path / "run", {})
+    for step in (2, 4):
+        saved(run, step)
+        run.keep(step)
+    return run
+
+
+def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    for number, doomed in enumerate(("sync", "write_json", "file_sha256", "shutil.rmtree")):
+        step = 6 + 2 * number
+        saved(run, step)
+
+        def die(*_: Any, **__: Any) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            owner, name = (shutil, "rmtree") if "." in doomed else (runs, doomed)
+            patched.setattr(owner, name, die)
+            with pytest.raises(Killed):
+                run.keep(step)
+        resumed = run.latest_checkpoint()
+        assert resumed is not None
+        assert resumed.name == ("checkpoint-12" if doomed == "shutil.rmtree" else "checkpoint-4")
+    # The one that was being removed is no longer complete, and goes.
+    assert sorted(folder.name for folder in run.checkpoints.iterdir()) == ["checkpoint-12", "checkpoint-4"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "inner/state.json", "complete.json"])
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+    run: Run, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = run.checkpoint(4) / name
+    file.write_bytes(file.read_bytes()[:-3]) if damage == "cut" else file.unlink()
+    assert run.latest_checkpoint() == run.checkpoint(2)
+    assert not run.checkpoint(4).exists()
+    if (name, damage) != ("complete.json", "gone"):  # then it is a half-written one, as after any kill
+        assert name in caplog.text
+        assert "checkpoint-2" in caplog.text
+
+
+def test_without_a_good_checkpoint_the_run_is_refused_and_nothing_is_removed(run: Run) -> None:
+    for step in (2, 4):
+        (run.checkpoint(step) / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(InputError, match=r"checkpoint-4: weights.safetensors is damaged"):
+        run.latest_checkpoint()
+    assert run.checkpoint(4).is_dir()
+    assert run.checkpoint(2).is_dir()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        ValueError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 576 vs 534"),
+    ],
+)
+def test_a_full_disk_is_one_sentence_and_leaves_the_last_checkpoint(run: Run, error: Exception) -> None:
+    saved(run, 6)
+    later = RuntimeError("what a library raises while it closes the file")
+    later.__context__ = error
+    with pytest.raises(InputError, match=r"disk is full; free 1 MB.* after step 4") as caught, run.on_disk():
+        raise later
+    assert "\n" not in str(caught.value)
+    assert run.latest_checkpoint() == run.checkpoint(4)
+    assert not run.checkpoint(6).exists()
+    with pytest.raises(ZeroDivisionError), run.on_disk():
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SFTConfig:
+    return SFTConfig(model="some/model", examples=Path("e"), output=tmp_path / "run")
+
+
+def older(
+    config: SFTConfig, *, finished: bool, without: str = "", unknown: str = "", version: int | None = None
+) -> None:
+    """The record of a run of another version, and its model."""
+    open_run("sft", config, config.output, {})
+    record = read_json(config.output / "run.json")
+    record["config"].pop(without, None)
+    record["config"] |= {unknown: 1} if unknown else {}
+    record |= {"finished": finished, "version": version}
+    write_json(config.output / "run.json", {key: value for key, value in record.items() if value is not None})
+    (config.output / "model").mkdir()
+
+
+def test_a_finished_run_of_an_older_version_is_read(config: SFTConfig) -> None:
+    older(config, finished=True, without="save_every", unknown="gone")
+    assert open_run("sft", config, config.output, {}).finished
+    with pytest.raises(ConfigError, match="epochs was 3, is 4"):
+        open_run("sft", config.model_copy(update={"epochs": 4}), config.output, {})
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"without": "save_every"}, "without the setting 'save_every'"),
+        ({"unknown": "speed"}, "with the unknown setting 'speed'"),
+        ({"version": 99}, "newer version of recipe; update"),
+    ],
+)
+def test_an_unfinished_run_of_other_settings_names_the_key(
+    config: SFTConfig, record: dict[str, Any], message: str
+) -> None:
+    older(config, finished=False, **record)
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_run("sft", config, config.output, {})
+    assert str(config.output) in str(caught.value)
+
+
+def test_an_unfinished_run_of_an_older_version_with_the_same_settings_resumes(config: SFTConfig) -> None:
+    older(config, finished=False)
+    assert not open_run("sft", config, config.output, {}).finished
+
+
+def test_a_record_of_something_else_is_refused(config: SFTConfig) -> None:
+    older(config, finished=False)
+    (config.output / "run.json").write_text(json.dumps([1]))
+    with pytest.raises(InputError, match="not the record of a run"):
+        open_run("sft", config, config.output, {})
