@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Supervision = Literal["annotated", "weak"]
-"""Where an example's history and continuation come from: human labels or Phi's pseudo-trace (paper, section 3.1)."""
+"""Where an example's steps come from: human labels, or Phi's pseudo-trace (paper, section 3.1) or a narration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli.console import err, out, print_json, progress
+from recipe.cli.pseudo import pseudo
 
 if TYPE_CHECKING:
     from recipe.data.benchmarks import Benchmark
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from recipe.types import Example, Procedure
 
 app = typer.Typer(no_args_is_help=True, help="Turn benchmark folders into training and test examples.")
+
+app.command("pseudo")(pseudo)
 
 Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
 Benchmarks = Annotated[

@@ -2,6 +2,7 @@
 
 from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config
 from recipe.config.corpus import CorpusConfig, EncoderConfig
+from recipe.config.mining import MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import BaseModelConfig, GRPOConfig, LoraSettings, Metrics, SFTConfig, TrainingSettings
@@ -18,6 +19,7 @@ __all__ = [
     "JudgeConfig",
     "LoraSettings",
     "Metrics",
+    "MiningConfig",
     "ModelConfig",
     "PhiConfig",
     "Positive",

@@ -72,8 +72,8 @@ def compare_histories(
     nearest.learn([step for steps in seen for step in steps])
     read = [nearest(steps) for steps in seen]
     done = [nearest(one.history) for one in examples]
-    same_goal = _partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
-    other_goal = _partners(examples, lambda one, other: one.goal != other.goal)
+    same_goal = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
+    other_goal = partners(examples, lambda one, other: one.goal != other.goal)
     return [
         {
             "f1": step_f1(steps, done[place]),
@@ -106,8 +106,8 @@ def summarise_histories(
     return found
 
 
-def _partners(examples: Sequence[Example], fits: Callable[[Example, Example], bool]) -> list[int | None]:
-    """For each example the next one, from the end back to the beginning, that fits."""
+def partners(examples: Sequence[Example], fits: Callable[[Example, Example], bool]) -> list[int | None]:
+    """For each example the place of the next one that fits, from the end on at the beginning; None without one."""
     count = len(examples)
     found = []
     for place, one in enumerate(examples):

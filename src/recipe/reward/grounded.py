@@ -263,13 +263,16 @@ class GroundedMethod:
         pools = self._pools(groups, vectors)
         return [self._group_rewards(pools[group.goal, group.history], self._group(group, vectors)) for group in groups]
 
-    def alignments(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
-        """The best one-to-one matching of h and the only plan with each narration of P, by W."""
-        texts = self._group(group, vectors)
+    def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
+        """The best one-to-one matching of h and each group's only plan with each narration of P, by W."""
+        pools = self._pools(groups, vectors)
+        return [self._aligned(pools[group.goal, group.history], self._group(group, vectors)) for group in groups]
+
+    def _aligned(self, pools: NarrationPools, texts: _GroupTexts) -> list[PooledAlignment]:
         if not (columns := texts.columns):
             return []
         found = []
-        for hit in self._pools([group], vectors)[group.goal, group.history].relevant:
+        for hit in pools.relevant:
             W = self._similarities([hit.narration], texts)[0][:, columns].T
             matching = free_matching(W)
             matches = tuple((i, k) for i, k in matching.path if i is not None and k is not None)

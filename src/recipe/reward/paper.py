@@ -66,15 +66,18 @@ class PaperMethod:
         pools = self._pools((steps for group in groups for steps in self._pooled(group)), vectors)
         return [self._group_rewards(group, pools, vectors) for group in groups]
 
-    def alignments(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
-        """Stage 2's path of h and the only plan on each narration of the pool, also where the config skips stage 2."""
-        [plan] = group.plans
-        if not (steps := group.history + plan):
+    def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
+        """Stage 2's path of h and each group's only plan on the narrations of the pool, also without stage 2."""
+        pooled = [self._pooled(group)[0] for group in groups]
+        pools = self._pools(pooled, vectors)
+        return [self._aligned(group, pools[steps], vectors) for group, steps in zip(groups, pooled, strict=True)]
+
+    def _aligned(self, group: PromptGroup, pool: Pool, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
+        if not (steps := group.steps):
             return []
-        pooled = self._pooled(group)[0]
         queries = stacked(vectors, steps)
         found = []
-        for hit in self._pools([pooled], vectors)[pooled]:
+        for hit in pool:
             W = queries @ self._corpus.embeddings(hit.narration).T
             alignment = needleman_wunsch(W, self._config.gap)
             matches = tuple((i, k) for i, k in alignment.path if i is not None and k is not None)

@@ -28,8 +28,8 @@ class Method(Protocol):
         """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
         ...
 
-    def alignments(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> list[PooledAlignment]:
-        """How h and the group's only plan align with each narration of the pool, the best first."""
+    def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
+        """How h and each group's only plan align with each narration of the pool, the best first; one scan for all."""
         ...
 
 
@@ -70,8 +70,12 @@ class Verifier:
 
     def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]:
         """How h + c aligns with each narration of its pool, the best first. Raises as `score`."""
-        group = PromptGroup.of(goal, history, [continuation])
-        return self._method.alignments(group, self._vectors([group]))
+        [aligned] = self.align_groups([PromptGroup.of(goal, history, [continuation])])
+        return aligned
+
+    def align_groups(self, groups: Sequence[PromptGroup]) -> list[list[PooledAlignment]]:
+        """The same for many groups of one plan each: steps are encoded in one call, pools found in one scan."""
+        return self._method.alignments(groups, self._vectors(groups))
 
     def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
         """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""

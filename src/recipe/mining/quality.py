@@ -1,0 +1,329 @@
+"""How good mined continuations are: what was left out, how they agree with annotations, and examples to read.
+
+A mined continuation is compared with the annotated one where there is one: that of the example that it was mined for,
+or, from titles, the annotated steps of the same video during the mined segments. Measures as in
+`recipe.evaluation.matching`:
+
+    step F1, in order    each segment is taken for the nearest annotated step of all compared examples
+    likeness in order    2 sum over an ordered pairing / (n + m), of likenesses 0 to 1
+
+Two floors stand beside them: the continuation mined for another video of the same goal, and for another goal.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+
+from recipe.artifacts import to_json, write_json, write_text
+from recipe.config import MiningConfig
+from recipe.corpus.store import Corpus
+from recipe.evaluation.histories import partners
+from recipe.evaluation.matching import Likeness, NearestStep, calibrate, ordered_f1, ordered_likeness, step_f1
+from recipe.mining.mine import DROPPED, SOURCE, Mined, Origin
+from recipe.mining.segments import StepLikeness
+from recipe.report.elements import Cell, Row, Section, Table, headings, row
+from recipe.report.markdown import render_markdown
+from recipe.reward.embeddings import StepEmbeddings
+from recipe.stats import Interval, mean_interval, video_of
+from recipe.types import Example, Procedure, Segment, Step
+
+DATA, PAGE = "quality.json", "quality.md"
+COMPARED = 1_000
+"""Examples that are compared with annotations, at most; drawn by the seed."""
+SHOWN = 8
+"""Examples on the page."""
+INSIDE = 0.5
+"""Share of a segment's time that lies in an annotated step where it counts as one."""
+MEASURES = {"f1": "step F1", "ordered_f1": "step F1 in order", "likeness": "likeness in order"}
+MINED, SAME_GOAL, OTHER_GOAL = "mined", "same goal (floor)", "other goal (floor)"
+
+
+@dataclass(frozen=True, slots=True)
+class StepLikeShare:
+    """How far step-like segments are those said during annotated steps, in videos with annotated times."""
+
+    videos: int
+    precision: float
+    """Of the step-like segments, the share with half of their time or more in an annotated step."""
+    precision_of_all: float
+    """The same of all segments: what a rule without knowledge has."""
+    recall: float
+    """Of the segments in annotated steps, the share that is step-like."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExample:
+    """One mined example as the page shows it."""
+
+    example_id: str
+    goal: str
+    video_id: str
+    """Of the narration."""
+    similarity: float | None
+    history: tuple[str, ...]
+    continuation: tuple[str, ...]
+    annotated: tuple[str, ...]
+    """Empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """The report on mined examples."""
+
+    mode: str
+    examples: int
+    considered: int
+    narrations: int
+    """Different narrations that gave an example."""
+    dropped: dict[str, int]
+    """Reason of `recipe.mining.mine.DROPPED` to number."""
+    step_like: float | None
+    """Share of step-like segments among those that could be steps; None where there are none."""
+    lengths: dict[str, float]
+    """Means: steps of the history and the continuation, words of a step of the continuation."""
+    similarity: dict[str, float]
+    """Quantiles of A_mono of history and narration; empty from titles."""
+    compared: int
+    """Examples with an annotated continuation that were compared."""
+    agreement: dict[str, dict[str, Interval]]
+    """Continuation (mined, or one of two floors) to measure to mean, with intervals that cluster by goal."""
+    step_like_segments: StepLikeShare | None
+    """None without annotated times."""
+    shown: tuple[ShownExample, ...]
+
+
+def measure_quality(
+    mined: Mined,
+    corpus: Corpus,
+    config: MiningConfig,
+    *,
+    examples: Sequence[Example] = (),
+    procedures: Sequence[Procedure] = (),
+    seed: int = 0,
+) -> Quality:
+    """The report; `examples` are those mined for, `procedures` annotated videos of the corpus.
+
+    Raises ComputeError where the encoder tells no steps apart.
+    """
+    embeddings = StepEmbeddings(corpus.encoder)
+    videos = {procedure.video_id: procedure for procedure in procedures}
+    references = _references(mined, corpus, {f"{SOURCE}/{one.example_id}": one for one in examples}, videos)
+    order = [int(place) for place in np.random.default_rng(seed).permutation(len(mined.examples))]
+    compared = sorted([place for place in order if references[place]][:COMPARED])
+    shown = [place for place in order if references[place]] if compared else order
+    continuations = [example.continuation for example in mined.examples]
+    similarities = [origin.similarity for origin in mined.origins if origin.similarity is not None]
+    return Quality(
+        mode=mined.mode,
+        examples=len(mined.examples),
+        considered=mined.considered,
+        narrations=len({origin.narration for origin in mined.origins}),
+        dropped={reason: mined.dropped[reason] for reason in DROPPED if mined.dropped[reason]},
+        step_like=mined.step_like / mined.segments if mined.segments else None,
+        lengths={}
+        if not continuations
+        else {
+            "history": fmean(len(example.history) for example in mined.examples),
+            "continuation": fmean(map(len, continuations)),
+            "words": fmean(len(text.split()) for texts in continuations for text in texts),
+        },
+        similarity={f"{q:g}": float(np.quantile(similarities, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
+        if similarities
+        else {},
+        compared=len(compared),
+        agreement=_agreement(
+            [mined.examples[place] for place in compared],
+            [references[place] for place in compared],
+            embeddings,
+            seed,
+        ),
+        step_like_segments=_step_like_share(mined.origins, corpus, videos, StepLikeness(embeddings.stacked), config),
+        shown=tuple(
+            ShownExample(
+                example_id=(example := mined.examples[place]).example_id,
+                goal=example.goal,
+                video_id=mined.origins[place].video_id,
+                similarity=mined.origins[place].similarity,
+                history=example.history,
+                continuation=example.continuation,
+                annotated=references[place],
+            )
+            for place in shown[:SHOWN]
+        ),
+    )
+
+
+def write_quality(quality: Quality, folder: Path) -> list[Path]:
+    """Write the report as data and as a page of Markdown, each all or nothing; returns the files."""
+    written = [folder / DATA, folder / PAGE]
+    write_json(written[0], to_json(quality))
+    write_text(written[1], render_quality(quality))
+    return written
+
+
+def render_quality(quality: Quality) -> str:
+    """The page as Markdown; the same report gives the same page."""
+    sections = [Section("figures", "Figures", "figures", blocks=quality_tables(quality))]
+    if quality.shown:
+        drawn = "Drawn at random by the seed; beside each step of the continuation the annotated one, where there is."
+        blocks = tuple(map(_example_table, quality.shown))
+        sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=blocks))
+    return render_markdown(f"Continuations mined from {quality.mode}", [], sections)
+
+
+def quality_tables(quality: Quality) -> tuple[Table, ...]:
+    """The figures as tables."""
+    counts = [
+        row("examples", quality.examples),
+        row("examples mined for" if quality.mode == "histories" else "narrations read", quality.considered),
+        row("narrations that gave one", quality.narrations),
+        *(row(f"left out: {DROPPED[reason]}", count) for reason, count in quality.dropped.items()),
+        row("step-like segments, of those that could be steps", Cell(quality.step_like, percent=True)),
+        *(row(name, Cell(quality.lengths[key])) for key, name in _LENGTHS.items() if key in quality.lengths),
+        *(
+            row(f"A_mono of history and narration, quantile {q}", Cell(value, 2))
+            for q, value in quality.similarity.items()
+        ),
+    ]
+    tables = [Table("Mined examples", "", headings("value"), tuple(counts))]
+    if quality.agreement:
+        rows = tuple(
+            Row(name, tuple(Cell(measures.get(measure), percent=True) for measure in MEASURES))
+            for name, measures in quality.agreement.items()
+        )
+        about = f"{quality.compared:,} examples, 95% intervals by goal"
+        tables.append(
+            Table("Agreement with annotations", "continuation", headings(*MEASURES.values()), rows, about=about)
+        )
+    if (share := quality.step_like_segments) is not None:
+        rows = (
+            row("step-like segments in annotated steps", Cell(share.precision, percent=True)),
+            row("all segments in annotated steps", Cell(share.precision_of_all, percent=True)),
+            row("segments in annotated steps that are step-like", Cell(share.recall, percent=True)),
+        )
+        tables.append(Table("Step-like segments", "", headings("share"), rows, about=f"{share.videos:,} videos"))
+    return tuple(tables)
+
+
+_LENGTHS = {
+    "history": "steps of a history",
+    "continuation": "segments of a continuation",
+    "words": "words of a segment",
+}
+
+
+def _example_table(shown: ShownExample) -> Table:
+    rows = [row(f"done {number}", step, "") for number, step in enumerate(shown.history, start=1)]
+    for number in range(max(len(shown.continuation), len(shown.annotated))):
+        texts = (steps[number] if number < len(steps) else "" for steps in (shown.continuation, shown.annotated))
+        rows.append(row(f"{number + 1}", *texts))
+    likely = "" if shown.similarity is None else f", A_mono {shown.similarity:.2f}"
+    columns = headings("history, then mined", "annotated")
+    about = f"{shown.example_id}, narration {shown.video_id}{likely}"
+    return Table(shown.goal, "", columns, tuple(rows), about=about)
+
+
+def _references(
+    mined: Mined, corpus: Corpus, examples: Mapping[str, Example], videos: Mapping[str, Procedure]
+) -> list[tuple[str, ...]]:
+    """The annotated continuation of each mined example, empty where there is none."""
+    found = []
+    for example, origin in zip(mined.examples, mined.origins, strict=True):
+        if mined.mode == "histories":
+            own = examples.get(example.example_id)
+            found.append(() if own is None else own.continuation)
+        elif (video := videos.get(origin.video_id)) is None:
+            found.append(())
+        else:
+            narration = corpus.narration(origin.narration)
+            said = [narration.segments[place] for place in origin.segments]
+            found.append(tuple(step.text for step in _steps_during(video, said)))
+    return found
+
+
+class _Timed(NamedTuple):
+    start: float
+    end: float
+
+
+def _time(item: Segment | Step) -> _Timed | None:
+    return None if item.start is None or item.end is None else _Timed(item.start, item.end)
+
+
+def _steps_during(video: Procedure, segments: Sequence[Segment]) -> list[Step]:
+    """The annotated steps that overlap the stretch from the first segment to the last; none without times."""
+    times = [time for segment in segments if (time := _time(segment)) is not None]
+    if not times or len(times) < len(segments):
+        return []
+    start, end = times[0].start, times[-1].end
+    return [step for step in video.steps if (own := _time(step)) and own.start < end and own.end > start]
+
+
+def _agreement(
+    examples: Sequence[Example], references: Sequence[Sequence[str]], embeddings: StepEmbeddings, seed: int
+) -> dict[str, dict[str, Interval]]:
+    if not examples:
+        return {}
+    nearest = NearestStep(embeddings.stacked, [step for steps in references for step in steps])
+    nearest.learn([text for example in examples for text in example.continuation])
+    texts = [text for one, own in zip(examples, references, strict=True) for text in (*one.continuation, *own)]
+    likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
+    same = partners(examples, lambda one, other: one.goal == other.goal and video_of(one) != video_of(other))
+    different = partners(examples, lambda one, other: one.goal != other.goal)
+    others: dict[str, Sequence[int | None]] = {MINED: range(len(examples)), SAME_GOAL: same, OTHER_GOAL: different}
+    found: dict[str, dict[str, Interval]] = {}
+    for name, places in others.items():
+        values: dict[str, list[float]] = {measure: [] for measure in MEASURES}
+        goals = []
+        for example, reference, place in zip(examples, references, places, strict=True):
+            if place is None:
+                continue
+            steps = examples[place].continuation
+            plan, wanted = nearest(steps), nearest(reference)
+            ordered = ordered_likeness(likeness.between(steps, reference))
+            values["f1"].append(step_f1(plan, wanted))
+            values["ordered_f1"].append(ordered_f1(plan, wanted))
+            values["likeness"].append(2 * ordered / (len(steps) + len(reference)))
+            goals.append(example.goal)
+        if goals:
+            found[name] = {measure: mean_interval(numbers, goals, seed) for measure, numbers in values.items()}
+    return found
+
+
+def _step_like_share(
+    origins: Sequence[Origin],
+    corpus: Corpus,
+    videos: Mapping[str, Procedure],
+    likeness: StepLikeness,
+    config: MiningConfig,
+) -> StepLikeShare | None:
+    """Over the narrations that gave an example, those whose video has annotated times."""
+    chosen, inside, count = list[np.bool_](), list[bool](), 0
+    for number, video_id in sorted({(origin.narration, origin.video_id) for origin in origins}):
+        narration = corpus.narration(number)
+        times = [time for segment in narration.segments if (time := _time(segment)) is not None]
+        steps = [time for step in (videos[video_id].steps if video_id in videos else ()) if (time := _time(step))]
+        if not steps or len(times) < len(narration.segments):
+            continue
+        count += 1
+        inside += [_inside(time, steps) for time in times]
+        chosen += [*likeness.select(narration.segments, corpus.embeddings(number), config.threshold)]
+    if not any(chosen) or not any(inside):
+        return None
+    both = sum(bool(a and b) for a, b in zip(chosen, inside, strict=True))
+    return StepLikeShare(
+        videos=count,
+        precision=both / sum(map(bool, chosen)),
+        precision_of_all=sum(inside) / len(inside),
+        recall=both / sum(inside),
+    )
+
+
+def _inside(time: _Timed, steps: Sequence[_Timed]) -> bool:
+    """Whether half of a time or more lies in one step."""
+    shared = max(min(time.end, step.end) - max(time.start, step.start) for step in steps)
+    return shared >= INSIDE * (time.end - time.start) and shared > 0
