@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_jsonl
-from recipe.config import GRPOConfig, SFTConfig
+from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+from recipe.training.base import train_base
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 
@@ -23,7 +24,8 @@ SAVED, KILLED, STEPS = 4, 5, 6
 DOOMED = f"""
 import json, os, signal, sys
 from contextlib import contextmanager
-from recipe.config import GRPOConfig, SFTConfig
+from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+from recipe.training.base import train_base
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 sys.path.insert(0, sys.argv[1])
@@ -45,6 +47,8 @@ for name, text in json.loads(sys.argv[2]).items():
         shown = Paintings() if "video" in name else None
         if "grpo" in name:
             train_grpo(GRPOConfig.model_validate_json(text), LengthScorer(), Deadly(), shown)
+        elif "base" in name:
+            train_base(BaseModelConfig.model_validate_json(text), Deadly())
         else:
             train_sft(SFTConfig.model_validate_json(text), Deadly(), shown)
         os._exit(0)
@@ -54,7 +58,11 @@ for name, text in json.loads(sys.argv[2]).items():
 
 @pytest.fixture(scope="module")
 def killed(
-    base_model: Path, video_model: Path, examples_file: Path, tmp_path_factory: pytest.TempPathFactory
+    base_model: Path,
+    base_config: BaseModelConfig,
+    video_model: Path,
+    examples_file: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Any]:
     """The settings of runs that were killed after a checkpoint and a step."""
     folder = tmp_path_factory.mktemp("killed")
@@ -63,6 +71,7 @@ def killed(
     sft = {"epochs": 2, "batch_size": 4}
     grpo = {"corpus": folder / "none", "steps": STEPS, "prompts_per_step": 2, "max_completion_tokens": 12}
     runs = {
+        "base": base_config.model_copy(update={"steps": STEPS, "save_every": 2, "output": folder / "base"}),
         "sft": SFTConfig(**shared, **sft, model=str(base_model), output=folder / "sft"),
         "grpo": GRPOConfig(
             **{**shared, "metrics": ("tensorboard",)}, **grpo, model=str(base_model), output=folder / "grpo"
@@ -77,27 +86,35 @@ def killed(
     return runs
 
 
-def metrics(config: SFTConfig | GRPOConfig) -> list[dict[str, Any]]:
+def metrics(config: BaseModelConfig | SFTConfig | GRPOConfig) -> list[dict[str, Any]]:
     """The rows of a run without what depends on the clock."""
     rows = [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
     return [{key: row[key] for key in row if "second" not in key and key != "reward_share"} for row in rows]
 
 
-@pytest.mark.parametrize("name", ["sft", "grpo", "video-sft", "video-grpo"])
+def trained(config: BaseModelConfig | SFTConfig | GRPOConfig, scorer: Any, shown: Any) -> Path:
+    if isinstance(config, BaseModelConfig):
+        return train_base(config)
+    if isinstance(config, SFTConfig):
+        return train_sft(config, histories=shown)
+    return train_grpo(config, scorer, histories=shown)
+
+
+@pytest.mark.parametrize("name", ["base", "sft", "grpo", "video-sft", "video-grpo"])
 def test_a_killed_run_resumes_to_the_same_result(
     name: str, killed: dict[str, Any], scorer: Any, paintings: Any
 ) -> None:
     config = killed[name]
     assert (config.output / f"checkpoints/checkpoint-{SAVED}/complete.json").is_file()
-    assert [row["step"] for row in metrics(config)] == list(range(1, KILLED))
+    if name != "base":  # whose rows are written at the end
+        assert [row["step"] for row in metrics(config)] == list(range(1, KILLED))
     assert not (config.output / "model").exists()
     whole = config.model_copy(update={"output": config.output.with_name(f"{name}-whole")})
-    shown = paintings if config.input == "video" else None
-    weights = []
-    for one in (config, whole):
-        trained = train_sft(one, histories=shown) if name.endswith("sft") else train_grpo(one, scorer, histories=shown)
-        weights.append(load_file(trained / "model.safetensors"))
+    shown = paintings if "video" in name else None
+    models = [trained(one, scorer, shown) for one in (config, whole)]
+    weights = [load_file(model / "model.safetensors") for model in models]
     assert all(torch.equal(weight, weights[1][place]) for place, weight in weights[0].items())
+    assert (models[0] / "tokenizer.json").read_bytes() == (models[1] / "tokenizer.json").read_bytes()
     assert metrics(config) == metrics(whole)
     assert len(metrics(config)) == STEPS
     written = [sorted((one.output / "completions").glob("*")) for one in (config, whole)]

@@ -24,7 +24,7 @@ class BaseModelConfig(Settings):
     examples: Path
     """Training texts: examples as JSON lines, each rendered as one chat."""
     output: Path
-    """Run folder: `logs/`, `metrics.jsonl`, and the model in `model/`."""
+    """Run folder: `checkpoints/`, `metrics.jsonl`, and the model in `model/`."""
     split: str = ""
     """Examples of this split are trained on; empty takes all."""
     hidden_size: Positive = 192
@@ -40,6 +40,8 @@ class BaseModelConfig(Settings):
     """Tokens in a step, padding included, the common system turn not."""
     learning_rate: float = 3e-3
     """Peak rate: it rises over the first 30 steps and then falls as a cosine."""
+    save_every: Positive = 200
+    """Optimiser steps between two resumable checkpoints."""
     bf16: bool = True
     seed: int = 0
 

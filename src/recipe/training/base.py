@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.training.runs import open_run
+from recipe.training.runs import Run, open_run
 
 END_OF_TURN = "<|im_end|>"
 PADDING = "<|endoftext|>"
@@ -45,12 +46,15 @@ SPLIT = (
 WARMUP = 30
 """Steps in which the learning rate rises."""
 _TOKENIZER_TEXTS = 4000
+_STATE = "training.pt"
+"""Of a checkpoint: weights, optimiser and metrics."""
 
 
 def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
     """Train the tokenizer and the model from scratch; returns the model's folder.
 
-    A finished run returns at once, a killed one starts over.
+    A finished run returns at once, a killed one resumes from its newest checkpoint with the same result. Raises
+    InputError for examples that cannot be read, ConfigError for a run folder of other settings.
     """
     run = open_run("base", config, config.output, {"examples": config.examples})
     if run.finished:
@@ -64,12 +68,17 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
         # Evenly spaced texts, because files are often ordered by goal.
         stride = max(1, len(chats) // _TOKENIZER_TEXTS)
         texts = ("\n".join(f"{turn['role']}\n{turn['content']}" for turn in chat) for chat in chats[::stride])
-        tokenizer = train_tokenizer(texts, config.vocabulary, config.context)
+        checkpoint = run.latest_checkpoint()
+        if checkpoint is None:
+            tokenizer = train_tokenizer(texts, config.vocabulary, config.context)
+        else:
+            tokenizer = _wrapped(Tokenizer.from_file(str(checkpoint / "tokenizer.json")), config.context)
         model = _model(config, tokenizer)
-        rows = _optimise(model, _batches(tokenizer, chats, config), config, progress)
-        write_jsonl(run.folder / "metrics.jsonl", rows)
-        save_model(model, tokenizer, run.model)
-    return run.finish(time.monotonic() - began)
+        with run.on_disk():
+            rows = _optimise(model, tokenizer, chats, config, run, checkpoint, progress)
+            write_jsonl(run.folder / "metrics.jsonl", rows)
+            save_model(model, tokenizer, run.model)
+            return run.finish(time.monotonic() - began)
 
 
 def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
@@ -111,9 +120,11 @@ class Batch:
 
 
 def _batches(
-    tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig
+    tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig, first: int
 ) -> Iterator[Batch]:
-    """Endless batches of about `batch_tokens` tokens: neighbours in length share one, the order is drawn."""
+    """Endless batches of about `batch_tokens` tokens, from the step `first` on: neighbours in length share one, the
+    order is drawn.
+    """
     opening = chat_text(tokenizer, chats[0][:1]) + "<|im_start|>user\n"
     head = tokenizer(opening, add_special_tokens=False)["input_ids"]
     texts = [chat_text(tokenizer, chat).removeprefix(opening) for chat in chats]
@@ -123,8 +134,9 @@ def _batches(
         raise ConfigError(f"no chat fits into a context of {config.context} tokens; raise `context`.")
     draw = torch.Generator().manual_seed(config.seed)
     bounds = _bounds([len(ids) for ids in fitting], config.batch_tokens)
-    while True:
-        for index in torch.randperm(len(bounds), generator=draw).tolist():
+    for epoch in count():
+        order = torch.randperm(len(bounds), generator=draw).tolist()
+        for index in order[max(0, first - epoch * len(bounds)) :]:
             rows = fitting[slice(*bounds[index])]
             ids = torch.full((len(rows), len(rows[-1])), int(tokenizer.pad_token_id))
             labels = torch.full_like(ids, -100)
@@ -144,16 +156,33 @@ def _bounds(lengths: Sequence[int], tokens: int) -> list[tuple[int, int]]:
 
 
 def _optimise(
-    model: Qwen2ForCausalLM, batches: Iterator[Batch], config: BaseModelConfig, progress: Progress
+    model: Qwen2ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    chats: Sequence[list[dict[str, str]]],
+    config: BaseModelConfig,
+    run: Run,
+    checkpoint: Path | None,
+    progress: Progress,
 ) -> list[dict[str, float]]:
+    """Train the model in place, from the checkpoint on where there is one; returns a row a step.
+
+    Nothing but the batches is drawn, and these follow from the seed and the step.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).train()
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
-    rows = []
+    rows: list[dict[str, float]] = []
+    if checkpoint is not None:
+        saved = torch.load(checkpoint / _STATE, map_location=device)
+        model.load_state_dict(saved["model"])
+        optimiser.load_state_dict(saved["optimiser"])
+        rows = saved["rows"]
+    batches = _batches(tokenizer, chats, config, len(rows))
     with progress.task("base model", config.steps) as advance:
-        for step, batch in zip(range(config.steps), batches, strict=False):
+        advance(len(rows))
+        for step, batch in zip(range(len(rows), config.steps), batches, strict=False):
             # Linear rise over the first steps, then a cosine down to a twentieth.
             cosine = 0.5 * (1 + math.cos(math.pi * step / config.steps))
             rate = config.learning_rate * min(1.0, (step + 1) / WARMUP) * (0.05 + 0.95 * cosine)
@@ -167,6 +196,13 @@ def _optimise(
             optimiser.step()
             optimiser.zero_grad()
             rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
+            if len(rows) % config.save_every == 0 and len(rows) < config.steps:
+                folder = run.checkpoint(len(rows))
+                folder.mkdir(parents=True)
+                tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+                state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "rows": rows}
+                torch.save(state, folder / _STATE)
+                run.keep(len(rows))
             advance(1)
     model.to("cpu").eval()
     return rows
@@ -210,6 +246,11 @@ def train_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrained
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
+    return _wrapped(bpe, longest)
+
+
+def _wrapped(bpe: Tokenizer, longest: int) -> PreTrainedTokenizerFast:
+    """The tokenizer as transformers' own, with Qwen2's special tokens and chat template."""
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token=END_OF_TURN,
