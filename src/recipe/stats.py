@@ -129,6 +129,38 @@ def macro_interval(
     return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
 
 
+def seeded_interval(
+    values: Sequence[Sequence[float]] | Array, datasets: Sequence[str], clusters: Sequence[str]
+) -> Interval:
+    """Mean over datasets of their means of `values` [seeds, prompts], with a 95% interval over seeds and prompts.
+
+    Two variances are added: that of the means of whole seeds, and that of each prompt's mean over seeds, by cluster
+    within its dataset. Chance that is of both a seed and a prompt counts in both, so that the interval is rather too
+    wide than too narrow. It is a t interval with the degrees of freedom of Welch and Satterthwaite. One seed gives an
+    interval over prompts alone; a dataset of a single cluster gives none. Raises ComputeError as `macro_interval` does.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or not table.shape[1] == len(datasets) == len(clusters):
+        raise ComputeError(f"values of shape {table.shape} come with {len(datasets)} datasets.")
+    _finite(table)
+    names, place = np.unique(np.asarray(datasets), return_inverse=True)
+    labels, prompts = np.asarray(clusters), table.mean(axis=0)
+    groups = [_clustered(prompts[place == dataset], labels[place == dataset]) for dataset in range(len(names))]
+    by_seed = np.mean([table[:, place == dataset].mean(axis=1) for dataset in range(len(names))], axis=0)
+    mean, count = float(by_seed.mean()), sum(len(group.sums) for group in groups)
+    if any(len(group.sums) == 1 for group in groups):
+        return Interval(mean, observations=table.shape[1], clusters=count)
+    parts = [(group.variance() / len(names) ** 2, len(group.sums) - 1) for group in groups]
+    if len(by_seed) > 1:
+        parts.append((float(by_seed.var(ddof=1)) / len(by_seed), len(by_seed) - 1))
+    variance = sum(part for part, _ in parts)
+    if variance <= 0:
+        return Interval(mean, mean, mean, observations=table.shape[1], clusters=count)
+    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    half = float(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance)
+    return Interval(mean, mean - half, mean + half, observations=table.shape[1], clusters=count)
+
+
 def paired_interval(
     values: Sequence[float] | Array, baseline: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
 ) -> Interval:

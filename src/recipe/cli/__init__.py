@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
-from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reward, train, vpa, world
+from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, train, vpa, world
 from recipe.cli.console import run
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ def recipe(
 
 app.command("demo")(demo.demo)
 app.command("run")(demo.run)
+app.command("reproduce")(reproduce.reproduce)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(data.app, name="data")
 app.add_typer(world.app, name="world")

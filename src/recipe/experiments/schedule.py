@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.queues import Queue
 from pathlib import Path
 from types import TracebackType
@@ -48,15 +49,18 @@ class Stage:
     needs: tuple[str, ...] = ()
 
 
-def run_stages(run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress) -> None:
+def run_stages(
+    run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress, devices: Sequence[str] = ()
+) -> None:
     """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
 
-    Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
-    something else or that another process is at work in.
+    With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, each worker sees one of them, the same for all its
+    stages, and there are as many workers. Raises whatever a stage raises, ComputeError when a worker process dies, and
+    InputError for a folder that holds something else or that another process is at work in.
     """
     _require_run_folder(run_dir)
     with locked(run_dir):
-        _run_missing(run_dir, stages, workers, progress)
+        _run_missing(run_dir, stages, workers, progress, devices)
 
 
 def _require_run_folder(run_dir: Path) -> None:
@@ -67,7 +71,9 @@ def _require_run_folder(run_dir: Path) -> None:
         raise InputError.at(run_dir, "the folder is not empty and holds no run", "choose another folder")
 
 
-def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress) -> None:
+def _run_missing(
+    run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress, devices: Sequence[str]
+) -> None:
     marks = _fingerprints(stages)
     pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
     done = {stage.name for stage in stages} - set(pending)
@@ -80,7 +86,15 @@ def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress:
         if not pending:
             return
         board = stack.enter_context(Board(progress))
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(events,))
+        free: Queue[str] = context.Queue()
+        for device in devices:
+            free.put(device)
+        pool = ProcessPoolExecutor(
+            len(devices) or workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(events, free if devices else None),
+        )
         try:
             _drive(run_dir, pool, pending, done, marks, events, board, advance)
         except BaseException as error:
@@ -91,6 +105,12 @@ def _run_missing(run_dir: Path, stages: Sequence[Stage], workers: int, progress:
                 ) from None
             raise
         pool.shutdown()
+
+
+def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
+    """Names of the stages that an earlier run finished with the same settings."""
+    marks = _fingerprints(stages)
+    return [stage.name for stage in stages if _is_done(run_dir, stage, marks[stage.name])]
 
 
 def stage_times(run_dir: Path) -> dict[str, tuple[float, float]]:
@@ -202,9 +222,12 @@ _events: "Queue[Event] | None" = None
 """In a worker: where its progress goes; a queue reaches a process only when it starts."""
 
 
-def _start_worker(events: "Queue[Event]") -> None:
+def _start_worker(events: "Queue[Event]", devices: "Queue[str] | None") -> None:
     global _events
     _events = events
+    if devices is not None:
+        # Before torch looks: afterwards it would change nothing.
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices.get()
     # Ctrl-C reaches the whole process group; the parent alone decides, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -236,6 +259,7 @@ def _work(run_dir: Path, stage: Stage, mark: str) -> None:
 def _fingerprints(stages: Sequence[Stage]) -> dict[str, str]:
     by_name = {stage.name: stage for stage in stages}
 
+    @cache
     def mark(name: str) -> str:
         stage = by_name[name]
         return fingerprint([name, repr(stage.settings), [mark(need) for need in stage.needs]])

@@ -41,6 +41,7 @@ from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
     from recipe.models.local import LocalEngine
+    from recipe.training.video.data import Renderer
 
 NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
@@ -230,6 +231,10 @@ class Training:
 
     config: BaseModelConfig | SFTConfig | GRPOConfig
     exact: bool = False
+    elsewhere: bool = False
+    """Whether the model to start from is a hub id or a folder outside the run."""
+    shown: str = ""
+    """Examples whose histories drawn clips show, where those of the training examples are not what was done."""
 
 
 def train(run_dir: Path, settings: Training, progress: Progress) -> None:
@@ -245,11 +250,15 @@ def train(run_dir: Path, settings: Training, progress: Progress) -> None:
     if isinstance(settings.config, BaseModelConfig):
         train_base(_placed(settings.config, run_dir), progress)
         return
-    clips = video.drawn_clips(settings.config.seed) if settings.config.input == "video" else None
+    clips: Renderer | None = None
+    if settings.config.input == "video" and settings.config.videos is None:
+        clips = video.drawn_clips(settings.config.seed)
+        if settings.shown:
+            clips = video.ShownHistories(clips, read_examples(run_dir / settings.shown))
     if isinstance(settings.config, SFTConfig):
-        train_sft(_placed(settings.config, run_dir), progress, clips)
+        train_sft(_placed(settings.config, run_dir, settings.elsewhere), progress, clips)
         return
-    config = _placed(settings.config, run_dir)
+    config = _placed(settings.config, run_dir, settings.elsewhere)
     if settings.exact:
         train_grpo(config, ValidityScorer(load_world()), progress, clips)
     else:
@@ -257,12 +266,14 @@ def train(run_dir: Path, settings: Training, progress: Progress) -> None:
         train_grpo(config, Verifier(corpus, config.reward), progress, clips)
 
 
-def _placed(config: RunConfig, run_dir: Path) -> RunConfig:
-    """The config with its paths, which are relative in an experiment, below the run folder."""
+def _placed(config: RunConfig, run_dir: Path, elsewhere: bool = False) -> RunConfig:
+    """The config with its paths, which are relative in an experiment, below the run folder; the model but where it is
+    elsewhere.
+    """
     paths = {
         name: run_dir / getattr(config, name) for name in ("examples", "output", "corpus") if hasattr(config, name)
     }
-    model = {"model": str(run_dir / config.model)} if hasattr(config, "model") else {}
+    model = {"model": str(run_dir / config.model)} if hasattr(config, "model") and not elsewhere else {}
     return config.model_copy(update={**paths, **model})
 
 

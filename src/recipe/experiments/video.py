@@ -10,7 +10,7 @@ from recipe.data.examples import read_examples
 from recipe.experiments.design import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
 from recipe.experiments.settings import VisionSettings
 from recipe.progress import Progress
-from recipe.types import Example
+from recipe.types import Example, Frames
 from recipe.world.graph import World
 from recipe.world.load import load_world
 
@@ -152,6 +152,17 @@ def drawn_clips(seed: int, *, unseen: bool = False) -> "DrawnClips":
 
     world = load_world()
     return DrawnClips(world, Painter(world), seed, "unseen" if unseen else "train")
+
+
+class ShownHistories:
+    """Draws, for an example, the history that another example of the same id has: what was done, whatever was read."""
+
+    def __init__(self, clips: "DrawnClips", shown: Sequence[Example]) -> None:
+        self._clips, self._shown = clips, {example.example_id: example for example in shown}
+
+    def render(self, example: Example, draw: int) -> Frames:
+        """The frames of the example's true history at its place `draw` in the run."""
+        return self._clips.render(self._shown[example.example_id], draw)
 
 
 def view_request(view: View) -> "Callable[[Example], Request]":

@@ -1,0 +1,139 @@
+"""Supervision of a study: mixtures with pseudo-traces, histories as Phi reads them, and pseudo-labels of the corpus.
+
+Pseudo-traces and histories come from files that `recipe perceive` wrote, where they are given. Else a simulated Phi
+makes them: the annotated steps with some dropped, swapped, repeated or replaced by steps of other goals.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from recipe.artifacts import file_sha256
+from recipe.data.examples import read_examples, write_examples
+from recipe.data.histories import read_histories, with_histories
+from recipe.data.procedures import read_procedures
+from recipe.data.supervision import mix_supervision
+from recipe.experiments.design import TEST, TRAIN
+from recipe.progress import Progress
+from recipe.reproduce.study import Perception
+from recipe.reproduce.tables import PERCENTAGES
+from recipe.types import Example, Procedure, Step
+from recipe.world.examples import TextNoise
+
+PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
+QUALITY = "data/pseudo.quality.json"
+
+
+def weak_file(percent: int) -> str:
+    """The training examples of which `percent` of 100 are weak; all percentages hold the same examples."""
+    return f"data/weak-{percent}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """Where pseudo-traces and histories come from; without files they are simulated with these errors."""
+
+    perception: Perception
+    traces: Path | None = field(default=None, repr=False)
+    histories: Path | None = field(default=None, repr=False)
+    aligned_cuts: bool = False
+    """Cut pseudo-traces where the annotation is cut, so that a clip of the history fits both."""
+    clean_prompts: bool = False
+    """Leave the histories of test examples as annotated: the policy reads frames."""
+    content: str = ""
+
+    def __post_init__(self) -> None:
+        held = [file_sha256(file) for file in (self.traces, self.histories) if file is not None]
+        object.__setattr__(self, "content", " ".join(held))
+
+
+def supervise(run_dir: Path, settings: Supervision, progress: Progress) -> None:
+    """Write the mixtures of 0 to 100% weak examples, equal in number, and the prompts of the test."""
+    training = [replace(example, split="train") for example in read_examples(run_dir / TRAIN)]
+    tested = read_examples(run_dir / TEST)
+    vocabulary = sorted({step for example in training for step in (*example.history, *example.continuation)})
+    noise = settings.perception.noise()
+    with progress.task("supervision", len(PERCENTAGES) + 1) as advance:
+        if settings.traces is not None:
+            traces = read_procedures(settings.traces).procedures
+        else:
+            traces = [simulated_trace(example, vocabulary, noise) for example in _one_a_video(training)]
+        for percent in PERCENTAGES:
+            mixture = mix_supervision(
+                training, traces, percent, cuts="annotated" if settings.aligned_cuts else "trace", paired=True
+            )
+            write_examples(run_dir / weak_file(percent), mixture.examples)
+            advance(1)
+        write_examples(run_dir / PROMPTS, _told(tested, settings, vocabulary, noise))
+        advance(1)
+
+
+def _told(
+    tested: Sequence[Example], settings: Supervision, vocabulary: Sequence[str], noise: TextNoise
+) -> list[Example]:
+    """The test examples with the history that the planner is told."""
+    if settings.clean_prompts:
+        return list(tested)
+    if settings.histories is not None:
+        read = with_histories(tested, read_histories(settings.histories))
+        return [replace(old, told_history=new.history) for old, new in zip(tested, read, strict=True)]
+    return [
+        replace(example, told_history=perceived(example.history, vocabulary, f"told {example.example_id}", noise))
+        for example in tested
+    ]
+
+
+def _one_a_video(examples: Sequence[Example]) -> list[Example]:
+    return list({(example.source, example.video_id): example for example in examples}.values())
+
+
+def simulated_trace(example: Example, vocabulary: Sequence[str], noise: TextNoise) -> Procedure:
+    """The pseudo-trace of an example's whole video as a simulated Phi writes it."""
+    whole = (*example.history, *example.continuation)
+    steps = perceived(whole, vocabulary, f"trace {example.source} {example.video_id}", noise)
+    return Procedure(
+        video_id=example.video_id,
+        source=example.source,
+        goal=example.goal,
+        steps=tuple(Step(text, None, None) for text in steps),
+        split=example.split,
+    )
+
+
+def perceived(steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: TextNoise) -> tuple[str, ...]:
+    """Steps as a simulated Phi writes them; `key` draws the errors, foreign steps come from `vocabulary`.
+
+    At least one step is left of one or more.
+
+    >>> perceived(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
+    ('boil the water', 'pour it')
+    """
+    rng = random.Random(key)
+    out: list[str] = []
+    for step in steps:
+        if rng.random() < noise.drop:
+            continue
+        out.append(rng.choice(vocabulary) if rng.random() < noise.alien else step)
+        if rng.random() < noise.repeat:
+            out.append(out[-1])
+    for place in range(len(out) - 1):
+        if rng.random() < noise.swap:
+            out[place], out[place + 1] = out[place + 1], out[place]
+    while len(out) > 1 and rng.random() < noise.stop:
+        out.pop()
+    return tuple(out) or tuple(steps[:1])
+
+
+@dataclass(frozen=True, slots=True)
+class PseudoLabels:
+    """Continuations mined from a corpus for the prompts of the training examples."""
+
+    corpus: str
+    count: int | None
+    """Examples at most; None: as many as there are training examples."""
+
+
+def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
+    """Write the pseudo-labelled examples. Raises ComputeError where the corpus gives none."""
+    raise NotImplementedError

@@ -1,0 +1,320 @@
+"""From measured plans to figures with intervals over seeds and prompts, and what becomes of each claim of the paper."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.artifacts import JsonObject, read_jsonl
+from recipe.data.benchmarks import BENCHMARKS
+from recipe.data.examples import read_examples
+from recipe.errors import ComputeError
+from recipe.planning.predictions import read_predictions
+from recipe.report.numbers import format_number, format_signed
+from recipe.reproduce.data import PROMPTS
+from recipe.reproduce.runs import Run, ScaleRuns
+from recipe.reproduce.tables import IN_DOMAIN, SPLITS, ZERO_SHOT, Claim, PaperTable
+from recipe.stats import Interval, seeded_interval, video_of
+
+Verdict = Literal["holds", "does not hold", "cannot tell", "not measured"]
+Array = NDArray[np.float64]
+
+WORLD_SPLITS = {"test_cuts": IN_DOMAIN, "test_goals": ZERO_SHOT}
+"""The world's held-out cut points are of goals that are trained on, its held-out goals are not."""
+DATASETS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number of a table."""
+
+    regime: str
+    column: str
+    """A dataset, a split, `diversity`, or `horizon.measure`."""
+    value: Interval
+    seeds: tuple[float, ...] = ()
+    """Mean of each seed."""
+    published: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim of the paper, and what the measured difference says of it."""
+
+    table: str
+    sentence: str
+    source: str
+    column: str
+    verdict: Verdict
+    difference: Interval | None = None
+    """First regime minus second."""
+    margin: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The finding in one sentence."""
+        where = f" ({self.column})" if self.column else ""
+        if self.difference is None:
+            return f"{self.sentence}{where}: not measured here."
+        digits = 3 if self.column == "diversity" else 1
+        bounds = ""
+        if self.difference.low is not None and self.difference.high is not None:
+            low, high = (format_signed(one, digits) for one in (self.difference.low, self.difference.high))
+            bounds = f" [{low}, {high}]"
+        within = f", margin {format_number(self.margin, 2 if digits == 3 else 0)}" if self.margin else ""
+        mean = format_signed(self.difference.mean, digits)
+        return f"{self.sentence}{where}: {self.verdict}; difference {mean}{bounds}{within}."
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan:
+    """A plan of the qualitative table."""
+
+    regime: str
+    steps: tuple[str, ...]
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPrompt:
+    """A prompt of the qualitative table with the plans of its rows; the reference is the first."""
+
+    goal: str
+    history: tuple[str, ...]
+    plans: tuple[ShownPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFigures:
+    """One table with what was measured for it."""
+
+    name: str
+    columns: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    findings: tuple[Finding, ...]
+    prompts: tuple[ShownPrompt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A measure of the plans of regimes: for each regime [seeds, prompts], the prompts those of `examples`."""
+
+    names: tuple[str, ...]
+    """Ids of the prompts."""
+    datasets: tuple[str, ...]
+    clusters: tuple[str, ...]
+    """What the prompts of one video, or of one goal of the world, have in common."""
+    table: Mapping[str, Array]
+
+    def restricted(self, datasets: Sequence[str]) -> "Values":
+        """The same over the prompts of some datasets."""
+        chosen = [place for place, name in enumerate(self.datasets) if name in datasets]
+        return Values(
+            tuple(self.names[place] for place in chosen),
+            tuple(self.datasets[place] for place in chosen),
+            tuple(self.clusters[place] for place in chosen),
+            {regime: values[:, chosen] for regime, values in self.table.items()},
+        )
+
+    def interval(self, regime: str) -> Interval:
+        """Mean over datasets, with its interval over seeds and prompts."""
+        return seeded_interval(self.table[regime], self.datasets, self.clusters)
+
+    def difference(self, first: str, second: str) -> Interval:
+        """First minus second, paired by prompt, and by seed where both have seeds."""
+        ours, theirs = self.table[first], self.table[second]
+        if 1 not in (len(ours), len(theirs)) and len(ours) != len(theirs):
+            raise ComputeError(f"{first!r} and {second!r} have different numbers of seeds.")
+        return seeded_interval(ours - theirs, self.datasets, self.clusters)
+
+    def figure(self, regime: str, column: str, published: float | None = None) -> Figure:
+        """The figure of a regime in a column, with the mean of each seed."""
+        labels, rows = np.asarray(self.datasets), self.table[regime]
+        seeds = (float(np.mean([row[labels == name].mean() for name in np.unique(labels)])) for row in rows)
+        return Figure(regime, column, self.interval(regime), tuple(seeds), published)
+
+
+def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+    """The figures and findings of a table from the files of its runs below the folder of a scale."""
+    if one.name == "vpa":
+        return _vpa(folder, made, one)
+    if one.name == "diversity":
+        return _diversity(folder, made, one)
+    values = _accuracies(folder, made, made_regimes(made, one))
+    figures, findings = _accuracy_figures(made, one, values)
+    prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
+    columns = tuple(dict.fromkeys(figure.column for figure in figures))
+    return TableFigures(one.name, columns, tuple(figures), tuple(findings), tuple(prompts))
+
+
+def made_regimes(made: ScaleRuns, one: PaperTable) -> list[str]:
+    """The regimes of a table that were run, and the frontier models of its table."""
+    known = {run.regime for run in made.runs}
+    named = [name for name in one.regimes if name in known]
+    return named + ([run.regime for run in made.frontier] if one.name == "frontier" else [])
+
+
+def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple[list[Figure], list[Finding]]:
+    figures: list[Figure] = []
+    columns = list(columns_of(values.datasets, per_dataset=one.per_dataset))
+    for row in one.rows:
+        if row.regime not in values.table:
+            continue
+        for column, datasets in columns:
+            part = values.restricted(datasets)
+            published = one.published_value(row, made.scale.title, column)
+            figures.append(part.figure(row.regime, column, published))
+    for name in values.table.keys() - set(one.regimes):
+        figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
+    parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
+    return figures, [_finding(one, claim, split, parts.get(split)) for claim in one.claims for split in claim.splits]
+
+
+def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[str, list[str]]]:
+    """Columns of a table of accuracies: each dataset where wanted, then each split with its datasets."""
+    order = [*WORLD_SPLITS, *BENCHMARKS]
+    present = sorted(set(datasets), key=order.index)
+    if per_dataset and not set(present) <= set(WORLD_SPLITS):
+        yield from ((name, [name]) for name in present)
+    for split in SPLITS:
+        if held := [name for name in present if role_of(name) == split]:
+            yield split, held
+
+
+def role_of(dataset: str) -> str:
+    """The split that a dataset, or a split of the world, stands for."""
+    return WORLD_SPLITS.get(dataset) or BENCHMARKS[dataset].role
+
+
+def _finding(one: PaperTable, claim: Claim, column: str, values: Values | None) -> Finding:
+    measured = values is not None and {claim.first, claim.second} <= set(values.table)
+    if values is None or not measured:
+        return Finding(one.name, claim.sentence, claim.source, column, "not measured")
+    difference = values.difference(claim.first, claim.second)
+    verdict = judge(difference, claim)
+    return Finding(one.name, claim.sentence, claim.source, column, verdict, difference, claim.margin)
+
+
+def judge(difference: Interval, claim: Claim) -> Verdict:
+    """Whether a claim holds: where the whole interval is on its side; it does not where all is on the other side."""
+    low, high = difference.low, difference.high
+    if low is None or high is None:
+        return "cannot tell"
+    if claim.direction == "like":
+        if -claim.margin < low and high < claim.margin:
+            return "holds"
+        return "does not hold" if low > claim.margin or high < -claim.margin else "cannot tell"
+    least = -claim.margin if claim.direction == "not below" else 0.0
+    if low > least:
+        return "holds"
+    return "does not hold" if high < least else "cannot tell"
+
+
+def _accuracies(folder: Path, made: ScaleRuns, regimes: Sequence[str]) -> Values:
+    """Each prompt's mean accuracy over its plans; prompts that any run lacks a verdict for are left out of all."""
+    runs = [run for run in (*made.runs, *made.frontier) if run.regime in regimes]
+    rows = {run: _means(folder / run.file("scores"), "accuracy") for run in runs}
+    return _values(_examples(folder, runs), rows)
+
+
+def _means(path: Path, measure: str) -> dict[str, float]:
+    """The mean of a measure over each example's rows that have it."""
+    found: dict[str, list[float]] = {}
+    for row in measured_rows(path):
+        if row[measure] is not None:
+            found.setdefault(row["example_id"], []).append(row[measure])
+    return {name: fmean(some) for name, some in found.items()}
+
+
+def measured_rows(path: Path) -> list[JsonObject]:
+    """The rows that a measure wrote."""
+    return [row for _, row in read_jsonl(path)]
+
+
+def _examples(folder: Path, runs: Sequence[Run]) -> dict[str, tuple[str, str]]:
+    """Dataset and cluster of each prompt of some runs."""
+    found: dict[str, tuple[str, str]] = {}
+    for place in dict.fromkeys(run.folder for run in runs):
+        for example in read_examples(folder / place / PROMPTS):
+            on_world = example.split in WORLD_SPLITS
+            dataset = example.split if on_world else example.source
+            found[example.example_id] = dataset, example.goal if on_world else video_of(example)
+    return found
+
+
+def _values(known: Mapping[str, tuple[str, str]], rows: Mapping[Run, Mapping[str, float]]) -> Values:
+    shared = [name for name in known if all(name in means for means in rows.values())]
+    if not shared:
+        raise ComputeError("no prompt was measured for every run of a table; look at the scores in the run folder.")
+    table: dict[str, list[list[float]]] = {}
+    for run, means in rows.items():
+        table.setdefault(run.regime, []).append([means[name] for name in shared])
+    return Values(
+        tuple(shared),
+        tuple(known[name][0] for name in shared),
+        tuple(known[name][1] for name in shared),
+        {regime: np.asarray(values) for regime, values in table.items()},
+    )
+
+
+def _diversity(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+    """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
+    regimes = made_regimes(made, one)
+    runs = [run for run in made.runs if run.regime in regimes]
+    known = {name: ("", cluster) for name, (_, cluster) in _examples(folder, runs).items()}
+    diverse = _values(known, {run: _means(folder / run.file("diversity"), "diversity") for run in runs})
+    chosen = {name: known[name] for name in diverse.names}
+    accurate = _values(chosen, {run: _means(folder / run.file("scores"), "accuracy") for run in runs})
+    figures = []
+    for row in one.rows:
+        if row.regime in diverse.table:
+            for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
+                published = one.published_value(row, made.scale.title, key)
+                figures.append(values.figure(row.regime, column, published))
+    findings = [_finding(one, claim, "diversity", diverse) for claim in one.claims]
+    return TableFigures(one.name, ("diversity", "accuracy"), tuple(figures), tuple(findings))
+
+
+def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
+    regimes = made_regimes(made, one)
+    runs = [run for run in made.runs if run.regime in regimes]
+    rows = {run: measured_rows(folder / run.file("vpa")) for run in runs}
+    first = next(iter(rows.values()))
+    known = {row["example_id"]: ("", row["goal"]) for row in first}
+    columns = tuple(key for key in first[0] if "." in key)
+    figures, findings = [], []
+    for column in columns:
+        values = _values(known, {run: {row["example_id"]: row[column] for row in some} for run, some in rows.items()})
+        for row in one.rows:
+            if row.regime in values.table:
+                published = one.published_value(row, made.scale.title, column)
+                figures.append(values.figure(row.regime, column, published))
+        findings += [_finding(one, claim, column, values) for claim in one.claims if column in claim.splits]
+    return TableFigures(one.name, columns, tuple(figures), tuple(findings))
+
+
+SHOWN_PROMPTS = 6
+"""Prompts of the qualitative table (paper: six)."""
+
+
+def _shown(folder: Path, made: ScaleRuns, one: PaperTable) -> Iterable[ShownPrompt]:
+    """Prompts spread over the test, with the first plan of each regime; chosen before any plan is looked at."""
+    examples = read_examples(folder / PROMPTS)
+    runs = [made.runs_of(name)[0] for name in made_regimes(made, one)]
+    plans = {run: _first_plans(folder, run) for run in runs}
+    stride = max(1, len(examples) // SHOWN_PROMPTS)
+    for example in examples[stride // 2 :: stride][:SHOWN_PROMPTS]:
+        shown = [ShownPlan("reference", example.continuation, None)]
+        shown += [plans[run][example.example_id] for run in runs if example.example_id in plans[run]]
+        yield ShownPrompt(example.goal, example.history, tuple(shown))
+
+
+def _first_plans(folder: Path, run: Run) -> dict[str, ShownPlan]:
+    rows = (row for row in measured_rows(folder / run.file("scores")) if row["sample"] == 0)
+    scores = {row["example_id"]: row["accuracy"] for row in rows}
+    plans = (one for one in read_predictions(folder / run.file("plans")) if one.sample == 0)
+    return {one.example_id: ShownPlan(run.regime, one.steps, scores.get(one.example_id)) for one in plans}

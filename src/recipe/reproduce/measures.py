@@ -1,0 +1,288 @@
+"""Stages that sample plans and measure them: accuracy, procedural diversity, and actions of a closed set.
+
+Accuracy is in percent. On the embedded world it is the exact validity of a plan. On benchmarks it is the rubric total
+of a judge over its maximum: the judge behind an endpoint where one is given, else the proxy judge, which is not the
+paper's.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from recipe.artifacts import JsonObject, write_jsonl
+from recipe.config import EncoderConfig, ModelConfig, SamplingConfig
+from recipe.data.examples import read_examples
+from recipe.errors import InputError
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.progress import Progress
+from recipe.reproduce.data import PROMPTS
+from recipe.types import Example, Verdict
+
+if TYPE_CHECKING:
+    from recipe.evaluation.matching import Embed
+    from recipe.evaluation.vpa.measures import ActionIds
+    from recipe.evaluation.vpa.protocol import Sample
+    from recipe.planning.planner import Request
+
+ENCODER = EncoderConfig(name="minilm")
+"""Encoder of the proxy judges and of the remapping to actions, at every scale, so that figures are of one judge."""
+DIVERSITY_PROMPTS = 100
+"""Prompts of the diversity table (paper, appendix on diversity)."""
+SOURCE_OF_DIVERSITY = "coin"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Plans of one model for every prompt of the test."""
+
+    model: str
+    elsewhere: bool
+    """Whether the model is a hub id or a folder outside the run."""
+    output: str
+    sampling: SamplingConfig
+    samples: int
+    input: Literal["text", "video"] = "text"
+    videos: Path | None = None
+
+
+def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
+    """Sample plans, each from the history that the planner is told or shown."""
+    from recipe.models.local import LocalEngine
+    from recipe.planning.planner import Planner
+
+    examples = read_examples(run_dir / PROMPTS)
+    engine = LocalEngine(settings.model if settings.elsewhere else str(run_dir / settings.model))
+    see = _shown(settings) if settings.input == "video" else told
+    predictions = Planner(engine, settings.sampling).predict(examples, settings.samples, progress, see)
+    write_predictions(run_dir / settings.output, predictions)
+
+
+def told(example: Example) -> "Request":
+    """The request for a test example: its goal, and its history as Phi read it where that is known."""
+    from recipe.planning.planner import Request
+
+    return Request(example.goal, example.history if example.told_history is None else example.told_history)
+
+
+def _shown(settings: Sampling) -> Any:
+    """From examples to requests with the frames of their histories."""
+    if settings.videos is None:
+        from recipe.experiments.video import view_request
+
+        return view_request("video")
+    from recipe.config import FrameConfig
+    from recipe.perception.frames import VideoClips
+    from recipe.perception.videos import VideoFolder
+    from recipe.planning.planner import Request
+
+    clips = VideoClips(VideoFolder(settings.videos), FrameConfig())
+    return lambda example: Request(example.goal, video=clips(example))
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPlans:
+    """Plans of a model behind an endpoint for every prompt of the test."""
+
+    model: ModelConfig
+    output: str
+    sampling: SamplingConfig
+
+
+def ask_frontier(run_dir: Path, settings: FrontierPlans, progress: Progress) -> None:
+    """Ask the model for one plan of each prompt; answers are kept, so that a resumed stage pays for none twice."""
+    from recipe.models.model import open_model
+    from recipe.planning.planner import Planner
+
+    examples = read_examples(run_dir / PROMPTS)
+    config = settings.model.model_copy(update={"cache": run_dir / "answers" / Path(settings.output).stem})
+    with open_model(config) as model:
+        predictions = Planner(model, settings.sampling).predict(examples, 1, progress, told)
+    write_predictions(run_dir / settings.output, predictions)
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The accuracy of each plan of a file: the first `samples` of each prompt."""
+
+    plans: str
+    output: str
+    samples: int
+    on_world: bool
+    judge: ModelConfig | None
+
+
+def score(run_dir: Path, settings: Scoring, progress: Progress) -> None:
+    """Write one row for each plan: example, sample, accuracy in percent (null where there is no verdict), steps."""
+    examples = read_examples(run_dir / PROMPTS)
+    predictions = [one for one in read_predictions(run_dir / settings.plans) if one.sample < settings.samples]
+    if settings.on_world:
+        rows = _exact(examples, predictions, progress)
+    else:
+        rows = _judged(run_dir, settings, examples, predictions, progress)
+    write_jsonl(run_dir / settings.output, rows)
+
+
+def _exact(examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress) -> Iterator[JsonObject]:
+    from recipe.evaluation.validity.measure import score_predictions
+    from recipe.world.load import load_world
+
+    for one in score_predictions(load_world(), examples, predictions, progress):
+        assert one.validity is not None
+        yield {
+            "example_id": one.example_id,
+            "sample": one.sample,
+            "accuracy": 100 * one.validity.score,
+            "steps": one.steps,
+            "copied": one.validity.copied,
+        }
+
+
+def _judged(
+    run_dir: Path, settings: Scoring, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress
+) -> Iterator[JsonObject]:
+    from recipe.evaluation.judge.plans import cases_of
+    from recipe.evaluation.judge.verdicts import accuracy_of
+
+    cases = cases_of(examples, predictions, samples="all").cases
+    if settings.judge is None:
+        from recipe.evaluation.judge.proxy import ProxyJudge
+
+        judged = ProxyJudge(embed()).judge(cases, progress)
+    else:
+        from recipe.evaluation.judge.llm import LlmJudge
+        from recipe.models.model import open_model
+
+        with open_model(settings.judge.model_copy(update={"cache": run_dir / "answers" / "judge"})) as model:
+            judged = LlmJudge(model, settings.judge.model).judge(cases, progress)
+    for one in judged:
+        accuracy = accuracy_of(one.outcome) if isinstance(one.outcome, Verdict) else None
+        yield {"example_id": one.example_id, "sample": one.sample, "accuracy": accuracy, "steps": len(one.steps)}
+
+
+def embed() -> "Embed":
+    """Unit vectors of texts by the encoder of all measures."""
+    from recipe.corpus.encoders import open_encoder
+
+    return open_encoder(ENCODER).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Diversity:
+    """The procedural diversity of each prompt's plans."""
+
+    plans: str
+    output: str
+    samples: int
+    on_world: bool
+    judge: ModelConfig | None
+
+
+def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
+    """Write one row for each prompt: example, diversity from 0 to 1."""
+    from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge
+    from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
+    from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
+    from recipe.models.model import open_model
+
+    examples = read_examples(run_dir / PROMPTS)
+    own = [one for one in examples if settings.on_world or one.source == SOURCE_OF_DIVERSITY]
+    if not own:
+        problem, remedy = "the diversity table is of COIN, and no test prompt is", "add COIN to the data"
+        raise InputError.at(run_dir / PROMPTS, problem, remedy)
+    chosen = chosen_prompts(own, DIVERSITY_PROMPTS)
+    sampled = sampled_plans(chosen, read_predictions(run_dir / settings.plans), examples, settings.samples)
+    judge: DiversityJudge
+    if settings.judge is None:
+        pairs = compare_plans(ProxyDiversityJudge(embed()), sampled.prompts, 0.0, progress=progress)
+    else:
+        with open_model(settings.judge.model_copy(update={"cache": run_dir / "answers" / "diversity"})) as model:
+            judge = LlmDiversityJudge(model, settings.judge.model)
+            pairs = compare_plans(judge, sampled.prompts, progress=progress)
+    rows = ({"example_id": name, "diversity": value} for name, value in prompt_diversity(pairs).items())
+    write_jsonl(run_dir / settings.output, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NextActions:
+    """Next actions of a closed set, from one plan of each sample, remapped (paper, section 4.5)."""
+
+    model: str
+    elsewhere: bool
+    output: str
+    sampling: SamplingConfig
+    data: Path | None
+    """Folder of CrossTask's folder; None for the world, whose actions are the usual wordings of its steps."""
+    limit: int | None
+    """Samples at most, evenly spaced; None for all."""
+
+
+def next_actions(run_dir: Path, settings: NextActions, progress: Progress) -> None:
+    """Write one row for each sample: success, accuracy and IoU at each horizon, in percent, by `horizon.measure`."""
+    import numpy as np
+
+    from recipe.evaluation.vpa.measures import positions
+    from recipe.evaluation.vpa.protocol import HORIZONS
+    from recipe.evaluation.vpa.remap import remap
+    from recipe.models.local import LocalEngine
+    from recipe.planning.planner import Planner
+
+    samples, ids = _world_samples(run_dir) if settings.data is None else _crosstask_samples(settings.data)
+    if settings.limit is not None:
+        stride = max(1, len(samples) / settings.limit)
+        samples = [samples[int(place * stride)] for place in range(min(settings.limit, len(samples)))]
+    engine = LocalEngine(settings.model if settings.elsewhere else str(run_dir / settings.model))
+    planned = Planner(engine, settings.sampling).predict([one.example() for one in samples], 1, progress)
+    steps = {one.example_id: one.steps for one in planned}
+    width = max(HORIZONS)
+    mapped = remap(samples, steps, ids.taxonomy, embed, width)
+    plans = ids.of([plan.actions for plan in mapped.plans], width)
+    targets = ids.references(samples, width)
+    rows: list[dict[str, Any]] = [{"example_id": one.sample_id, "goal": one.goal} for one in samples]
+    for horizon in HORIZONS:
+        measured = positions(plans[:, :horizon], targets[:, :horizon])
+        named = {"success_rate": measured.success, "accuracy": measured.accuracy, "iou": measured.iou}
+        for name, values in named.items():
+            for row, value in zip(rows, np.asarray(values), strict=True):
+                row[f"{horizon}.{name}"] = 100 * float(value)
+    write_jsonl(run_dir / settings.output, rows)
+
+
+def _crosstask_samples(root: Path) -> "tuple[list[Sample], ActionIds]":
+    from recipe.evaluation.vpa.run import open_task
+
+    task = open_task(root)
+    return task.samples, task.ids
+
+
+def _world_samples(run_dir: Path) -> "tuple[list[Sample], ActionIds]":
+    """The prompts whose rest fills the largest horizon, the end counted, in the world's usual wordings."""
+    from recipe.evaluation.vpa.measures import ActionIds
+    from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
+    from recipe.world.load import load_world
+
+    world = load_world()
+    usual = {step: wordings[0] for step, wordings in world.wordings.items()}
+    cards = {goal: tuple(usual[step] for step in graph.steps) for goal, graph in world.goals.items()}
+    samples = []
+    for one in read_examples(run_dir / PROMPTS):
+        own = world.graph(one.goal).steps
+        named = [world.recogniser.step(text, own) for text in one.continuation]
+        target = (*(usual[step] for step in named if step is not None), END)
+        if len(target) >= max(HORIZONS) and None not in named:
+            history = one.history if one.told_history is None else one.told_history
+            samples.append(Sample(one.example_id, one.video_id, one.goal, one.goal, history, target, None))
+    return samples, ActionIds(Taxonomy(cards))
+
+
+DEVICE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def visible_devices() -> tuple[str, ...]:
+    """The GPUs that runs are spread over: those that the environment shows, else all; empty without any."""
+    if named := os.environ.get(DEVICE_VARIABLE):
+        return tuple(filter(None, named.split(",")))
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))

@@ -1,0 +1,123 @@
+"""A study from its settings to its page: every scale's stages, then the tables."""
+
+import os
+import platform
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from recipe.artifacts import locked, read_json
+from recipe.data.benchmarks import BENCHMARKS
+from recipe.experiments.schedule import finished_stages, run_stages, stage_times
+from recipe.progress import Progress
+from recipe.reproduce.cost import Estimate, estimate
+from recipe.reproduce.data import QUALITY
+from recipe.reproduce.findings import measure_table
+from recipe.reproduce.measures import visible_devices
+from recipe.reproduce.page import ScaleResults, StudyResults, published_scale, write_results
+from recipe.reproduce.runs import ScaleRuns, plan_runs
+from recipe.reproduce.study import Study
+
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
+
+
+def study_cost(study: Study, output: Path) -> list[tuple[Estimate, ScaleRuns]]:
+    """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
+    made = [plan_runs(study, name) for name in study.scales]
+    return [(estimate(one, finished_stages(output / one.name, one.stages)), one) for one in made]
+
+
+def reproduce(study: Study, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
+    """Run what is missing, several runs beside each other, and write the tables; returns them.
+
+    With several GPUs there is a worker on each, without any there are `workers`. Raises what the stages raise; what is
+    done stays, and the same call goes on from there.
+    """
+    planned = [plan_runs(study, name) for name in study.scales]
+    devices = visible_devices()
+    output.mkdir(parents=True, exist_ok=True)
+    with locked(output):
+        for made in planned:
+            run_stages(output / made.name, made.stages, workers, progress, devices)
+        scales = tuple(_results(study, made, output / made.name) for made in planned)
+        results = StudyResults(
+            title="RECIPE: the paper's tables, run here",
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            versions=dict(_versions()),
+            device=f"{len(devices)} GPUs" if devices else f"CPU, {os.cpu_count()} cores",
+            scales=scales,
+        )
+        write_results(output, results)
+    return results
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    yield "python", platform.python_version()
+    for name in PACKAGES:
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            continue
+
+
+def _results(study: Study, made: ScaleRuns, folder: Path) -> ScaleResults:
+    names = {stage.name for stage in made.stages}
+    return ScaleResults(
+        scale=made.name,
+        title=made.scale.title,
+        published=published_scale(made.scale.title),
+        seeds=study.seeds,
+        judge=_judge(study),
+        tables=tuple(measure_table(folder, made, one) for one in made.tables),
+        missing=made.missing,
+        notes=tuple(_notes(study, made, folder)),
+        seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in names),
+    )
+
+
+def _judge(study: Study) -> str:
+    if study.on_world:
+        return "exact validity on the embedded world"
+    if study.endpoints.judge is not None:
+        return f"rubric by {study.endpoints.judge.model}"
+    return "rubric by the proxy judge (MiniLM), which is not the paper's judge"
+
+
+def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
+    """What a reader has to know of the data, in sentences."""
+    yield (
+        "A claim holds where the whole interval of its difference is on the claimed side, does not hold where it is on "
+        "the other side, and cannot be told otherwise. Many claims are tested: some hold or fail by chance."
+    )
+    if made.scale.title != published_scale(made.scale.title):
+        yield (
+            f"The model ({made.scale.title}) is not one of the paper's: only directions can be compared, no numbers."
+        )
+    if study.on_world:
+        yield (
+            "Embedded world: in-domain are held-out cut points of goals that are trained on, zero-shot are held-out "
+            "goals. Accuracy is exact validity, which the paper's judge does not measure."
+        )
+    data = study.data
+    if data is None or not (data / "traces.jsonl").is_file():
+        yield (
+            "Weak supervision is simulated: the pseudo-traces are the annotated steps with some dropped, swapped, "
+            f"repeated or replaced ({_rates(study)}). Give traces.jsonl of `recipe perceive` for real ones."
+        )
+    if data is None or not (data / "histories.jsonl").is_file():
+        yield "The histories that the planner is told at test time are made with the same errors."
+    if data is not None:
+        held = [name for name in BENCHMARKS if name not in " ".join(made.missing)]
+        yield f"Datasets: {', '.join(held)}."
+    quality = folder / QUALITY
+    if quality.is_file():
+        yield f"Pseudo-labels: {read_json(quality)['sentence']}"
+    if study.quick:
+        yield "This run was quick: a fraction of the work, which shows the way and proves nothing."
+
+
+def _rates(study: Study) -> str:
+    return ", ".join(f"{name} {rate:g}" for name, rate in study.perception.model_dump().items())

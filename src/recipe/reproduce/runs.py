@@ -1,0 +1,443 @@
+"""The runs of a study as stages: data, corpus, pseudo-labels, training, plans, scores; each done once for all tables.
+
+Paths below the folder of a scale:
+
+    data/                       train.jsonl, test.jsonl, documents.jsonl; weak-P.jsonl: training examples, P% weak;
+                                prompts.jsonl: test examples with the history that Phi reads; pseudo.jsonl
+    corpus/ base/               the verification corpus; a base from nothing
+    runs/REGIME-SEED/           sft/ and grpo/: training runs, as `recipe train` makes them
+    plans/RUN.jsonl             sampled plans of a run
+    scores/RUN.jsonl            the accuracy of each plan
+    diversity/RUN.jsonl         the diversity of each prompt's plans
+    vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance
+    video/                      the same of the Video configuration on drawn clips
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from recipe.artifacts import file_sha256, fingerprint
+from recipe.config import BaseModelConfig, parse_config
+from recipe.data.benchmarks import BENCHMARKS, find_benchmark
+from recipe.errors import InputError, listed
+from recipe.experiments import video
+from recipe.experiments.design import ALIGNED, ATTRIBUTES, BASE, CORPUS, DOCUMENTS, NARRATIONS, TEST, TRAIN, WORDS
+from recipe.experiments.schedule import Stage, Work
+from recipe.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
+from recipe.experiments.stages import (
+    CorpusBuild,
+    FilesData,
+    Training,
+    WorldData,
+    build,
+    cut_benchmarks,
+    draw_world,
+    train,
+)
+from recipe.progress import Progress
+from recipe.reproduce import measures
+from recipe.reproduce.data import PROMPTS, PSEUDO, PseudoLabels, Supervision, label, supervise, weak_file
+from recipe.reproduce.study import Regime, Scale, Study, grpo_config, needed_regimes, regime, sft_config, sized
+from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, tables
+from recipe.world.examples import TextNoise
+
+SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
+VIDEO = "video"
+"""Folder of the Video configuration on drawn clips."""
+ALL_OF_THEM = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A regime with one seed: its folders, and the files of its plans and of what was measured of them."""
+
+    regime: str
+    seed: int | None
+    """None where nothing is trained."""
+    folder: str = ""
+    """Folder below the scale's that its paths start from."""
+
+    @property
+    def name(self) -> str:
+        """Names its files."""
+        return self.regime if self.seed is None else f"{self.regime}-{self.seed}"
+
+    @property
+    def stage(self) -> str:
+        """Begins the names of its stages."""
+        return "-".join(filter(None, (self.folder, self.name)))
+
+    def file(self, kind: str) -> str:
+        """Its file in `plans/`, `scores/`, `diversity/` or `vpa/`, below the run folder."""
+        return str(Path(self.folder, kind, f"{self.name}.jsonl"))
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """Work that is done in a folder of the run folder."""
+
+    folder: str
+    work: Work
+    settings: Any
+
+
+def below(run_dir: Path, settings: Below, progress: Progress) -> None:
+    """Do the work of a stage in its own folder of the run folder."""
+    settings.work(run_dir / settings.folder, settings.settings, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRuns:
+    """All that a study does at one scale."""
+
+    name: str
+    scale: Scale
+    tables: tuple[PaperTable, ...]
+    """The tables that can be made here."""
+    runs: tuple[Run, ...]
+    frontier: tuple[Run, ...]
+    """Models behind endpoints, each a regime of its own by the model's name."""
+    stages: tuple[Stage, ...]
+    missing: tuple[str, ...]
+    """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from."""
+    on_world: bool
+
+    def runs_of(self, name: str) -> list[Run]:
+        """The runs of a regime, one for each seed."""
+        return [run for run in self.runs if run.regime == name]
+
+
+def plan_runs(study: Study, name: str) -> ScaleRuns:
+    """The stages of a study at a scale, below the scale's folder.
+
+    Raises ConfigError for a regime or scale that is not there, InputError where the data of all tables are missing.
+    """
+    scale = sized(name, quick=study.quick)
+    wanted = tables(study.tables)
+    missing = list(_missing_datasets(study))
+    possible: list[PaperTable] = []
+    for one in wanted:
+        if reason := _reason_against(one, study, scale, name):
+            missing.append(f"Table {one.name!r} is left out: {reason}")
+        else:
+            possible.append(one)
+    if not possible:
+        raise InputError(" ".join(missing) or "no table is left to make.")
+    maker = _Maker(study, name, scale, tuple(possible))
+    stages = maker.stages()
+    return ScaleRuns(
+        name,
+        scale,
+        tuple(possible),
+        tuple(maker.runs),
+        tuple(maker.frontier),
+        tuple(stages),
+        tuple(missing),
+        study.on_world,
+    )
+
+
+def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> str:
+    """Why a table cannot be made; empty where it can."""
+    if one.name == "frontier" and not study.endpoints.frontier:
+        return "it asks models behind an endpoint; give --frontier-endpoint and --frontier-model."
+    if one.name == "video":
+        if study.data is None and name != "tiny":
+            return "the embedded world draws clips for the tiny scale only; give --data with a folder videos/."
+        if study.data is not None and not scale.video_model:
+            return f"scale {name!r} names no video model; take --scale 3b."
+        if study.data is not None and not (study.data / "videos").is_dir():
+            return f"{study.data / 'videos'} is not there; it holds the videos of CrossTask and NIV as VIDEO_ID.mp4."
+    if one.name == "vpa" and study.data is not None and find_benchmark(study.data, "crosstask") is None:
+        return f"it needs CrossTask: {_origin('crosstask')}"
+    return ""
+
+
+def _missing_datasets(study: Study) -> Iterator[str]:
+    if study.data is None:
+        return
+    absent = [name for name in BENCHMARKS if find_benchmark(study.data, name) is None]
+    for name in absent:
+        yield f"Dataset {name} is not in {study.data}: {_origin(name)}"
+
+
+def _origin(name: str) -> str:
+    one = BENCHMARKS[name]
+    return f"{one.download}; home page {one.home}."
+
+
+class _Maker:
+    """Puts the stages of one scale together."""
+
+    def __init__(self, study: Study, name: str, scale: Scale, made: tuple[PaperTable, ...]) -> None:
+        self._study, self._name, self._scale, self._made = study, name, scale, made
+        self.runs: list[Run] = []
+        self.frontier: list[Run] = []
+
+    def stages(self) -> list[Stage]:
+        """All stages in an order that their needs allow, training first where several can run."""
+        names = needed_regimes([row for one in self._made for row in one.regimes], self._study.regimes)
+        text = [one for one in names if regime(one).input == "text"]
+        drawn = [one for one in names if regime(one).input == "video"]
+        result: list[Stage] = []
+        if text:
+            result += self._text(text)
+        if drawn:
+            result += self._drawn_video(drawn) if self._study.on_world else self._real_video(drawn, begun=bool(text))
+        if any(one.name == "frontier" for one in self._made):
+            result += self._asked()
+        return result
+
+    def _asked(self) -> Iterator[Stage]:
+        """Plans of the models behind endpoints, and their scores."""
+        for config in self._study.endpoints.frontier:
+            run = Run(re.sub(r"[^\w.-]+", "-", config.model), None)
+            self.frontier.append(run)
+            plans, scores = run.file("plans"), run.file("scores")
+            asked = measures.FrontierPlans(config, plans, self._scale.sampling)
+            yield _stage(run, "plans", measures.ask_frontier, asked, (plans,), ("supervision",))
+            judged = measures.Scoring(plans, scores, 1, self._study.on_world, self._study.endpoints.judge)
+            yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
+
+    def _text(self, names: Sequence[str]) -> list[Stage]:
+        stages = self._sources(labels=any(regime(one).labels == "corpus" for one in names))
+        if not self._scale.model:
+            given = {"seed": 0, **self._scale.base, "examples": DOCUMENTS, "output": BASE}
+            base = parse_config(given, BaseModelConfig, f"scale {self._name}, [base]")
+            stages.append(Stage("base", train, Training(base), (BASE,), needs=("data",)))
+        start = _Start(
+            self._scale.model or f"{BASE}/model", bool(self._scale.model), () if self._scale.model else ("base",)
+        )
+        return stages + self._regimes(names, start, self._scale, corpus=self._corpus())
+
+    def _corpus(self) -> str:
+        return CORPUS if self._study.corpus is None else str(self._study.corpus.resolve())
+
+    def _sources(self, *, labels: bool) -> list[Stage]:
+        """Data, corpus, supervision and pseudo-labels."""
+        study, scale = self._study, self._scale
+        outputs = (TRAIN, TEST, DOCUMENTS)
+        perceived = Supervision(study.perception)
+        if study.data is None:
+            source = WorldSource(**scale.world)
+            stages = [Stage("data", draw_world, WorldData(source, 0), (*outputs, NARRATIONS))]
+            corpus = CorpusBuild(scale.corpus)
+            needs: tuple[str, ...] = ("data",)
+        else:
+            root = study.data.resolve()
+            narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
+            if not narrations and study.corpus is None:
+                remedy = "put files of narrations there (docs/narrations.md), or give a corpus with --corpus"
+                raise InputError.at(root / "narrations", "no narrations for the corpus are there", remedy)
+            found = tuple(name for name in BENCHMARKS if find_benchmark(root, name) is not None)
+            if not any(BENCHMARKS[name].role == "in-domain" for name in found):
+                named = listed([name for name, one in BENCHMARKS.items() if one.role == "in-domain"])
+                raise InputError.at(
+                    root, "it holds no benchmark to train on", f"add one of {named}; see `recipe data list`"
+                )
+            source_files = FilesSource(
+                type="files",
+                narrations=narrations or (Path("none"),),
+                benchmarks=found,
+                documents=scale.documents,
+                train=scale.train or ALL_OF_THEM,
+                test=scale.test or ALL_OF_THEM,
+            )
+            content = fingerprint([(name, _sizes(root, name)) for name in found])
+            stages = [Stage("data", cut_benchmarks, FilesData(source_files, 0, content, root), outputs)]
+            corpus = CorpusBuild(scale.corpus, fingerprint([file_sha256(file) for file in narrations]), narrations)
+            needs = ()
+            perceived = replace(
+                perceived, traces=_optional(root / "traces.jsonl"), histories=_optional(root / "histories.jsonl")
+            )
+        if study.corpus is None:
+            stages.append(Stage("corpus", build, corpus, (CORPUS,), needs))
+        stages.append(
+            Stage(
+                "supervision", supervise, perceived, (*map(weak_file, (0, 25, 50, 75, 100)), PROMPTS), needs=("data",)
+            )
+        )
+        if labels:
+            mined = PseudoLabels(self._corpus(), scale.pseudo)
+            needed = ("supervision", *(() if study.corpus else ("corpus",)))
+            stages.append(Stage("pseudo", label, mined, (PSEUDO,), needed))
+        return stages
+
+    def _regimes(
+        self,
+        names: Sequence[str],
+        start: "_Start",
+        scale: Scale,
+        corpus: str,
+        folder: str = "",
+        shared: Mapping[str, Any] = {},
+    ) -> list[Stage]:
+        """Training, plans and measures of regimes that start from one model."""
+        training: list[Stage] = []
+        after: list[Stage] = []
+        built = () if self._study.corpus is not None else (_joined(folder, "corpus"),)
+        for name in names:
+            chosen = regime(name)
+            for seed in self._study.seeds if chosen.trained else (None,):
+                run = Run(name, seed, folder)
+                self.runs.append(run)
+                model, elsewhere, needs = start.model, start.elsewhere, start.needs
+                if seed is not None:
+                    stages = list(_training(run, chosen, seed, start, scale, corpus, built, shared or {}))
+                    training += stages
+                    last = stages[-1]
+                    model, elsewhere, needs = f"{_output(last)}/model", False, (last.name,)
+                after += self._measured(run, chosen, model, elsewhere, needs, scale)
+        return training + after
+
+    def _measured(
+        self, run: Run, chosen: Regime, model: str, elsewhere: bool, needs: tuple[str, ...], scale: Scale
+    ) -> Iterator[Stage]:
+        wanted = {one.name for one in self._made if run.regime in one.regimes}
+        samples = max(scale.samples, DIVERSITY_SAMPLES) if "diversity" in wanted else scale.samples
+        if self._study.quick:
+            samples = scale.samples
+        prompted = (_joined(run.folder, "supervision"),)
+        plans = replace(run, folder="").file("plans")
+        root = None if self._study.data is None else self._study.data.resolve()
+        sampled = measures.Sampling(
+            model=model,
+            elsewhere=elsewhere,
+            output=plans,
+            sampling=scale.sampling,
+            samples=samples,
+            input=chosen.input,
+            videos=None if root is None else root / "videos",
+        )
+        yield _stage(run, "plans", measures.sample, sampled, (plans,), (*needs, *prompted))
+        scores = replace(run, folder="").file("scores")
+        judged = measures.Scoring(plans, scores, scale.samples, self._study.on_world, self._study.endpoints.judge)
+        yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
+        if "diversity" in wanted:
+            target = replace(run, folder="").file("diversity")
+            compared = measures.Diversity(plans, target, samples, self._study.on_world, self._study.endpoints.judge)
+            yield _stage(run, "diversity", measures.compare, compared, (target,), (f"plans-{run.stage}",))
+        if "vpa" in wanted:
+            target = replace(run, folder="").file("vpa")
+            mapped = measures.NextActions(model, elsewhere, target, scale.sampling, root, scale.test)
+            yield _stage(run, "vpa", measures.next_actions, mapped, (target,), (*needs, *prompted))
+
+    def _drawn_video(self, names: Sequence[str]) -> list[Stage]:
+        """The Video configuration on drawn clips: the tower and its pre-training are those of the video demo."""
+        config = demo_config("video", quick=self._study.quick)
+        assert isinstance(config, VideoConfig)
+        noise = TextNoise(**config.noise)
+        given = {"seed": 0, **config.base, "examples": DOCUMENTS, "output": BASE}
+        base = parse_config(given, BaseModelConfig, "[base]")
+        pretraining = video.VisionPretraining(config.vision, base.hidden_size, 0)
+        perceived = Supervision(self._study.perception, aligned_cuts=True, clean_prompts=True)
+        stages = [
+            Stage("data", draw_world, WorldData(config.source, 0, noise), (TRAIN, TEST, DOCUMENTS, NARRATIONS)),
+            Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",)),
+            Stage("base", train, Training(base), (BASE,), needs=("data",)),
+            Stage("attributes", video.learn_symbols, pretraining, (ATTRIBUTES,)),
+            Stage("words", video.learn_word_embeddings, pretraining, (WORDS,), needs=("base", "attributes")),
+            Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
+            Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",)),
+        ]
+        # The settings are the demo's; the reward is the paper's, as in its table.
+        grpo = {key: value for key, value in config.grpo.items() if key != "reward"}
+        sizes = {"sft": config.sft, "grpo": grpo, "sampling": config.sampling, "samples": config.samples}
+        scale = self._scale.model_copy(update=sizes)
+        start = _Start(f"{ALIGNED}/model", False, (_joined(VIDEO, "align"),))
+        trained = self._regimes(names, start, scale, CORPUS, VIDEO, shared={"input": "video"})
+        return [_moved(stage, VIDEO) for stage in stages] + trained
+
+    def _real_video(self, names: Sequence[str], *, begun: bool) -> list[Stage]:
+        """The Video configuration on the videos of `data`; the paper trains on CrossTask alone."""
+        assert self._study.data is not None
+        sources = [] if begun else self._sources(labels=False)
+        start = _Start(self._scale.video_model, True, ())
+        shared: dict[str, Any] = {
+            "input": "video",
+            "videos": str(self._study.data.resolve() / "videos"),
+            "skip_missing_videos": True,
+        }
+        return sources + self._regimes(names, start, self._scale, self._corpus(), shared=shared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """The model that regimes start from."""
+
+    model: str
+    elsewhere: bool
+    needs: tuple[str, ...]
+
+
+def _training(
+    run: Run,
+    chosen: Regime,
+    seed: int,
+    start: _Start,
+    scale: Scale,
+    corpus: str,
+    built: tuple[str, ...],
+    shared: Mapping[str, Any],
+) -> Iterator[Stage]:
+    model, elsewhere, needs = start.model, start.elsewhere, (*start.needs, _joined(run.folder, "supervision"))
+    examples = weak_file(round(100 * chosen.weak))
+    shown = TRAIN if chosen.input == "video" and "videos" not in shared else ""
+    if chosen.sft is not None:
+        mined = chosen.labels == "corpus"
+        output = f"runs/{run.name}/sft"
+        paths = {"model": model, "examples": PSEUDO if mined else examples, "split": "", "output": output, **shared}
+        settings = Training(sft_config(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
+        yield _stage(run, "sft", train, settings, (output,), (*needs, *(("pseudo",) if mined else ())))
+        model, elsewhere, needs = f"{output}/model", False, (f"sft-{run.stage}", *needs)
+    if chosen.grpo is not None:
+        output = f"runs/{run.name}/grpo"
+        paths = {"model": model, "examples": examples, "split": "", "output": output, "corpus": corpus, **shared}
+        settings = Training(grpo_config(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
+        yield _stage(run, "grpo", train, settings, (output,), (*needs, *built))
+
+
+def _stage(run: Run, kind: str, work: Work, settings: Any, outputs: tuple[str, ...], needs: tuple[str, ...]) -> Stage:
+    """A stage of a run; its outputs are given below the run's folder."""
+    name = f"{kind}-{run.stage}"
+    if not run.folder:
+        return Stage(name, work, settings, outputs, needs)
+    placed = tuple(str(Path(run.folder, output)) for output in outputs)
+    return Stage(name, below, Below(run.folder, work, settings), placed, needs)
+
+
+def _moved(stage: Stage, folder: str) -> Stage:
+    """The stage in a folder of its own below the run folder."""
+    return Stage(
+        _joined(folder, stage.name),
+        below,
+        Below(folder, stage.work, stage.settings),
+        tuple(str(Path(folder, output)) for output in stage.outputs),
+        tuple(_joined(folder, need) for need in stage.needs),
+    )
+
+
+def _output(stage: Stage) -> str:
+    """Folder of a training stage, below the folder that the stage works in."""
+    [output] = stage.outputs
+    return str(Path(output).relative_to(stage.settings.folder)) if isinstance(stage.settings, Below) else output
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}-{name}" if folder else name
+
+
+def _optional(path: Path) -> Path | None:
+    return path if path.is_file() else None
+
+
+def _sizes(root: Path, name: str) -> list[tuple[str, int]]:
+    """Files of a benchmark and their sizes: to hash hundreds of thousands of them would take minutes."""
+    folder = find_benchmark(root, name)
+    assert folder is not None
+    return [
+        (str(file.relative_to(folder)), file.stat().st_size) for file in sorted(folder.rglob("*")) if file.is_file()
+    ]

@@ -1,0 +1,224 @@
+"""Settings of a reproduction: what a regime trains, what a scale adds, and what one call is asked for.
+
+Regimes and scales are TOML files in `configs/regimes` and `configs/scales`, named by their files. A regime holds only
+what sets it apart: everything else is the default of the training settings, which is the paper's value where it states
+one. A scale adds what the paper does not state: the batch that fits, and for models far smaller than the paper's the
+learning rates and numbers of steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from recipe.config import (
+    CorpusConfig,
+    Fraction,
+    GRPOConfig,
+    ModelConfig,
+    Positive,
+    SamplingConfig,
+    Settings,
+    SFTConfig,
+    load_config,
+    parse_config,
+)
+from recipe.errors import ConfigError
+from recipe.world.examples import TextNoise
+
+
+class Regime(Settings):
+    """What one row of a table trains; without `sft` and `grpo` it is the base model."""
+
+    title: str
+    """As tables show it."""
+    input: Literal["text", "video"] = "text"
+    """Form of the history that the policy reads: the Socratic configuration or the Video configuration."""
+    weak: Fraction = 0.0
+    """Share of the training examples that come from pseudo-traces instead of annotations (paper, section 4.3)."""
+    labels: Literal["training", "corpus"] = "training"
+    """Continuations of SFT: those of the training examples, or pseudo-labels from the corpus (SFT-HT100M)."""
+    sft: dict[str, Any] | None = None
+    """Keys of SFTConfig but for the paths."""
+    grpo: dict[str, Any] | None = None
+    """Keys of GRPOConfig but for the paths; from the SFT model where there is one."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether anything is trained, so that seeds matter."""
+        return self.sft is not None or self.grpo is not None
+
+
+class Cost(Settings):
+    """What a scale costs on one device, for `--dry-run`; `source` says whether that was measured."""
+
+    source: str
+    base_seconds: float = 0.0
+    """Of training the base from nothing."""
+    sft_step_seconds: float
+    grpo_step_seconds: float
+    plan_seconds: float
+    """Of one sampled plan."""
+    memory_gb: float
+    """Of the device, at most."""
+    model_gb: float
+    """Of a saved model on disk."""
+
+
+class Scale(Settings):
+    """One size of the policy: the model, and the settings that the paper does not give."""
+
+    title: str
+    """As the paper's tables call it, where they do."""
+    model: str = ""
+    """Hub id or folder; empty: a small model that is trained from nothing, by `base`."""
+    video_model: str = ""
+    """Of the Video configuration; empty: none, or at the tiny scale one that is built and pre-trained."""
+    corpus: CorpusConfig = CorpusConfig()
+    world: dict[str, int] = Field(default_factory=dict)
+    """Keys of WorldSource that differ from its defaults, with `data = world`."""
+    documents: Positive = 16000
+    """Examples of benchmarks that a base from nothing is trained on."""
+    train: Positive | None = None
+    """Training examples of benchmarks; left out: all."""
+    test: Positive | None = None
+    """Test videos of each benchmark; left out: all."""
+    pseudo: Positive | None = None
+    """Pseudo-labelled examples; left out: as many as there are training examples."""
+    base: dict[str, Any] = Field(default_factory=dict)
+    sft: dict[str, Any] = Field(default_factory=dict)
+    grpo: dict[str, Any] = Field(default_factory=dict)
+    sampling: SamplingConfig = SamplingConfig()
+    samples: Positive = 1
+    """Plans of each prompt whose accuracies are averaged; 1 is the paper's Score@1, more its mean with less noise."""
+    cost: Cost
+
+
+class Perception(Settings):
+    """Errors of a simulated Phi, where no pseudo-traces and histories are given: a probability per step."""
+
+    drop: Fraction = 0.15
+    swap: Fraction = 0.15
+    alien: Fraction = 0.15
+    repeat: Fraction = 0.08
+    stop: Fraction = 0.05
+
+    def noise(self) -> TextNoise:
+        """The same, as text is drawn with it."""
+        return TextNoise(**self.model_dump())
+
+
+class Endpoints(Settings):
+    """Models behind endpoints that a table may ask for."""
+
+    judge: ModelConfig | None = None
+    """Judge of plans and of their diversity; left out: the exact validity of the world, else the proxy judges."""
+    frontier: tuple[ModelConfig, ...] = ()
+    """Models of the frontier table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What one call of `recipe reproduce` is asked for."""
+
+    tables: tuple[str, ...]
+    scales: tuple[str, ...]
+    data: Path | None
+    """Folder of benchmarks and narrations; None for the embedded world."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    corpus: Path | None = None
+    """A corpus that is there already; None builds one from the narrations of `data`."""
+    regimes: tuple[str, ...] = ()
+    """Only these; empty for all that the tables need."""
+    endpoints: Endpoints = field(default_factory=Endpoints)
+    perception: Perception = field(default_factory=Perception)
+    quick: bool = False
+
+    @property
+    def on_world(self) -> bool:
+        """Whether the data are of the embedded world, so that validity is known exactly."""
+        return self.data is None
+
+
+def configs() -> Path:
+    """The folder of `regimes/` and `scales/`: beside this module where the package was installed, else the clone's."""
+    packaged = Path(__file__).with_name("configs")
+    return packaged if packaged.is_dir() else Path(__file__).parents[3] / "configs"
+
+
+def names(kind: Literal["regimes", "scales"]) -> list[str]:
+    """The regimes or scales that there are, by name."""
+    return sorted(file.stem for file in (configs() / kind).glob("*.toml"))
+
+
+@cache
+def regime(name: str) -> Regime:
+    """A regime by its name. Raises ConfigError for another name, and for a file that cannot be used."""
+    return load_config(_file("regimes", name), Regime)
+
+
+@cache
+def scale(name: str) -> Scale:
+    """A scale by its name. Raises ConfigError as `regime`."""
+    return load_config(_file("scales", name), Scale)
+
+
+def _file(kind: Literal["regimes", "scales"], name: str) -> Path:
+    known = names(kind)
+    if name not in known:
+        raise ConfigError(f"{name!r} is none of the {kind}; they are {', '.join(known)}.")
+    return configs() / kind / f"{name}.toml"
+
+
+QUICK: Mapping[str, Any] = {
+    "world": {"narrations": 200, "documents": 1500, "train": 48, "test": 12},
+    "documents": 1500,
+    "train": 48,
+    "test": 12,
+    "base": {"steps": 60},
+    "sft": {"epochs": 1},
+    "grpo": {"steps": 3},
+    "samples": 2,
+}
+"""What `--quick` puts in place of a scale's own values."""
+
+
+def sized(name: str, *, quick: bool) -> Scale:
+    """A scale, or with `quick` the same with a fraction of the work."""
+    chosen = scale(name)
+    if not quick:
+        return chosen
+    return chosen.model_copy(update=_merged({key: getattr(chosen, key) for key in QUICK}, QUICK))
+
+
+def sft_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> SFTConfig:
+    """The SFT run of a regime at a scale. Raises ConfigError."""
+    return parse_config(
+        _merged({"seed": seed}, scale.sft, regime.sft or {}, paths), SFTConfig, f"{regime.title}, [sft]"
+    )
+
+
+def grpo_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> GRPOConfig:
+    """The GRPO run of a regime at a scale. Raises ConfigError."""
+    given = _merged({"seed": seed}, scale.grpo, regime.grpo or {}, paths)
+    return parse_config(given, GRPOConfig, f"{regime.title}, [grpo]")
+
+
+def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables one over the other; tables within them likewise."""
+    result: dict[str, Any] = {}
+    for table in tables:
+        for key, value in table.items():
+            before = result.get(key)
+            result[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return result
+
+
+def needed_regimes(wanted: Sequence[str], only: Sequence[str]) -> list[str]:
+    """The regimes of tables, each once, in order; those of `only` where some are named. Raises ConfigError."""
+    for name in only:
+        _file("regimes", name)
+    return [name for name in dict.fromkeys(wanted) if not only or name in only]
