@@ -86,3 +86,8 @@ def quoted(text: str) -> str:
     """
     line = " ".join(text[: 4 * _SHOWN].split())
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}...") if line else "nothing"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error message, without its full stop; the error's name where it says nothing."""
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,7 @@ def test_a_worker_that_dies_is_an_error_in_words(tmp_path: Path) -> None:
 
 WAITING = """
 import os, sys, time
+from collections.abc import Iterator
 from pathlib import Path
 from recipe.experiments.schedule import Stage, run_stages
 from recipe.progress import SILENT
@@ -144,3 +146,34 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not empty and holds no run; choose another folder"):
         run_stages(tmp_path, stages(), 1, SILENT)
     assert (tmp_path / "first.txt").read_text() == "precious"
+
+
+def note_device(run_dir: Path, settings: Any, progress: Progress) -> None:
+    """Leave the GPU that the worker sees, after the others have had time to begin."""
+    time.sleep(0.4)
+    (run_dir / settings).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+
+
+def test_each_worker_has_a_device_of_its_own(tmp_path: Path) -> None:
+    files = ("a.txt", "b.txt", "c.txt")
+    run_stages(tmp_path, [Stage(file, note_device, file, (file,)) for file in files], 1, SILENT, devices=("3", "5"))
+    assert {(tmp_path / file).read_text() for file in files} == {"3", "5"}
+
+
+@pytest.fixture
+def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=128 << 20)
+    yield
+    ray.shutdown()
+
+
+def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Path, ray_cluster: None) -> None:
+    run_stages(tmp_path, stages(), 1, SILENT)
+    assert (tmp_path / "second.txt").read_text() == "a"
+    run_stages(tmp_path, stages(), 1, SILENT)  # nothing is done twice
+    assert (tmp_path / "first.txt").read_text() == "a"
+    with pytest.raises(InputError, match="cannot run"):
+        run_stages(tmp_path, [*stages(), Stage("fails", fail, "input", ())], 1, SILENT)

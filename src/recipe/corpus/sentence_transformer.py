@@ -19,7 +19,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
-from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
+from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
 from recipe.models.checkpoints import quiet_loading
 from recipe.progress import SILENT, Progress
 
@@ -279,22 +279,17 @@ def _reason(config: EncoderConfig, error: Exception) -> str:
     if "trust_remote_code" in str(error):
         return "it comes with its own code, which runs only with `trust_remote_code` and a pinned revision"
     if Path(config.name).is_dir():
-        return _first_line(error)
+        return first_line(error)
     if config.name.startswith((".", "/", "~")) or config.name.count("/") > 1:
         return "there is no such folder"
     if any(isinstance(cause, LocalEntryNotFoundError) for cause in causes):
         what = "it" if config.revision is None else f"its revision {config.revision!r}"
         hub = "is switched off by HF_HUB_OFFLINE" if huggingface_hub.constants.HF_HUB_OFFLINE else "is out of reach"
         return f"the hub {hub} and {what} is not in the local cache"
-    return _first_line(error)
+    return first_line(error)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

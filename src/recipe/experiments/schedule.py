@@ -23,14 +23,17 @@ from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
-from recipe.errors import ComputeError, InputError
-from recipe.progress import Advance, Progress
+from recipe.errors import ComputeError, InputError, RecipeError, first_line
+from recipe.progress import SILENT, Advance, Progress
 
 HEARTBEAT = 0.2
 """Seconds between two looks at the workers."""
 
 RECORDS = "stages"
 """Folder of the stages' records in the run folder."""
+
+RAY_ADDRESS = "RAY_ADDRESS"
+"""Environment variable that names a Ray cluster."""
 
 Work = Callable[[Path, Any, Progress], None]
 """What a stage does: run folder, settings, progress; a module-level function, since workers receive it by name."""
@@ -55,8 +58,10 @@ def run_stages(
     """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
 
     With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, each worker sees one of them, the same for all its
-    stages, and there are as many workers. Raises whatever a stage raises, ComputeError when a worker process dies, and
-    InputError for a folder that holds something else or that another process is at work in.
+    stages, and there are as many workers. Where the environment variable RAY_ADDRESS names a Ray cluster, its machines
+    run the stages, a GPU each where it has any; all must see the run folder under one path. Raises whatever a stage
+    raises, ComputeError when a worker process dies, and InputError for a folder that holds something else or that
+    another process is at work in.
     """
     _require_run_folder(run_dir)
     with locked(run_dir):
@@ -89,12 +94,19 @@ def _run_missing(
         free: Queue[str] = context.Queue()
         for device in devices:
             free.put(device)
-        pool = ProcessPoolExecutor(
-            len(devices) or workers,
-            mp_context=context,
-            initializer=_start_worker,
-            initargs=(events, free if devices else None),
-        )
+        pool: ProcessPoolExecutor | RayPool
+        if RAY_ADDRESS in os.environ:
+            from recipe.corpus.cluster.search import cluster
+
+            stack.enter_context(cluster())
+            pool = RayPool()
+        else:
+            pool = ProcessPoolExecutor(
+                len(devices) or workers,
+                mp_context=context,
+                initializer=_start_worker,
+                initargs=(events, free if devices else None),
+            )
         try:
             _drive(run_dir, pool, pending, done, marks, events, board, advance)
         except BaseException as error:
@@ -180,7 +192,7 @@ class QueueProgress:
 
 def _drive(
     run_dir: Path,
-    pool: ProcessPoolExecutor,
+    pool: "ProcessPoolExecutor | RayPool",
     pending: dict[str, Stage],
     done: set[str],
     marks: dict[str, str],
@@ -202,7 +214,7 @@ def _drive(
             advance(1)
 
 
-def _end(pool: ProcessPoolExecutor) -> None:
+def _end(pool: "ProcessPoolExecutor | RayPool") -> None:
     """Stop workers in the middle of their stages."""
     pool.shutdown(wait=False, cancel_futures=True)
     for child in multiprocessing.active_children():
@@ -216,6 +228,53 @@ def _drain(events: "Queue[Event]", board: Board) -> None:
             board.show(events.get_nowait())
         except queue.Empty:
             return
+
+
+class RayPool:
+    """Runs stages as tasks of a Ray cluster, as a process pool would; progress within a stage is not shown."""
+
+    def __init__(self) -> None:
+        import ray
+
+        gpus = 1 if ray.cluster_resources().get("GPU") else 0
+        # A stage that died resumes when the same command is run again, as everywhere.
+        self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_work_or_error)
+        self._tasks: list[Any] = []
+
+    def submit(self, _work: Callable[[Path, Stage, str], None], run_dir: Path, stage: Stage, mark: str) -> Future[None]:
+        """A future of the stage, which raises the stage's own error."""
+        task = self._run.remote(run_dir.resolve(), stage, mark)
+        self._tasks.append(task)
+        result: Future[None] = Future()
+
+        def settle(done: Future[Exception | None]) -> None:
+            error = done.exception() or done.result()
+            if isinstance(error, RecipeError):
+                result.set_exception(error)
+            elif error is not None:
+                result.set_exception(ComputeError(f"stage {stage.name} failed on the cluster: {first_line(error)}"))
+            else:
+                result.set_result(None)
+
+        task.future().add_done_callback(settle)
+        return result
+
+    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+        """Cancel what is not done, with `cancel_futures`."""
+        import ray
+
+        for task in self._tasks if cancel_futures else ():
+            ray.cancel(task, force=True)
+
+
+def _work_or_error(run_dir: Path, stage: Stage, mark: str) -> Exception | None:
+    """An error as a value: raised in a task, Ray would wrap it in one of its own."""
+    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    try:
+        _work(run_dir, stage, mark)
+    except Exception as error:  # noqa: BLE001 - handed on, whatever it is
+        return error
+    return None
 
 
 _events: "Queue[Event] | None" = None
@@ -248,8 +307,7 @@ def _work(run_dir: Path, stage: Stage, mark: str) -> None:
             remove(run_dir / output)
     write_json(record, {"fingerprint": mark, "done": False})
     began, cpu_began = time.monotonic(), time.process_time()
-    assert _events is not None
-    progress = QueueProgress(_events)
+    progress = SILENT if _events is None else QueueProgress(_events)
     with progress.task(stage.name):
         stage.work(run_dir, stage.settings, progress)
     times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu_began}

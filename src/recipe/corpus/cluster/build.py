@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from recipe.config import EncoderConfig
-from recipe.corpus.cluster.search import cluster, first_line
+from recipe.corpus.cluster.search import cluster
 from recipe.corpus.encode import encode_shard
 from recipe.corpus.encoders import Encoder, differences, open_encoder, recorded_settings
 from recipe.corpus.layout import MANIFEST, OFFSETS, PLAN, SHARDS, STAGING, read_manifest, shard_name
-from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError
+from recipe.errors import ComputeError, EncoderMismatch, MissingExtra, RecipeError, first_line
 from recipe.progress import Advance
 
 try:

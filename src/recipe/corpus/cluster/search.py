@@ -25,7 +25,7 @@ from recipe.corpus.layout import open_manifest, shard_name
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import SearchResult, merge
 from recipe.corpus.store import Corpus, Searcher
-from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError
+from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError, first_line
 
 try:
     import ray
@@ -87,11 +87,6 @@ def _require_reachable(address: str) -> None:
     host, _, port = address.rpartition("/")[2].rpartition(":")
     if port.isdigit():
         socket.create_connection((host, int(port)), _PATIENCE).close()
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a library's error message."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 class PartIndex(Searcher, Protocol):

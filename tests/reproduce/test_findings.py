@@ -1,0 +1,167 @@
+"""Intervals over seeds and prompts, and what they say of a claim."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.artifacts import write_jsonl
+from recipe.data.examples import write_examples
+from recipe.errors import ComputeError
+from recipe.planning.predictions import Prediction, write_predictions
+from recipe.reproduce.data import PROMPTS, perceived
+from recipe.reproduce.findings import Values, columns_of, judge, measure_table
+from recipe.reproduce.page import ScaleResults, StudyResults, load_results, made_table, write_results
+from recipe.reproduce.runs import ScaleRuns, plan_runs
+from recipe.reproduce.study import Study
+from recipe.reproduce.tables import Claim, table
+from recipe.stats import Interval, seeded_interval
+from recipe.types import Example
+from recipe.world.examples import TextNoise
+
+GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
+
+
+def claim(direction: str, margin: float = 0.0) -> Claim:
+    return Claim("a claim", "somewhere", "rl", "base", direction, margin=margin)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("direction", "margin", "low", "high", "verdict"),
+    [
+        ("above", 0, 0.1, 2, "holds"),
+        ("above", 0, -2, -0.1, "does not hold"),
+        ("above", 0, -1, 3, "cannot tell"),
+        ("not below", 1, -0.5, 3, "holds"),
+        ("not below", 1, -3, -1.5, "does not hold"),
+        ("not below", 1, -3, 0, "cannot tell"),
+        ("like", 4, -3, 3, "holds"),
+        ("like", 4, 5, 9, "does not hold"),
+        ("like", 4, -9, -5, "does not hold"),
+        ("like", 4, -3, 5, "cannot tell"),
+    ],
+)
+def test_verdicts(direction: str, margin: float, low: float, high: float, verdict: str) -> None:
+    assert judge(Interval((low + high) / 2, low, high), claim(direction, margin)) == verdict
+
+
+def test_without_an_interval_nothing_can_be_told() -> None:
+    assert judge(Interval(3.0), claim("above")) == "cannot tell"
+
+
+def test_one_seed_gives_the_t_interval_over_clusters() -> None:
+    values = np.array([[1.0, 2.0, 4.0, 7.0]])
+    made = seeded_interval(values, ["d"] * 4, GOALS)
+    half = 3.182446305284263 * values.std(ddof=1) / 2  # t with 3 degrees of freedom, n = 4
+    assert made.mean == pytest.approx(3.5)
+    assert made.low == pytest.approx(3.5 - half)
+    assert made.high == pytest.approx(3.5 + half)
+
+
+def test_seeds_that_differ_widen_the_interval_as_their_own_t_interval() -> None:
+    values = np.repeat(np.array([[1.0], [2.0], [6.0]]), 4, axis=1)  # prompts agree, seeds do not
+    made = seeded_interval(values, ["d"] * 4, GOALS)
+    half = 4.302652729696142 * np.std([1, 2, 6], ddof=1) / np.sqrt(3)  # t with 2 degrees of freedom, n = 3
+    assert (made.mean, made.low) == (pytest.approx(3), pytest.approx(3 - half))
+
+
+def test_datasets_weigh_the_same() -> None:
+    made = seeded_interval([[0.0, 0.0, 0.0, 8.0, 8.0]], ["a", "a", "a", "b", "b"], ["1", "2", "3", "4", "5"])
+    assert made.mean == 4
+    assert seeded_interval([[0.0, 8.0, 8.0]], ["a", "b", "b"], ["1", "2", "3"]).low is None  # one cluster in a
+
+
+@given(st.integers(0, 10_000))
+def test_the_interval_covers_the_truth_where_seeds_and_prompts_vary(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    covered = 0
+    for _ in range(20):
+        values = rng.normal(size=(3, 1)) + rng.normal(size=(1, 30)) * 2 + rng.normal(size=(3, 30))
+        made = seeded_interval(values, ["d"] * 30, [str(place) for place in range(30)])
+        assert made.low is not None
+        assert made.high is not None
+        covered += made.low <= 0 <= made.high
+    assert covered >= 13  # 20 draws at 95%: fewer than 14 once in ten million
+
+
+def test_pairs_are_by_prompt_and_seed() -> None:
+    values = Values(("p", "q"), ("d", "d"), GOALS[:2], {
+        "base": np.array([[1.0, 5.0]]), "rl": np.array([[2.0, 6.0], [3.0, 7.0]]), "sft": np.zeros((3, 2)),
+    })  # fmt: skip
+    assert values.difference("rl", "base").mean == 1.5
+    assert values.figure("rl", "all").seeds == (4.0, 5.0)
+    with pytest.raises(ComputeError):
+        values.difference("rl", "sft")
+
+
+def test_columns_of_the_world_are_its_splits() -> None:
+    assert [name for name, _ in columns_of(["test_goals", "test_cuts"], per_dataset=True)] == ["in-domain", "zero-shot"]
+    found = dict(columns_of(["niv", "crosstask", "coin"], per_dataset=True))
+    assert list(found) == ["coin", "crosstask", "niv", "in-domain", "zero-shot"]
+    assert found["in-domain"] == ["coin", "crosstask"]
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1), st.text(), st.floats(0, 1))
+def test_a_simulated_reading_is_drawn_from_its_key(steps: list[str], key: str, rate: float) -> None:
+    noise = TextNoise(rate, rate, rate, rate, rate)
+    read = perceived(steps, ["x", "y"], key, noise)
+    assert read == perceived(steps, ["x", "y"], key, noise)
+    assert read
+    assert set(read) <= {*steps, "x", "y"}
+
+
+def world_runs(folder: Path) -> ScaleRuns:
+    """The files that a finished study of the main table leaves: RL is 10 points above the base, and seed 2 above seed 1."""
+    made = plan_runs(Study(("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl")), "tiny")
+    examples = [
+        Example(f"{split}-{n}", "world", f"v{n}", goal, ("start",), ("go on", "end"), 1, split)
+        for split in ("test_cuts", "test_goals") for n, goal in enumerate(GOALS)
+    ]  # fmt: skip
+    write_examples(folder / PROMPTS, examples)
+    for run in made.runs:
+        write_predictions(folder / run.file("plans"), [Prediction.of(e.example_id, 0, "1. go on") for e in examples])
+        level = 40.0 if run.seed is None else 49.0 + (run.seed - 1) * 2
+        rows = [
+            {"example_id": e.example_id, "sample": 0, "accuracy": level + n % 4, "steps": 1}
+            for n, e in enumerate(examples)
+        ]
+        write_jsonl(folder / run.file("scores"), rows)
+    return made
+
+
+def test_a_table_from_its_files(tmp_path: Path) -> None:
+    made = world_runs(tmp_path)
+    main = measure_table(tmp_path, made, table("main"))
+    found = {(one.regime, one.column): one for one in main.figures}
+    assert found["rl", "in-domain"].value.mean == pytest.approx(51.5)
+    assert found["rl", "in-domain"].seeds == (50.5, 52.5)
+    assert found["rl", "in-domain"].published == 39.2
+    assert [(one.column, one.verdict) for one in main.findings] == [
+        ("in-domain", "cannot tell"),
+        ("zero-shot", "cannot tell"),
+    ]
+    assert main.findings[0].difference is not None
+    assert main.findings[0].difference.mean == pytest.approx(10)  # two seeds 2 apart: t(1) is 12.7
+    shown = measure_table(tmp_path, made, table("qualitative")).prompts
+    assert [plan.regime for plan in shown[0].plans] == ["reference", "base", "rl"]
+
+
+def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:
+    made = world_runs(tmp_path)
+    tables = tuple(measure_table(tmp_path, made, one) for one in made.tables)
+    scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "exact validity", tables, made.missing, ("a note",))
+    results = StudyResults(
+        "The tables", "2026-01-01T00:00:00+00:00", "recipe reproduce main", {"numpy": "2"}, "CPU", (scale,)
+    )
+    page = write_results(tmp_path, results)
+    assert load_results(tmp_path / "results.json") == results
+    html = page.read_text()
+    assert html.count("<table") == 2
+    assert "51.5" in html
+    assert "39.2" in html
+    assert "<script" not in html
+    shown = made_table(scale, tables[0])
+    assert [one.text for one in shown.headings] == ["here", "paper", "here", "paper"]
+    assert "| RECIPE-RL |" in (tmp_path / "report.md").read_text()

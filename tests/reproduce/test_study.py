@@ -1,0 +1,176 @@
+"""Regimes and scales are small TOML files; a table asks for the runs of its rows and no more."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.config import GRPOConfig, RewardConfig, SFTConfig
+from recipe.errors import ConfigError, InputError
+from recipe.evaluation.published import published
+from recipe.experiments.stages import Training
+from recipe.reproduce import study as studies
+from recipe.reproduce.cost import estimate
+from recipe.reproduce.runs import Below, ScaleRuns, plan_runs
+from recipe.reproduce.study import Regime, Study, grpo_config, names, regime, scale, sft_config, sized
+from recipe.reproduce.tables import SPLITS, TABLES, table, tables
+
+PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
+
+
+def study(*wanted: str, **more: Any) -> Study:
+    return Study(tables=wanted, scales=("tiny",), data=None, **more)
+
+
+def trainings(made: ScaleRuns) -> dict[str, Training]:
+    inner = {
+        one.name: one.settings.settings if isinstance(one.settings, Below) else one.settings for one in made.stages
+    }
+    return {name: settings for name, settings in inner.items() if isinstance(settings, Training)}
+
+
+@pytest.mark.parametrize("name", names("regimes"))
+def test_a_regime_changes_only_what_it_names(name: str) -> None:
+    chosen, default = regime(name), GRPOConfig(**PATHS, corpus=Path("c"))
+    if chosen.grpo is not None:
+        made = grpo_config(scale("0.5b"), chosen, {**PATHS, "corpus": "c"}, 0)
+        apart = {key for key in GRPOConfig.model_fields if getattr(made, key) != getattr(default, key)}
+        assert apart <= {"micro_batch", "reward"}  # the paper's learning rate, group, KL weight, clipping
+        changed = {
+            key for key in RewardConfig.model_fields if getattr(made.reward, key) != getattr(RewardConfig(), key)
+        }
+        assert len(changed) <= 1
+    if chosen.sft is not None:
+        assert sft_config(scale("0.5b"), chosen, PATHS, 0) == SFTConfig(**PATHS)
+
+
+def test_ablations_take_out_one_part_each() -> None:
+    made = {name: grpo_config(scale("3b"), regime(name), {**PATHS, "corpus": "c"}, 0).reward for name in names("regimes")
+            if name.startswith(("ablation", "pool"))}  # fmt: skip
+    assert made["ablation-stage-2"] == RewardConfig(stage2=False)
+    assert made["ablation-history-baseline"] == RewardConfig(history_baseline=False)
+    assert made["ablation-relative-progress"] == RewardConfig(relative_progress=False)
+    assert made["ablation-gate"] == RewardConfig(gate="off")
+    assert made["ablation-gate-plain"] == RewardConfig(gate="plain")
+    assert made["pool-full"] == RewardConfig(pool="full")
+    assert made["pool-own"] == RewardConfig(pool="own")
+
+
+def test_every_scale_and_regime_is_readable_and_says_what_it_is() -> None:
+    assert names("scales") == ["0.5b", "135m", "3b", "7b", "tiny"]
+    assert {name: scale(name).model for name in ("0.5b", "3b", "7b")} == {
+        "0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
+        "3b": "Qwen/Qwen2.5-3B-Instruct",
+        "7b": "Qwen/Qwen2.5-7B-Instruct",
+    }
+    for kind in ("regimes", "scales"):
+        for file in (studies.configs() / kind).glob("*.toml"):
+            assert file.read_text().startswith("# ")  # says where the paper has it, or that it is ours
+            assert tomllib.loads(file.read_text())["title"]
+
+
+def test_rows_of_tables_are_regimes_and_printed_figures_are_found() -> None:
+    for one in TABLES:
+        for row in one.rows:
+            assert isinstance(regime(row.regime), Regime)
+        for claim in one.claims:
+            assert {claim.first, claim.second} <= set(one.regimes)
+    main = table("main")
+    assert main.published_value(main.rows[1], "Qwen2.5-7B", "zero-shot") == 46.1
+    assert main.published_value(main.rows[1], "2M, from nothing", "in-domain") == 39.2  # beside the 3B model
+    weak = table("weak")
+    shown = {row.regime: weak.published_value(row, "Qwen2.5-3B", "zero-shot") for row in weak.rows}
+    assert (shown["rl"], shown["rl-weak-100"], shown["rl-weak-50"], shown["base"]) == (39.4, 36.0, None, 23.1)
+    ablation = table("ablation")
+    values = {row.regime: ablation.published_value(row, "2M", "zero-shot") for row in ablation.rows}
+    assert values["rl"] == published("ablation").value("Qwen2.5-3B", "whole reward", "zero-shot")
+    assert values["pool-own"] is None
+
+
+def test_unknown_names_are_refused() -> None:
+    for wrong in (lambda: tables(["mian"]), lambda: regime("rl-weak-10"), lambda: scale("14b")):
+        with pytest.raises(ConfigError):
+            wrong()
+    with pytest.raises(ConfigError):
+        plan_runs(study("main", regimes=("sft",)), "tiny")
+
+
+def test_a_run_that_two_tables_need_is_planned_once() -> None:
+    both, main = plan_runs(study("main", "ablation"), "tiny"), plan_runs(study("main"), "tiny")
+    names_of = [stage.name for stage in both.stages]
+    assert len(names_of) == len(set(names_of))
+    shared = {stage.name: stage for stage in both.stages}
+    assert all(shared[stage.name] == stage for stage in main.stages)
+    assert len(trainings(both)) == 1 + 8 * 3  # base; rl, five ablations, two pools with three seeds
+
+
+def test_stages_need_what_is_made_before_them() -> None:
+    made = plan_runs(study("all", quick=True), "tiny")
+    done: set[str] = set()
+    outputs: set[str] = set()
+    for stage in made.stages:
+        assert set(stage.needs) <= done | {one.name for one in made.stages}
+        done.add(stage.name)
+        assert not outputs & set(stage.outputs)
+        outputs |= set(stage.outputs)
+    order = {stage.name: place for place, stage in enumerate(made.stages)}
+    assert all(order[need] < order[stage.name] for stage in made.stages for need in stage.needs)
+
+
+def test_regimes_start_from_the_right_model_and_examples() -> None:
+    made = trainings(plan_runs(study("regimes", "weak", "video", seeds=(5,)), "tiny"))
+    after = made["grpo-sft-rl-5"].config
+    assert isinstance(after, GRPOConfig)
+    assert (after.model, after.seed) == ("runs/sft-rl-5/sft/model", 5)
+    weak = made["grpo-rl-weak-75-5"].config
+    assert isinstance(weak, GRPOConfig)
+    assert (weak.model, str(weak.examples)) == ("base/model", "data/weak-75.jsonl")
+    mined = made["sft-sft-ht100m-5"].config
+    assert isinstance(mined, SFTConfig)
+    assert str(mined.examples) == "data/pseudo.jsonl"
+    seen = made["grpo-video-video-rl-weak-5"]
+    assert isinstance(seen.config, GRPOConfig)
+    assert (seen.config.input, seen.shown, str(seen.config.examples)) == (
+        "video",
+        "data/train.jsonl",
+        "data/weak-100.jsonl",
+    )
+
+
+def test_a_hub_model_is_no_folder_of_the_run() -> None:
+    made = trainings(plan_runs(dataclasses.replace(study("main"), scales=("3b",)), "3b"))
+    assert set(made) == {"grpo-rl-0", "grpo-rl-1", "grpo-rl-2"}
+    assert all(one.elsewhere and one.config.model == "Qwen/Qwen2.5-3B-Instruct" for one in made.values())
+
+
+def test_the_cost_counts_what_is_left() -> None:
+    made = plan_runs(study("main"), "tiny")
+    whole, rest = estimate(made, []), estimate(made, ["base", "grpo-rl-0"])
+    assert (whole.training_runs, rest.training_runs, rest.done) == (4, 2, 2)
+    assert whole.hours > rest.hours > 0
+    assert whole.hours > whole.longest_hours > made.scale.cost.base_seconds / 3600
+
+
+def test_tables_without_their_data_are_named_and_left_out(tmp_path: Path) -> None:
+    made = plan_runs(study("main", "frontier"), "tiny")
+    assert [one.name for one in made.tables] == ["main"]
+    assert any("frontier" in sentence for sentence in made.missing)
+    with pytest.raises(InputError):
+        plan_runs(study("frontier"), "tiny")
+    (tmp_path / "narrations").mkdir()
+    with pytest.raises(InputError, match="narrations"):
+        plan_runs(dataclasses.replace(study("main"), data=tmp_path), "tiny")
+    (tmp_path / "narrations" / "n.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match="recipe data list"):
+        plan_runs(dataclasses.replace(study("main"), data=tmp_path), "tiny")
+
+
+def test_quick_cuts_the_work_and_nothing_else() -> None:
+    quick, whole = sized("tiny", quick=True), sized("tiny", quick=False)
+    assert quick.grpo["steps"] < whole.grpo["steps"]
+    assert {key: value for key, value in quick.grpo.items() if key != "steps"} == {
+        key: value for key, value in whole.grpo.items() if key != "steps"
+    }
+    assert set(SPLITS) == {"in-domain", "zero-shot"}
