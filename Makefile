@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Folder of real data for `make narrations`; see docs/narrations.md for its layout.
 DATA ?= ../shared/data
 
-.PHONY: install demo demo-video narrations test lint types contracts docs check bench clean
+.PHONY: install demo demo-video narrations reproduce test lint types contracts docs check bench clean
 
 install: $(INSTALLED)
 
@@ -25,6 +25,9 @@ demo-video: $(INSTALLED)
 
 narrations: $(INSTALLED)
 	$(BIN)/recipe run configs/narrations.toml --data $(DATA)
+
+reproduce: $(INSTALLED)
+	$(BIN)/recipe reproduce all --scale tiny --data world
 
 test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1

@@ -113,7 +113,7 @@ def test_a_simulated_reading_is_drawn_from_its_key(steps: list[str], key: str, r
 
 
 def world_runs(folder: Path) -> ScaleRuns:
-    """The files that a finished study of the main table leaves: RL is 10 points above the base, and seed 2 above seed 1."""
+    """The files that a finished study leaves: RL is 10 points above the base, and seed 2 above seed 1."""
     made = plan_runs(Study(("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl")), "tiny")
     examples = [
         Example(f"{split}-{n}", "world", f"v{n}", goal, ("start",), ("go on", "end"), 1, split)

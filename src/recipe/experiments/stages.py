@@ -1,6 +1,6 @@
 """The stages of an experiment: each reads what earlier stages left in the run folder and leaves its own outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ from recipe.planning.predictions import Prediction, read_predictions, write_pred
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
 from recipe.text import planner_messages
-from recipe.types import Example
+from recipe.types import Example, Narration
 from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
@@ -214,14 +214,19 @@ class CorpusBuild:
     config: CorpusConfig
     content: str = ""
     narrations: tuple[Path, ...] = field(default=(), repr=False)
+    without_tests: bool = False
+    """Leave out the videos of the test examples, and near-copies of their texts."""
 
 
 def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
     """The verification corpus."""
     from recipe.corpus.build import build_corpus
+    from recipe.corpus.leaks import ExclusionReport, Exclusions
 
     files = settings.narrations or (run_dir / NARRATIONS,)
-    narrations = read_narrations(files, duplicates="keep-first")
+    narrations: Iterable[Narration] = read_narrations(files, duplicates="keep-first")
+    if settings.without_tests:
+        narrations = Exclusions.read([run_dir / TEST]).filter(narrations, ExclusionReport())
     build_corpus(narrations, run_dir / CORPUS, settings.config, progress)
 
 

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from recipe.artifacts import file_sha256
+from recipe.artifacts import file_sha256, read_json, remove
+from recipe.config import MiningConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.histories import read_histories, with_histories
 from recipe.data.procedures import read_procedures
 from recipe.data.supervision import mix_supervision
+from recipe.errors import InputError
 from recipe.experiments.design import TEST, TRAIN
 from recipe.progress import Progress
 from recipe.reproduce.study import Perception
@@ -22,7 +24,7 @@ from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
 
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
-QUALITY = "data/pseudo.quality.json"
+QUALITY, PSEUDO_WORK = "data/pseudo-quality", "data/.pseudo.work"
 
 
 def weak_file(percent: int) -> str:
@@ -127,7 +129,7 @@ def perceived(steps: Sequence[str], vocabulary: Sequence[str], key: str, noise: 
 
 @dataclass(frozen=True, slots=True)
 class PseudoLabels:
-    """Continuations mined from a corpus for the prompts of the training examples."""
+    """Continuations mined from a corpus for the histories of the training examples (paper, section 4.2)."""
 
     corpus: str
     count: int | None
@@ -135,5 +137,33 @@ class PseudoLabels:
 
 
 def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
-    """Write the pseudo-labelled examples. Raises ComputeError where the corpus gives none."""
-    raise NotImplementedError
+    """Write the pseudo-labelled examples and the report on them; texts of the test give none.
+
+    Raises InputError where the corpus gives none.
+    """
+    from recipe.corpus.leaks import Exclusions
+    from recipe.corpus.store import Corpus
+    from recipe.mining.mine import mine
+    from recipe.mining.quality import measure_quality, write_quality
+
+    corpus, config = Corpus.open(run_dir / settings.corpus), MiningConfig()
+    examples = read_examples(run_dir / weak_file(0))
+    exclusions = Exclusions.read([run_dir / TEST])
+    work = run_dir / PSEUDO_WORK
+    mined = mine(corpus, config, examples, exclusions=exclusions, limit=settings.count, work=work, progress=progress)
+    if not mined.examples:
+        raise InputError.at(corpus.folder, "no continuation could be mined from it", "give other narrations")
+    write_quality(measure_quality(mined, corpus, config, examples=examples), run_dir / QUALITY)
+    write_examples(run_dir / PSEUDO, mined.examples)
+    remove(work)
+
+
+def mined_sentence(run_dir: Path) -> str:
+    """What was mined, in a sentence; empty where nothing was."""
+    if not (run_dir / QUALITY).is_dir():
+        return ""
+    row = read_json(run_dir / QUALITY / "quality.json")
+    return (
+        f"Pseudo-labels: {row['examples']:,} continuations of {row['narrations']:,} narrations, in the mean "
+        f"{row['lengths']['continuation']:.1f} segments of {row['lengths']['words']:.0f} words ({QUALITY}/quality.md)."
+    )

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from recipe.artifacts import locked, read_json
+from recipe.artifacts import locked
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
 from recipe.reproduce.cost import Estimate, estimate
-from recipe.reproduce.data import QUALITY
+from recipe.reproduce.data import mined_sentence
 from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import visible_devices
 from recipe.reproduce.page import ScaleResults, StudyResults, published_scale, write_results
@@ -112,9 +112,8 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if data is not None:
         held = [name for name in BENCHMARKS if name not in " ".join(made.missing)]
         yield f"Datasets: {', '.join(held)}."
-    quality = folder / QUALITY
-    if quality.is_file():
-        yield f"Pseudo-labels: {read_json(quality)['sentence']}"
+    if sentence := mined_sentence(folder):
+        yield sentence
     if study.quick:
         yield "This run was quick: a fraction of the work, which shows the way and proves nothing."
 

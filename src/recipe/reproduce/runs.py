@@ -39,7 +39,7 @@ from recipe.experiments.stages import (
 )
 from recipe.progress import Progress
 from recipe.reproduce import measures
-from recipe.reproduce.data import PROMPTS, PSEUDO, PseudoLabels, Supervision, label, supervise, weak_file
+from recipe.reproduce.data import PROMPTS, PSEUDO, QUALITY, PseudoLabels, Supervision, label, supervise, weak_file
 from recipe.reproduce.study import Regime, Scale, Study, grpo_config, needed_regimes, regime, sft_config, sized
 from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, tables
 from recipe.world.examples import TextNoise
@@ -225,7 +225,6 @@ class _Maker:
             source = WorldSource(**scale.world)
             stages = [Stage("data", draw_world, WorldData(source, 0), (*outputs, NARRATIONS))]
             corpus = CorpusBuild(scale.corpus)
-            needs: tuple[str, ...] = ("data",)
         else:
             root = study.data.resolve()
             narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
@@ -248,13 +247,13 @@ class _Maker:
             )
             content = fingerprint([(name, _sizes(root, name)) for name in found])
             stages = [Stage("data", cut_benchmarks, FilesData(source_files, 0, content, root), outputs)]
-            corpus = CorpusBuild(scale.corpus, fingerprint([file_sha256(file) for file in narrations]), narrations)
-            needs = ()
+            held = fingerprint([file_sha256(file) for file in narrations])
+            corpus = CorpusBuild(scale.corpus, held, narrations, without_tests=True)
             perceived = replace(
                 perceived, traces=_optional(root / "traces.jsonl"), histories=_optional(root / "histories.jsonl")
             )
         if study.corpus is None:
-            stages.append(Stage("corpus", build, corpus, (CORPUS,), needs))
+            stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
         stages.append(
             Stage(
                 "supervision", supervise, perceived, (*map(weak_file, (0, 25, 50, 75, 100)), PROMPTS), needs=("data",)
@@ -263,7 +262,7 @@ class _Maker:
         if labels:
             mined = PseudoLabels(self._corpus(), scale.pseudo)
             needed = ("supervision", *(() if study.corpus else ("corpus",)))
-            stages.append(Stage("pseudo", label, mined, (PSEUDO,), needed))
+            stages.append(Stage("pseudo", label, mined, (PSEUDO, QUALITY), needed))
         return stages
 
     def _regimes(
