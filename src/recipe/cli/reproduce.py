@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
-from recipe.report.elements import Table, headings, row
 
 if TYPE_CHECKING:
     from recipe.config import ModelConfig
@@ -117,6 +116,8 @@ def _folder(data: str) -> Path:
 
 
 def _show_costs(costs: "list[Estimate]", workers: int) -> None:
+    from recipe.report.elements import Table, headings, row
+
     rows = tuple(
         row(
             one.scale,
