@@ -1,0 +1,104 @@
+"""A small study from the command line: every stage once, tables at the end, nothing twice on the second call."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from recipe.artifacts import read_jsonl
+from recipe.cli import app
+from recipe.data.examples import read_examples
+from recipe.experiments.schedule import RECORDS
+from recipe.reproduce import study as studies
+
+pytest.importorskip("trl")
+
+SCALE = """
+title = "a few thousand parameters"
+world = { narrations = 40, documents = 120, train = 12, test = 4 }
+corpus = { encoder = { name = "hash:64" } }
+sampling = { max_tokens = 24, batch_size = 64 }
+base = { steps = 6, hidden_size = 32, layers = 1, bf16 = false }
+sft = { epochs = 1, bf16 = false, metrics = [] }
+grpo = { steps = 1, prompts_per_step = 2, max_completion_tokens = 16, bf16 = false, metrics = [] }
+cost = { source = "a test", sft_step_seconds = 1, grpo_step_seconds = 1, plan_seconds = 1, memory_gb = 1, model_gb = 1 }
+"""
+
+
+@pytest.fixture
+def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scale of its own beside the project's regimes."""
+    folder = tmp_path / "configs"
+    (folder / "scales").mkdir(parents=True)
+    (folder / "regimes").symlink_to(studies.configs() / "regimes")
+    (folder / "scales" / "micro.toml").write_text(SCALE)
+    monkeypatch.setattr(studies, "configs", lambda: folder)
+    studies.scale.cache_clear()
+    return folder
+
+
+def call(tmp_path: Path, *options: str) -> list[dict[str, object]]:
+    wanted = [
+        "reproduce",
+        "main",
+        "regimes",
+        "qualitative",
+        "--scale",
+        "micro",
+        "--output",
+        str(tmp_path / "run"),
+        "--json",
+    ]
+    for name in ("base", "sft-annotated", "sft-ht100m", "rl"):
+        wanted += ["--regime", name]
+    result = CliRunner().invoke(app, [*wanted, "--seeds", "1", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout))
+
+
+def test_a_study_end_to_end(tmp_path: Path, configs: Path) -> None:
+    [cost] = call(tmp_path, "--dry-run")
+    assert (cost["training_runs"], cost["done"]) == (4, 0)
+    assert not (tmp_path / "run").exists()
+    findings = call(tmp_path)
+    run = tmp_path / "run" / "micro"
+    assert {one["table"] for one in findings} == {"main", "regimes"}
+    assert {one["verdict"] for one in findings} <= {"holds", "does not hold", "cannot tell", "not measured"}
+    prompts = read_examples(run / "data" / "prompts.jsonl")
+    assert len(prompts) == 8
+    assert any(one.told_history != one.history for one in prompts)
+    mixtures = [read_examples(run / "data" / f"weak-{percent}.jsonl") for percent in (0, 50, 100)]
+    assert len({tuple(one.example_id for one in some) for some in mixtures}) == 1
+    assert [sum(one.supervision == "weak" for one in some) for some in mixtures][::2] == [0, len(mixtures[0])]
+    for name in ("base", "sft-annotated-0", "sft-ht100m-0", "rl-0"):
+        rows = [row for _, row in read_jsonl(run / "scores" / f"{name}.jsonl")]
+        assert len(rows) == 8
+        assert all(0 <= row["accuracy"] <= 100 for row in rows)
+    trained = json.loads((run / "runs" / "sft-ht100m-0" / "sft" / "run.json").read_text())
+    assert trained["finished"]
+    assert (run / "data" / "pseudo-quality" / "quality.md").is_file()
+    assert "SFT-HT100M" in (tmp_path / "run" / "report.html").read_text()
+
+    times = {file: file.stat().st_mtime_ns for file in (run / RECORDS).iterdir()}
+    (run / "scores" / "rl-0.jsonl").unlink()
+    assert call(tmp_path) == findings
+    again = {file.stem for file, time in times.items() if file.stat().st_mtime_ns != time}
+    assert again == {"scores-rl-0"}
+
+
+def test_bad_calls_are_one_sentence(tmp_path: Path) -> None:
+    for options, fact in (
+        (["mian"], "mian"),
+        (["main", "--scale", "14b"], "14b"),
+        (["main", "--regime", "rlhf"], "rlhf"),
+        (["main", "--data", str(tmp_path / "none")], "does not exist"),
+        (["frontier"], "--frontier-endpoint"),
+        (["main", "--frontier-model", "gpt"], "--frontier-endpoint"),
+    ):
+        result = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path / "run")])
+        assert result.exit_code != 0
+        said = str(result.exception) + result.output
+        assert fact in said
+        assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.iterdir())
