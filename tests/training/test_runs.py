@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recipe.artifacts import read_json, write_json
-from recipe.config import SFTConfig
+from recipe.config import BaseModelConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.training import runs
 from recipe.training.runs import Run, open_run
@@ -26,10 +26,10 @@ def saved(run: Run, step: int) -> Path:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    run = Run(tmp_path / "run", {})
+    run = open_run("base", BaseModelConfig(examples=Path("e"), output=tmp_path / "run"), tmp_path / "run", {})
     for step in (2, 4):
         saved(run, step)
-        run.keep(step)
+        run.keep(step, {})
     return run
 
 
@@ -48,7 +48,7 @@ def test_a_kill_at_any_moment_leaves_a_complete_checkpoint(run: Run, monkeypatch
             owner, name = (shutil, "rmtree") if "." in doomed else (runs, doomed)
             patched.setattr(owner, name, die)
             with pytest.raises(Killed):
-                run.keep(step)
+                run.keep(step, {})
         resumed = run.latest_checkpoint()
         assert resumed is not None
         assert resumed.name == ("checkpoint-12" if doomed == "shutil.rmtree" else "checkpoint-4")

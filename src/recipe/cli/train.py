@@ -79,7 +79,7 @@ def _run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run what `prepare` gives, alone in its folder; print where the model is and the metrics of the last step."""
+    """Run what `prepare` gives, alone in its folder; print where model and card are, and the last metrics."""
     from recipe.artifacts import locked, read_jsonl
     from recipe.config import load_config
     from recipe.experiments.settings import require_packages
@@ -93,9 +93,13 @@ def _run(
     with locked(settings.output):
         model = train()
     *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
+    # Runs of earlier versions have none.
+    card = str(model / "README.md") if (model / "README.md").is_file() else None
     if as_json:
-        print_json({"model": str(model), "config": settings.model_dump(mode="json"), "last_step": last})
+        print_json({"model": str(model), "card": card, "config": settings.model_dump(mode="json"), "last_step": last})
         return
     out.print(f"model: {model}", highlight=False, soft_wrap=True)
+    if card is not None:
+        out.print(f"card: {card}", highlight=False, soft_wrap=True)
     numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
     out.print("last step: " + ", ".join(numbers), highlight=False, soft_wrap=True)

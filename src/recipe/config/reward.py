@@ -53,6 +53,11 @@ class RewardConfig(Settings):
     gate: Literal["on", "off", "plain"] = "on"
     """Off: R = rho. Plain: R = A(h + c). Both are readings of the ablation (docs/reward.md)."""
 
+    @property
+    def version(self) -> str:
+        """Name of the verifier and of its computation; the number rises where equal settings give other rewards."""
+        return {"paper": "paper-1", "grounded": "grounded-1"}[self.verifier]
+
     @field_validator("gate", mode="before")
     @classmethod
     def _from_switch(cls, value: Any) -> Any:

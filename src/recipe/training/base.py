@@ -25,6 +25,7 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
+from recipe.training.cards import card_files
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
 from recipe.training.runs import Run, open_run
@@ -77,7 +78,8 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
         with run.on_disk():
             rows = _optimise(model, tokenizer, chats, config, run, checkpoint, progress)
             write_jsonl(run.folder / "metrics.jsonl", rows)
-            save_model(model, tokenizer, run.model)
+            card = card_files(run.card, config.steps, rows[-1], merged=True)
+            save_model(model, tokenizer, run.model, card=card)
             return run.finish(time.monotonic() - began)
 
 
@@ -202,7 +204,7 @@ def _optimise(
                 tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
                 state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "rows": rows}
                 torch.save(state, folder / _STATE)
-                run.keep(len(rows))
+                run.keep(len(rows), rows[-1])
             advance(1)
     model.to("cpu").eval()
     return rows

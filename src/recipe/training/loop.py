@@ -22,6 +22,7 @@ from recipe.errors import ComputeError, MissingExtra
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.vision import VideoProcessor
 from recipe.progress import Advance, Progress
+from recipe.training.cards import card_files
 from recipe.training.policy import on_cuda, save_merged, write_errors
 from recipe.training.runs import Run
 
@@ -180,7 +181,8 @@ def finish_training(
                 log.close()
     check_finite(trainer)
     with run.on_disk():
-        save_merged(trainer.model, trainer.processing_class, run.model, video)
+        card = card_files(run.card, trainer.state.global_step, log.last, merged=True)
+        save_merged(trainer.model, trainer.processing_class, run.model, video, card)
         return run.finish(time.monotonic() - began)
 
 
@@ -218,7 +220,7 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.write(state.log_history[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._run.keep(state.global_step)
+        self._run.keep(state.global_step, self._log.last)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._log.close()
@@ -240,12 +242,15 @@ class MetricsLog:
         self._folder, self._kinds, self._config, self._shape = folder, kinds, config, shape
         self._writers: list[Callable[[Row], object]] = []
         self._closers: list[Callable[[], object]] = []
+        self.last: Row = {}
+        """The newest row."""
 
     def open(self, history: Sequence[Row]) -> None:
         """Begin, with the trainer's records up to the step that is resumed from."""
         earlier = [row for record in history if (row := self._shape(record)) is not None]
         path = self._folder / "metrics.jsonl"
         write_jsonl(path, earlier)
+        self.last = earlier[-1] if earlier else {}
         stream = path.open("a", encoding="utf-8")
         self._writers = [lambda row: print(json.dumps(row), file=stream, flush=True)]
         self._closers = [stream.close]
@@ -273,6 +278,7 @@ class MetricsLog:
         """Send one of the trainer's records, unless it is not about a step."""
         row = self._shape(record)
         if row is not None:
+            self.last = row
             for write in self._writers:
                 write(row)
 

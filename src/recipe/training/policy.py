@@ -1,9 +1,10 @@
 """A policy: loading for training, adapters, roll-outs, and saving the merged model as a standalone folder."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -133,24 +134,34 @@ class RollOuts:
 
 
 def save_merged(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, target: Path, video: VideoProcessor | None = None
+    model: PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target: Path,
+    video: VideoProcessor | None = None,
+    card: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Merge the adapter into the weights and save a standalone model with its tokenizer, all or nothing."""
     merged = model.merge_and_unload()
     if video is not None:  # the merger was trained in float32
         merged.to(merged.get_input_embeddings().weight.dtype)
-    save_model(merged, tokenizer, target, video)
+    save_model(merged, tokenizer, target, video, card)
 
 
 def save_model(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target: Path, video: VideoProcessor | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target: Path,
+    video: VideoProcessor | None = None,
+    card: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Save weights, configs, tokenizer and video processor in the standard layout, all or nothing."""
+    """Save weights, configs, tokenizer, video processor and the card's files in the standard layout, all or nothing."""
     with atomic_path(target) as partial, write_errors(target):
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         if video is not None:
             video.save(partial)
+        for name, text in card.items():
+            (partial / name).write_text(text, encoding="utf-8")
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Run folders of training: what a run was made from, whether it is finished, and where it resumes.
 
 run.json       settings, hashes of the inputs, `finished`
-checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file
+checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file;
+               with a card, as the model
 logs/          TensorBoard
 metrics.jsonl  one row an optimiser step
 completions/   step-NNNNN.jsonl (GRPO)
@@ -13,13 +14,14 @@ import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import file_sha256, read_json, sync, write_json
+from recipe.artifacts import file_sha256, read_json, sync, write_json, write_text
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
+from recipe.training.cards import Card, card_files, run_card
 
 KEPT_CHECKPOINTS = 2
 VERSION = 1
@@ -37,6 +39,8 @@ class Run:
 
     folder: Path
     manifest: dict[str, Any]
+    card: Card = field(default_factory=dict)
+    """What the cards of all its checkpoints and of its model share."""
 
     @property
     def model(self) -> Path:
@@ -67,12 +71,15 @@ class Run:
         """Folder of the checkpoint after an optimiser step."""
         return self.checkpoints / f"checkpoint-{step}"
 
-    def keep(self, step: int) -> None:
+    def keep(self, step: int, figures: Mapping[str, Any]) -> None:
         """Declare the checkpoint of a step complete, once its files are on disk, and remove those before the last two.
 
-        A kill at any moment leaves a complete checkpoint where there was one.
+        `figures`, the step's metrics, go into its card. A kill at any moment leaves a complete checkpoint where there
+        was one.
         """
         folder = self.checkpoint(step)
+        for name, text in card_files(self.card, step, figures, merged=False).items():
+            write_text(folder / name, text)
         sync(folder)
         files = {name: file_sha256(folder / name) for name in sorted(_files(folder))}
         write_json(folder / _COMPLETE, {"step": step, "files": files})
@@ -170,13 +177,14 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
     manifest = {"stage": stage, "config": settings, "inputs": hashes, "version": VERSION}
+    card = run_card(stage, config, hashes) | {"processes": manifest.get("processes", 1)}
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
     begun = (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
     if not record.is_file() or not begun:
         write_json(record, {**manifest, "finished": False})
-        return Run(output, manifest)
+        return Run(output, manifest, card)
     known = read_json(record)
     if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
         raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
@@ -188,7 +196,7 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
             f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
             "set another `output`, or delete the folder to start over."
         )
-    return Run(output, manifest)
+    return Run(output, manifest, card)
 
 
 def _brought_up(output: Path, known: dict[str, Any], manifest: dict[str, Any], version: Any) -> dict[str, Any]:

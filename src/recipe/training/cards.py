@@ -1,0 +1,169 @@
+"""Cards: from what a checkpoint or a model was made, for programs (`card.json`) and as a model card (`README.md`).
+
+A card names no place on this machine: files and folders are told by their hashes.
+"""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCardData
+
+import recipe
+from recipe.artifacts import installed, read_json
+from recipe.config import GRPOConfig, Settings, SFTConfig
+from recipe.corpus.encoders import licence_note
+from recipe.errors import InputError
+
+CARD = "card.json"
+README = "README.md"
+_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+_GOALS = {
+    "base": "trained from scratch",
+    "sft": "fine-tuned on reference continuations",
+    "grpo": "trained by GRPO on the verifier's reward",
+}
+
+Card = dict[str, Any]
+
+
+def run_card(stage: str, config: Settings, hashes: Mapping[str, str]) -> Card:
+    """What all checkpoints of a run and its model share; `hashes` are of the run's inputs."""
+    card: Card = {
+        "format": 1,
+        "stage": stage,
+        "base_model": None,
+        "corpus": None,
+        "reward": None,
+        "code": {"recipe": recipe.__version__, "commit": _commit(), "packages": installed(_PACKAGES)},
+        "config": _portable(config),
+        "seed": getattr(config, "seed", None),
+        "inputs": {name: Path(text).name if Path(text).is_absolute() else text for name, text in hashes.items()},
+    }
+    if isinstance(config, SFTConfig | GRPOConfig):
+        card["base_model"] = _base_model(config.model, config.revision, card["inputs"].get("model"))
+    if isinstance(config, GRPOConfig):
+        card["corpus"] = _corpus(config.corpus)
+        card["reward"] = config.reward.version
+    return card
+
+
+def card_files(card: Card, step: int, figures: Mapping[str, Any], *, merged: bool) -> dict[str, str]:
+    """The card after an optimiser step with the metrics of that step, as texts of files by name.
+
+    `merged`: of a model that stands alone, and not of a checkpoint of adapters. What depends on the clock is left out,
+    so that equal runs have equal cards.
+    """
+    kept = {name: value for name, value in figures.items() if "second" not in name and name != "reward_share"}
+    whole = {**card, "step": step, "figures": kept}
+    text = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return {CARD: text, README: _readme(whole, merged=merged)}
+
+
+def _portable(config: Settings) -> Card:
+    """The settings without places: of a file or folder only its name is left, and the run's own folder is dropped."""
+    values: Card = config.model_dump(mode="json", exclude={"output"})
+    for name, value in values.items():
+        raw = getattr(config, name)
+        if isinstance(raw, Path) or (name == "model" and _local(raw)):
+            values[name] = Path(value).name
+    return values
+
+
+def _local(model: str) -> bool:
+    return Path(model).is_absolute() or Path(model).is_dir() or model.count("/") > 1
+
+
+def _base_model(name: str, revision: str | None, weights: str | None) -> Card:
+    """A model on the hub by name and revision, one in a folder by its weights and its own card."""
+    if not _local(name):
+        return {"name": name, "revision": revision}
+    base: Card = {"name": None, "weights": weights}
+    try:
+        earlier = read_json(Path(name) / CARD)
+    except InputError:
+        return base
+    if isinstance(earlier, dict):
+        base |= {key: earlier.get(key) for key in ("stage", "step", "base_model", "seed", "code", "inputs")}
+    return base
+
+
+def _corpus(folder: Path) -> Card | None:
+    """Id, size and encoder of a corpus; None where the scorer reads none."""
+    try:
+        manifest = read_json(folder / "manifest.json")
+        encoder = {**manifest["encoder"], "name": Path(manifest["encoder"]["name"]).name}
+    except (InputError, KeyError, TypeError):
+        return None
+    if not Path(manifest["encoder"]["name"]).is_absolute():
+        encoder["name"] = manifest["encoder"]["name"]
+    return {"id": manifest.get("id"), "narrations": manifest.get("narrations"), "encoder": encoder}
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this package lies in, `-dirty` where files were changed; None without one."""
+    root = Path(recipe.__file__).parents[2]
+    if not (root / ".git").exists() or not (root / "pyproject.toml").is_file():
+        return None
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            check=True, capture_output=True, text=True, timeout=10,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return described.stdout.strip() or None
+
+
+def _hub_name(base: Card | None) -> str | None:
+    """The model on the hub that the training began with."""
+    while base is not None:
+        if base.get("name"):
+            return str(base["name"])
+        base = base.get("base_model")
+    return None
+
+
+def _readme(card: Card, *, merged: bool) -> str:
+    """The model card, with the fields that the hub reads at its head."""
+    stage, config, hub = card["stage"], card["config"], _hub_name(card["base_model"])
+    alone = merged or stage == "base"
+    front = ModelCardData(
+        base_model=hub,
+        library_name="transformers" if alone else "peft",
+        pipeline_tag="video-text-to-text" if config.get("input") == "video" else "text-generation",
+        tags=["procedural-planning", "recipe", stage],
+    ).to_yaml()
+    weights = "The adapters are merged." if merged and stage != "base" else ""
+    if not merged:
+        weights = f"This is a checkpoint after step {card['step']}, from which the run resumes."
+    rows = {
+        "Base model": hub or ("none" if stage == "base" else "a model of `recipe train base`"),
+        "Corpus": card["corpus"] and f"`{card['corpus']['id']}`, encoder {card['corpus']['encoder']['name']}",
+        "Reward": card["reward"],
+        "Seed": card["seed"],
+        "Processes": card.get("processes"),
+        "Code": f"recipe {card['code']['recipe']}, commit {card['code']['commit'] or 'unknown'}",
+        **{f"SHA-256 of the {name}": f"`{value}`" for name, value in card["inputs"].items()},
+    }
+    figures = {name: f"{value:.4g}" for name, value in card["figures"].items() if isinstance(value, int | float)}
+    licence = licence_note(card["corpus"]["encoder"]) if card["corpus"] else None
+    parts = [
+        f"---\n{front.strip()}\n---",
+        f"# A planner of procedures, {_GOALS[stage]}",
+        f"Given a goal and the steps that are done, the model writes the steps that follow. {weights}".strip(),
+        *([licence] if licence else []),
+        *(["```\nrecipe plan examples.jsonl --model FOLDER --output plans.jsonl\n```"] if merged else []),
+        "## Training\n\n" + _table(rows),
+        f"## Figures after step {card['step']}\n\n" + _table(figures),
+        "## Settings\n\n```json\n" + json.dumps(config, indent=2, ensure_ascii=False) + "\n```",
+        f"`{CARD}` holds the same for programs.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    lines = [f"| {name} | {value} |" for name, value in rows.items() if value is not None]
+    return "\n".join(["| | |", "| --- | --- |", *lines])
