@@ -102,8 +102,11 @@ def reproduce(
     if as_json:
         console.print_json(to_json(results.findings))
         return
-    for one in results.findings:
+    measured = [one for one in results.findings if one.verdict != "not measured"]
+    for one in measured:
         console.out.print(f"- {one.table}: {one.words}", highlight=False, soft_wrap=True)
+    if left := len(results.findings) - len(measured):
+        console.out.print(f"- {left} claims were not measured: their regimes were not run.", highlight=False)
     console.out.print(f"report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 

@@ -15,7 +15,7 @@ from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
 from recipe.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
 from recipe.reproduce.findings import Figure as Measured
 from recipe.reproduce.study import names, regime
-from recipe.reproduce.tables import FALLBACK, PERCENTAGES, table, weak
+from recipe.reproduce.tables import FALLBACK, PERCENTAGES, TABLES, table, weak
 
 try:
     import matplotlib as mpl
@@ -85,24 +85,22 @@ def load_results(path: Path) -> StudyResults:
 
 def render_page(results: StudyResults) -> str:
     """The whole page. The same results give the same page."""
-    titles = [
-        regime_title(figure.regime) for scale in results.scales for made in scale.tables for figure in made.figures
-    ]
-    return (
-        page_environment("recipe.reproduce")
-        .get_template("study.html.jinja")
-        .render(
-            results=results,
-            summary=summary(results),
-            sections=list(sections(results)),
-            prompts={
-                f"{scale.scale}-{made.name}": [_named(prompt) for prompt in made.prompts]
-                for scale in results.scales
-                for made in scale.tables
-            },
-            style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
-            dots={name: variable(colour) for name, colour in regime_colours(["reference", *titles]).items()},
-        )
+    measured = [one.regime for scale in results.scales for made in scale.tables for one in made.figures]
+    known = [name for one in TABLES for name in one.regimes]
+    colours = regime_colours(regime_title(name) for name in (*known, *measured))
+    prompts = {
+        f"{scale.scale}-{made.name}": [_named(prompt) for prompt in made.prompts]
+        for scale in results.scales
+        for made in scale.tables
+    }
+    page = page_environment("recipe.reproduce").get_template("study.html.jinja")
+    return page.render(
+        results=results,
+        summary=summary(results),
+        sections=list(sections(results)),
+        prompts=prompts,
+        style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
+        dots={name: variable(colour) for name, colour in colours.items()},
     )
 
 
@@ -143,12 +141,37 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 title=f"{several}{paper.title}",
                 short=f"{several}{made.name}",
                 paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
-                blocks=(*_drawn(scale, made), *([made_table(scale, made)] if made.figures else [])),
-                findings=tuple(one.words for one in made.findings),
+                blocks=tuple(_blocks(scale, made)),
             )
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
+
+
+def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Table | Figure]:
+    if made.findings:
+        yield findings_table(made.findings)
+    yield from _drawn(scale, made)
+    if made.figures:
+        yield made_table(scale, made)
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """The paper's claims, one a row, with the difference that was measured in each column and what it says."""
+    columns = list(dict.fromkeys(one.column for one in findings))
+    known = {(one.sentence, one.column): one for one in findings}
+    names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
+    rows = []
+    for claim in {one.sentence: one for one in findings}.values():
+        cells = []
+        for column in columns:
+            one = known.get((claim.sentence, column))
+            digits = 3 if column == "diversity" else 1
+            cells.append(Cell(None if one is None else one.difference, digits, signed=True))
+            cells.append(Cell(None if one is None else one.verdict))
+        about = f"{claim.source}, within {claim.margin:g}" if claim.margin else claim.source
+        rows.append(Row(claim.sentence, tuple(cells), about=about))
+    return Table("What the paper claims", "claim", tuple(names), tuple(rows))
 
 
 def _about(scale: ScaleResults, made: TableFigures) -> str:
@@ -156,7 +179,8 @@ def _about(scale: ScaleResults, made: TableFigures) -> str:
         return "Percent; plans in free words are taken for the nearest actions. The paper's rows are inside VidAssist."
     if made.name == "diversity":
         return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
-    paper = f" The paper's figures are of {scale.published}, by its judge." if made.figures else ""
+    model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
+    paper = f" The paper's figures are of {model}, by its judge." if made.figures else ""
     return f"Accuracy in percent: {scale.judge}.{paper}"
 
 
@@ -218,7 +242,9 @@ def _drawn(scale: ScaleResults, made: TableFigures) -> Sequence[Figure]:
 
 
 def _colours(made: TableFigures) -> dict[str, str]:
-    colours = regime_colours(regime_title(one.regime) for one in made.figures)
+    """The colour of each regime of a table; one regime has one colour on the whole page."""
+    known = [name for one in TABLES for name in one.regimes]
+    colours = regime_colours(regime_title(name) for name in (*known, *(one.regime for one in made.figures)))
     return {one.regime: colours[regime_title(one.regime)] for one in made.figures}
 
 
@@ -256,10 +282,10 @@ def weak_figure(made: TableFigures) -> Drawing:
     drawing = new_figure(7.6, 2.9, gap=0.06)
     panels = drawing.subplots(1, len(made.columns), sharey=True, squeeze=False)[0]
     values = {(one.regime, one.column): one for one in made.figures}
-    colours = regime_colours([regime_title("rl"), regime_title("sft-annotated")])
+    colours = _colours(made)
     for column, panel in zip(made.columns, panels, strict=True):
         for kind, title in (("rl", regime_title("rl")), ("sft", "SFT")):
-            colour = colours[regime_title(weak(kind, 0))]
+            colour = colours[weak(kind, 0)]
             known = [(percent, one) for percent in PERCENTAGES if (one := values.get((weak(kind, percent), column)))]
             panel.plot(
                 [percent for percent, _ in known], [one.value.mean for _, one in known], "o-", color=colour, label=title
