@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from recipe.artifacts import locked
-from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
 from recipe.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
 
@@ -177,3 +177,11 @@ def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Pat
     assert (tmp_path / "first.txt").read_text() == "a"
     with pytest.raises(InputError, match="cannot run"):
         run_stages(tmp_path, [*stages(), Stage("fails", fail, "input", ())], 1, SILENT)
+
+
+def test_others_go_on_where_a_stage_fails(tmp_path: Path) -> None:
+    wanted = [*stages(), Stage("bad", fail, "input", ()), Stage("after", copy, {}, ("after.txt",), needs=("bad",))]
+    with pytest.raises(RecipeError, match="stage bad: this stage cannot run"):
+        run_stages(tmp_path, wanted, 1, SILENT, keep_going=True)
+    assert set(stage_times(tmp_path)) == {"first", "second", "last"}
+    assert not (tmp_path / "after.txt").exists()

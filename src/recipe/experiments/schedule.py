@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
-from recipe.errors import ComputeError, InputError, RecipeError, first_line
+from recipe.errors import ComputeError, InputError, RecipeError, first_line, listed
 from recipe.progress import SILENT, Advance, Progress
 
 HEARTBEAT = 0.2
@@ -53,19 +53,25 @@ class Stage:
 
 
 def run_stages(
-    run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress, devices: Sequence[str] = ()
+    run_dir: Path,
+    stages: Sequence[Stage],
+    workers: int,
+    progress: Progress,
+    devices: Sequence[str] = (),
+    keep_going: bool = False,
 ) -> None:
     """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
 
-    With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, each worker sees one of them, the same for all its
-    stages, and there are as many workers. Where the environment variable RAY_ADDRESS names a Ray cluster, its machines
-    run the stages, a GPU each where it has any; all must see the run folder under one path. Raises whatever a stage
-    raises, ComputeError when a worker process dies, and InputError for a folder that holds something else or that
-    another process is at work in.
+    With `keep_going`, a stage that fails with an error of ours ends only those that need it; the first such error is
+    raised when all others are done. With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, each worker sees
+    one of them, the same for all its stages, and there are as many workers. Where the environment variable RAY_ADDRESS
+    names a Ray cluster, its machines run the stages, a GPU each where it has any; all must see the run folder under one
+    path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
+    holds something else or that another process is at work in.
     """
     _require_run_folder(run_dir)
     with locked(run_dir):
-        _run_missing(run_dir, stages, workers, progress, devices)
+        _run_missing(run_dir, stages, workers, progress, devices, keep_going)
 
 
 def _require_run_folder(run_dir: Path) -> None:
@@ -77,7 +83,12 @@ def _require_run_folder(run_dir: Path) -> None:
 
 
 def _run_missing(
-    run_dir: Path, stages: Sequence[Stage], workers: int, progress: Progress, devices: Sequence[str]
+    run_dir: Path,
+    stages: Sequence[Stage],
+    workers: int,
+    progress: Progress,
+    devices: Sequence[str],
+    keep_going: bool,
 ) -> None:
     marks = _fingerprints(stages)
     pending = {stage.name: stage for stage in stages if not _is_done(run_dir, stage, marks[stage.name])}
@@ -108,7 +119,7 @@ def _run_missing(
                 initargs=(events, free if devices else None),
             )
         try:
-            _drive(run_dir, pool, pending, done, marks, events, board, advance)
+            failed = _drive(run_dir, pool, pending, done, marks, events, board, advance, keep_going)
         except BaseException as error:
             _end(pool)
             if isinstance(error, BrokenProcessPool):
@@ -117,6 +128,10 @@ def _run_missing(
                 ) from None
             raise
         pool.shutdown()
+    if failed:
+        (name, first), *others = failed.items()
+        rest = f" These failed, too: {listed([other for other, _ in others])}." if others else ""
+        raise RecipeError(f"stage {name}: {first}{rest}") from first
 
 
 def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
@@ -199,7 +214,10 @@ def _drive(
     events: "Queue[Event]",
     board: Board,
     advance: Advance,
-) -> None:
+    keep_going: bool,
+) -> dict[str, RecipeError]:
+    """Run what is pending; returns the errors of stages that failed, by name."""
+    failed: dict[str, RecipeError] = {}
     running: dict[Future[None], str] = {}
     while pending or running:
         for name in [name for name, stage in pending.items() if done.issuperset(stage.needs)]:
@@ -209,9 +227,27 @@ def _drive(
         board.beat()
         advance(0)
         for future in finished:
-            future.result()
-            done.add(running.pop(future))
+            name = running.pop(future)
+            try:
+                future.result()
+            except RecipeError as error:
+                if not keep_going:
+                    raise
+                failed[name] = error
+                for lost in _dependents(name, pending):
+                    del pending[lost]
+                continue
+            done.add(name)
             advance(1)
+    return failed
+
+
+def _dependents(name: str, pending: dict[str, Stage]) -> list[str]:
+    """The pending stages that need a stage, or need one that does."""
+    lost = {name}
+    while more := {stage.name for stage in pending.values() if lost & set(stage.needs)} - lost:
+        lost |= more
+    return [stage for stage in pending if stage in lost]
 
 
 def _end(pool: "ProcessPoolExecutor | RayPool") -> None:

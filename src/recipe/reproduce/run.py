@@ -38,7 +38,7 @@ def reproduce(study: Study, output: Path, workers: int, progress: Progress, comm
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
         for made in planned:
-            run_stages(output / made.name, made.stages, workers, progress, devices)
+            run_stages(output / made.name, made.stages, workers, progress, devices, keep_going=True)
         scales = tuple(_results(study, made, output / made.name) for made in planned)
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
