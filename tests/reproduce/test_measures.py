@@ -1,0 +1,96 @@
+"""Accuracy by exact validity, by the proxy and by a judge behind an endpoint; diversity; models behind endpoints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.models.endpoint_server import Reply, completion, serving
+
+from recipe.artifacts import read_jsonl
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.data.examples import write_examples
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.progress import SILENT
+from recipe.reproduce import measures
+from recipe.reproduce.data import PROMPTS
+from recipe.reproduce.measures import Diversity, FrontierPlans, Scoring, ask_frontier, compare, score, told
+from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> list[Example]:
+    drawn = draw_examples(load_world(), "test_cuts", 4)
+    write_examples(tmp_path / PROMPTS, drawn)
+    return drawn
+
+
+def plans(tmp_path: Path, examples: list[Example], samples: int = 1) -> None:
+    """The truth for even samples, nothing for odd ones."""
+    texts = {
+        one.example_id: "\n".join(f"{n}. {step}" for n, step in enumerate(one.continuation, 1)) for one in examples
+    }
+    rows = [
+        Prediction.of(one.example_id, sample, "" if sample % 2 else texts[one.example_id])
+        for one in examples
+        for sample in range(samples)
+    ]
+    write_predictions(tmp_path / "plans.jsonl", rows)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_jsonl(path)]
+
+
+def letters(texts: Any) -> Any:
+    """Unit vectors by letters: an encoder that costs nothing."""
+    counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+def test_truth_is_valid_and_nothing_is_not(tmp_path: Path, examples: list[Example]) -> None:
+    plans(tmp_path, examples, samples=3)
+    score(tmp_path, Scoring("plans.jsonl", "scores.jsonl", 2, True, None), SILENT)
+    found = rows(tmp_path / "scores.jsonl")
+    assert [row["accuracy"] for row in found] == [100.0, 0.0] * 4  # the third sample is not asked for
+
+
+def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "embed", lambda: letters)
+    plans(tmp_path, examples, samples=2)
+    score(tmp_path, Scoring("plans.jsonl", "scores.jsonl", 2, False, None), SILENT)
+    found = rows(tmp_path / "scores.jsonl")
+    assert all(row["accuracy"] > 90 for row in found[::2])
+    assert all(row["accuracy"] == 0 for row in found[1::2])
+    compare(tmp_path, Diversity("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
+    assert {row["diversity"] for row in rows(tmp_path / "diversity.jsonl")} <= {0.0, 0.25}  # nothing is of no use
+
+
+def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
+    tmp_path: Path, examples: list[Example]
+) -> None:
+    criteria = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
+                "semantic_alignment")  # fmt: skip
+
+    def answer(body: dict[str, Any], count: int) -> Reply:
+        judged = "prediction" in json.dumps(body["messages"])
+        return completion(json.dumps(dict.fromkeys(criteria, 3)) if judged else "1. a step of its own")
+
+    with serving(answer) as server:
+        model = ModelConfig(model="frontier/one", endpoint=server.url)
+        for _ in range(2):
+            ask_frontier(tmp_path, FrontierPlans(model, "plans/one.jsonl", SamplingConfig()), SILENT)
+        assert len(server.requests) == len(examples)
+        asked = json.dumps(server.requests[0]["messages"])
+        assert examples[0].goal in asked
+        assert {one.steps for one in read_predictions(tmp_path / "plans/one.jsonl")} == {("a step of its own",)}
+        score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, model), SILENT)
+        assert [row["accuracy"] for row in rows(tmp_path / "scores.jsonl")] == [60.0] * 4
+
+
+def test_a_planner_is_told_what_phi_read() -> None:
+    example = Example("a", "s", "v", "make tea", ("boil",), ("pour",), 1, told_history=("boil", "cut"))
+    assert told(example).history == ("boil", "cut")
