@@ -9,7 +9,8 @@ world's steps in drawn order, each with a number of its own, so that all are new
 
 The two trainers take turns; each trains from the same weights in each round, and its first step is not counted. The
 learning rate is too small to change what is sampled: both write the same completions, which is checked. Times of a
-part leave out the parts within it. Needs the extras `train` and, for the default encoder, `offline`.
+part leave out the parts within it; on a CPU they are processor seconds, to be read with OMP_NUM_THREADS=1. Needs the
+extras `train` and, for the default encoder, `offline`.
 
 `--device cuda` computes in bfloat16 on the first GPU; it has not been run yet.
 """
@@ -118,8 +119,9 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 
     @staticmethod
     def _now() -> float:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        if not torch.cuda.is_available():
+            return time.process_time()  # over all threads: others may use the machine, too
+        torch.cuda.synchronize()
         return time.perf_counter()
 
 
@@ -166,7 +168,7 @@ def measure(model: Path | str, corpus: Path, folder: Path, options: argparse.Nam
     """Seconds of each part with both trainers, medians over the rounds."""
     world = load_world()
     config = GRPOConfig(
-        model=str(model), examples="none", corpus=corpus, output=folder / "run", steps=STEPS, learning_rate=1e-9,
+        model=str(model), examples="none", corpus=corpus, output=folder / "run", steps=STEPS, learning_rate=1e-30,
         max_completion_tokens=48, bf16=True if options.bf16 or options.device == "cuda" else None, metrics=(),
         save_every=10 * STEPS, micro_batch=options.micro_batch,
     )  # fmt: skip

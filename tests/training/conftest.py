@@ -5,11 +5,13 @@ corpus.
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from recipe.config import BaseModelConfig
+from recipe.config import BaseModelConfig, CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
 from recipe.models.checkpoints import load_checkpoint
@@ -19,6 +21,9 @@ from recipe.training.loop import quiet
 from recipe.training.policy import save_model
 from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Example, Frames, Reward
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe.world.narrator import narrate
 
 GOALS = ("make tea", "plant a tree", "change a tyre")
 
@@ -92,6 +97,32 @@ def video_model(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     with quiet():
         save_model(built.model, built.tokenizer, folder, built.video)
     return folder
+
+
+@pytest.fixture(scope="session")
+def world_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Settings of a short run whose corpus, examples and base model come from two goals of the world."""
+    folder = tmp_path_factory.mktemp("world-run")
+    world = load_world()
+    goals = [graph.goal for graph in world.goals.values() if not graph.held_out][:2]
+    examples = [e for e in draw_examples(world, "train", 200) if e.goal in goals]
+    write_examples(folder / "examples.jsonl", examples)
+    corpus = CorpusConfig(encoder=EncoderConfig(name="hash:64"))
+    build_corpus(narrate(world, 16, goals=goals), folder / "corpus", corpus)
+    base = BaseModelConfig(
+        examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,
+        context=256, steps=60, learning_rate=2e-2, bf16=False,
+    )  # fmt: skip
+    return {
+        "model": str(train_base(base)),
+        "examples": folder / "examples.jsonl",
+        "corpus": folder / "corpus",
+        "steps": 2,
+        "prompts_per_step": 2,
+        "max_completion_tokens": 32,
+        "learning_rate": 1e-2,
+        "metrics": (),
+    }
 
 
 class Paintings:

@@ -10,43 +10,11 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_jsonl
-from recipe.config import BaseModelConfig, CorpusConfig, EncoderConfig, GRPOConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.data.examples import write_examples
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
-from recipe.training.base import train_base
 from recipe.training.grpo import train_grpo
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
-from recipe.world.narrator import narrate
-
-
-@pytest.fixture(scope="module")
-def world_run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Settings of a short run whose corpus, examples and base model come from two goals of the world."""
-    folder = tmp_path_factory.mktemp("world-run")
-    world = load_world()
-    goals = [graph.goal for graph in world.goals.values() if not graph.held_out][:2]
-    examples = [e for e in draw_examples(world, "train", 200) if e.goal in goals]
-    write_examples(folder / "examples.jsonl", examples)
-    corpus = CorpusConfig(encoder=EncoderConfig(name="hash:64"))
-    build_corpus(narrate(world, 16, goals=goals), folder / "corpus", corpus)
-    base = BaseModelConfig(
-        examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,
-        context=256, steps=60, learning_rate=2e-2, bf16=False,
-    )  # fmt: skip
-    return {
-        "model": str(train_base(base)),
-        "examples": folder / "examples.jsonl",
-        "corpus": folder / "corpus",
-        "steps": 2,
-        "prompts_per_step": 2,
-        "max_completion_tokens": 32,
-        "learning_rate": 1e-2,
-        "metrics": (),
-    }
 
 
 @pytest.mark.parametrize("kind", ["paper", "grounded"])

@@ -1,12 +1,14 @@
 """Commands of `recipe train`: a config in, a standalone model folder out."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from recipe.cli.console import out, print_json, progress
+from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
     from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
@@ -63,9 +65,12 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
     def prepare(settings: GRPOConfig) -> Callable[[], Path]:
         from recipe.corpus.store import Corpus
         from recipe.reward.verifier import Verifier
+        from recipe.training import ranks
         from recipe.training.grpo import train_grpo
 
-        verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
+        verifier = None
+        if ranks.main():  # scores for all
+            verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
         return lambda: train_grpo(settings, verifier, progress())
 
     _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
@@ -79,7 +84,10 @@ def _run(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Run what `prepare` gives, alone in its folder; print where model and card are, and the last metrics."""
+    """Run what `prepare` gives, alone in its folder; print where model and card are, and the last metrics.
+
+    Of several processes the first one locks the folder, reports and prints.
+    """
     from recipe.artifacts import locked, read_jsonl
     from recipe.config import load_config
     from recipe.experiments.settings import require_packages
@@ -89,9 +97,19 @@ def _run(
         print_json(settings.model_dump(mode="json"))
         return
     require_packages(f"recipe train {stage}", "train")
-    train = prepare(settings)
-    with locked(settings.output):
-        model = train()
+    from recipe.training import ranks
+
+    try:
+        with ranks.together():
+            train = prepare(settings)
+            with locked(settings.output) if ranks.main() else nullcontext():
+                model = train()
+    except Exception:
+        if ranks.spoken_for():
+            raise SystemExit(RecipeError.exit_code) from None
+        raise
+    if not ranks.main():
+        return
     *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
     # Runs of earlier versions have none.
     card = str(model / "README.md") if (model / "README.md").is_file() else None

@@ -25,6 +25,7 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
+from recipe.training import ranks
 from recipe.training.cards import card_files
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
@@ -55,8 +56,10 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
     """Train the tokenizer and the model from scratch; returns the model's folder.
 
     A finished run returns at once, a killed one resumes from its newest checkpoint with the same result. Raises
-    InputError for examples that cannot be read, ConfigError for a run folder of other settings.
+    InputError for examples that cannot be read, ConfigError for a run folder of other settings
+    and in one of several processes.
     """
+    ranks.single("recipe train base")
     run = open_run("base", config, config.output, {"examples": config.examples})
     if run.finished:
         return run.model

@@ -24,12 +24,14 @@ from trl import GRPOTrainer
 from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
+from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
 from recipe.reward.wire import reward_row
 from recipe.text import parse_plan, planner_messages, training_messages
+from recipe.training import ranks
 from recipe.training.loop import (
     MetricsLog,
     Row,
@@ -66,11 +68,13 @@ _FIELDS = (
 _LOG = logging.getLogger(__name__)
 
 
+@ranks.together()
 def train_grpo(
-    config: GRPOConfig, scorer: Scorer, progress: Progress = SILENT, histories: Histories | None = None
+    config: GRPOConfig, scorer: Scorer | None, progress: Progress = SILENT, histories: Histories | None = None
 ) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
+    Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer.
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
@@ -81,12 +85,13 @@ def train_grpo(
     if source is not None:
         inputs["videos"] = source.held
     run = open_run("grpo", config, config.output, inputs)
-    if run.finished:
+    if ranks.from_main(lambda: run.finished):
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet(), ExitStack() as shown:
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
-        _drop_later_completions(run)
+        if ranks.main():
+            _drop_later_completions(run)
 
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
@@ -105,15 +110,17 @@ class RewardFunction:
     """The reward as the trainer calls it; writes the step's completions to `step-NNNNN.jsonl` of the run.
 
     A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog
-    sees what the trainer sees, and knows the steps that were recorded before the run was resumed.
+    sees what the trainer sees, and knows the steps that were recorded before the run was resumed. The first process
+    scores, records and watches the completions of all, so that rewards do not depend on the number of processes.
     """
 
     __name__ = "verifier"
 
-    def __init__(self, config: GRPOConfig, scorer: Scorer, run: Run, on_finding: OnFinding) -> None:
-        self._reward = trainer_reward(scorer)
+    def __init__(self, config: GRPOConfig, scorer: Scorer | None, run: Run, on_finding: OnFinding) -> None:
+        self._reward = None if scorer is None else trainer_reward(scorer)
         self._folder, self._longest = run.completions, config.max_completion_tokens
-        self._watchdog = replay(read_records(self._folder)) if any(self._folder.glob("*.jsonl")) else Watchdog()
+        recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
+        self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
         self._on_finding = on_finding
 
     def __call__(
@@ -129,26 +136,37 @@ class RewardFunction:
         log_metric: Callable[[str, float], None],
         **_: Any,
     ) -> list[float | None]:
+        rows = ranks.gathered(
+            [
+                {
+                    "example_id": name,
+                    "goal": aim,
+                    "history": list(done),
+                    "completion": str(turns[0]["content"]),
+                    "clipped": len(tokens) >= self._longest,
+                }
+                for name, aim, done, turns, tokens in zip(
+                    example_id, goal, history, completions, completion_ids, strict=True
+                )
+            ]
+        )
+        step = trainer_state.global_step + 1
+        return ranks.own(ranks.from_main(lambda: self._totals(step, rows, log_metric)))
+
+    def _totals(
+        self, step: int, rows: list[dict[str, Any]], log_metric: Callable[[str, float], None]
+    ) -> list[float | None]:
+        """The rewards of a step's completions, those of all processes, recorded and watched."""
+        if self._reward is None:
+            raise ConfigError("the first process of a run needs a scorer; give it one.")
         began = time.monotonic()
-        texts = [str(turns[0]["content"]) for turns in completions]
-        rewards = self._reward(goal, history, texts)
+        goals, histories, texts = ([row[name] for row in rows] for name in ("goal", "history", "completion"))
+        rewards = self._reward(goals, histories, texts)
         log_metric("reward_seconds", time.monotonic() - began)
         malformed = [isinstance(parse_plan(text), Malformed) for text in texts]
-        rows = [
-            {
-                "example_id": name,
-                "goal": aim,
-                "history": list(done),
-                "completion": text,
-                "malformed": bad,
-                "clipped": len(tokens) >= self._longest,
-                "reward": None if reward is None else reward_row(reward),
-            }
-            for name, aim, done, text, bad, tokens, reward in zip(
-                example_id, goal, history, texts, malformed, completion_ids, rewards, strict=True
-            )
-        ]
-        step = trainer_state.global_step + 1
+        for row, bad, reward in zip(rows, malformed, rewards, strict=True):
+            clipped = row.pop("clipped")
+            row |= {"malformed": bad, "clipped": clipped, "reward": None if reward is None else reward_row(reward)}
         write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
@@ -216,7 +234,7 @@ def video_grpo_trainer(
 def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
     """Our settings as TRL's."""
     completions = config.prompts_per_step * config.group_size
-    micro = config.micro_batch or completions
+    micro, accumulated = ranks.passes(completions, config.micro_batch, "prompts_per_step x group_size")
     shared = shared_arguments(config, run)
     # A checkpoint between two passes over the same completions would lose them.
     shared["save_steps"] = -(-config.save_every // config.iterations) * config.iterations
@@ -224,7 +242,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         **shared,
         max_steps=config.steps,
         per_device_train_batch_size=micro,
-        gradient_accumulation_steps=completions // micro,
+        gradient_accumulation_steps=accumulated,
         num_generations=config.group_size,
         num_iterations=config.iterations,
         learning_rate=config.learning_rate,

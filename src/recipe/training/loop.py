@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,10 +19,11 @@ from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
 from recipe.config import Metrics, TrainingSettings
-from recipe.errors import ComputeError, MissingExtra
+from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.vision import VideoProcessor
-from recipe.progress import Advance, Progress
+from recipe.progress import SILENT, Advance, Progress
+from recipe.training import ranks
 from recipe.training.cards import card_files
 from recipe.training.policy import on_cuda, save_merged, write_errors
 from recipe.training.runs import Run
@@ -148,6 +150,8 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
         "logging_nan_inf_filter": False,
         "report_to": [],
         "disable_tqdm": True,
+        # Every pass uses all that is trained.
+        "ddp_find_unused_parameters": False,
         "seed": config.seed,
     }
 
@@ -163,27 +167,51 @@ def finish_training(
 ) -> Path:
     """Train to the merged model, from the newest checkpoint if there is one; returns the model's folder.
 
-    Raises ComputeError where training has destroyed the weights.
+    Raises ComputeError where training has destroyed the weights or memory does not suffice.
     """
     began = time.monotonic()
-    checkpoint = run.latest_checkpoint()
+    checkpoint = ranks.from_main(run.latest_checkpoint)
+    if checkpoint is not None and not checkpoint.is_dir():
+        problem = f"process {ranks.rank()} of the run does not see it"
+        raise InputError.at(checkpoint, problem, "put `output` on a disk that all machines share")
+    progress = progress if ranks.main() else SILENT
     trainer.remove_callback(PrinterCallback)
     with progress.task(title, total) as advance:
         trainer.add_callback(_Reporter(run, log, advance))
         # A pass of the model is a sign of life between two steps.
         pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
-            with run.on_disk(), write_errors(run.checkpoints):
+            with run.on_disk(), write_errors(run.checkpoints), memory_errors():
                 trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         finally:
             pulse.remove()
             with run.on_disk():
                 log.close()
     check_finite(trainer)
-    with run.on_disk():
-        card = card_files(run.card, trainer.state.global_step, log.last, merged=True)
-        save_merged(trainer.model, trainer.processing_class, run.model, video, card)
-        return run.finish(time.monotonic() - began)
+    if ranks.main():
+        with run.on_disk():
+            card = card_files(run.card, trainer.state.global_step, log.last, merged=True)
+            save_merged(trainer.model, trainer.processing_class, run.model, video, card)
+            run.finish(time.monotonic() - began)
+    ranks.barrier()
+    return run.model
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Raises ComputeError, saying which settings need less, where memory does not suffice."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+        if not short:
+            raise
+        asked = re.search(r"allocate (\d+ bytes|[\d.]+ [KMG]iB)", str(error))
+        raise ComputeError(
+            f"Memory does not suffice{f' for {asked[1]} more' if asked else ''}; lower micro_batch, "
+            "max_completion_tokens or max_tokens, or set gradient_checkpointing = true. "
+            "The same command resumes only with the same settings; set another `output` for others."
+        ) from None
 
 
 def check_finite(trainer: Trainer) -> None:
@@ -202,7 +230,8 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._stopped = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._log.open(state.log_history)
+        if ranks.main():
+            self._log.open(state.log_history)
         self._advance(state.global_step)
         self._stopped = time.monotonic()
 
@@ -220,7 +249,9 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._log.write(state.log_history[-1])
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._run.keep(state.global_step, self._log.last)
+        ranks.barrier()  # each process has written its random state
+        if ranks.main():
+            self._run.keep(state.global_step, self._log.last)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._log.close()

@@ -21,6 +21,7 @@ from typing import Any
 from recipe.artifacts import file_sha256, read_json, sync, write_json, write_text
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
+from recipe.training import ranks
 from recipe.training.cards import Card, card_files, run_card
 
 KEPT_CHECKPOINTS = 2
@@ -172,12 +173,30 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
 
     `inputs` are files or model folders by name, or texts. Their content is part of the run's identity, their place is
     not. A run that stopped before its first checkpoint may be replaced by one of other settings. Raises ConfigError
-    where the folder belongs to other settings or to something else.
+    where the folder belongs to other settings or to something else, and where a machine holds other examples or another
+    model than that of the first process.
     """
+    run = ranks.from_main(lambda: _opened(stage, config, output, inputs))
+    read = {name: path for name, path in inputs.items() if name in ("examples", "model")}
+    if ranks.main():
+        held = {name: run.manifest["inputs"][name] for name in read}
+    else:
+        held = {name: _identity(path) for name, path in read.items()} if ranks.reads_files() else {}
+    ranks.require_agreement(held, "give every machine the same files")
+    return run
+
+
+def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
     settings = config.model_dump(mode="json", exclude={"output", *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
-    manifest = {"stage": stage, "config": settings, "inputs": hashes, "version": VERSION}
-    card = run_card(stage, config, hashes) | {"processes": manifest.get("processes", 1)}
+    manifest = {
+        "stage": stage,
+        "config": settings,
+        "inputs": hashes,
+        "processes": ranks.world(),
+        "version": VERSION,
+    }
+    card = run_card(stage, config, hashes) | {"processes": ranks.world()}
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
@@ -188,6 +207,7 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     known = read_json(record)
     if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
         raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
+    known = {"processes": 1, **known}  # earlier records are of one
     if (version := known.get("version", 0)) != VERSION:
         known = _brought_up(output, known, manifest, version)
     changed = _changes({key: known.get(key) for key in manifest}, manifest)

@@ -18,6 +18,7 @@ from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, training_messages
+from recipe.training import ranks
 from recipe.training.loop import (
     MetricsLog,
     SilentTrainer,
@@ -54,6 +55,7 @@ class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
     """TRL's trainer, silent."""
 
 
+@ranks.together()
 def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histories | None = None) -> Path:
     """Fine-tune adapters on the examples and merge them; returns the model's folder.
 
@@ -67,7 +69,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     if source is not None:
         inputs["videos"] = source.held
     run = open_run("sft", config, config.output, inputs)
-    if run.finished:
+    if ranks.from_main(lambda: run.finished):
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, partial(renamed, names=_FIELDS))
     with quiet():
@@ -118,12 +120,12 @@ def video_sft_trainer(config: SFTConfig, policy: Checkpoint, source: VideoSource
 
 def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
     """Our settings as TRL's, and what differs between text and video."""
-    micro = config.micro_batch or config.batch_size
+    micro, accumulated = ranks.passes(config.batch_size, config.micro_batch, "batch_size")
     return TrlSFTConfig(
         **shared_arguments(config, run),
         **further,
         per_device_train_batch_size=micro,
-        gradient_accumulation_steps=config.batch_size // micro,
+        gradient_accumulation_steps=accumulated,
         learning_rate=config.learning_rate,
         lr_scheduler_type="cosine",
         warmup_steps=config.warmup,

@@ -1,0 +1,220 @@
+"""Two processes of one run against one: weights, records, resuming, and how an error of one ends both."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recipe.artifacts import locked, read_json, read_jsonl, write_json
+from recipe.config import GRPOConfig, RewardConfig, SFTConfig
+from recipe.corpus.store import Corpus
+from recipe.errors import ConfigError
+from recipe.reward.verifier import Verifier
+from recipe.training import ranks
+from recipe.training.base import train_base
+from recipe.training.grpo import train_grpo
+from recipe.training.sft import train_sft
+
+# All runs in one launch. The error that ends the last one is written to a file by each process.
+RUNS = """
+import json, shutil, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import Paintings
+from recipe.artifacts import read_json, write_json
+from recipe.config import GRPOConfig, SFTConfig
+from recipe.corpus.store import Corpus
+from recipe.errors import RecipeError
+from recipe.reward.verifier import Verifier
+from recipe.training import ranks
+from recipe.training.grpo import train_grpo
+from recipe.training.sft import train_sft
+
+def cut(whole, part):
+    shutil.copytree(whole, part)
+    shutil.rmtree(part / "model")
+    (part / "checkpoints" / "checkpoint-4" / "complete.json").unlink()
+    write_json(part / "run.json", read_json(part / "run.json") | {"finished": False})
+
+try:
+    with ranks.together():
+        for name, text in json.loads(Path(sys.argv[2]).read_text()):
+            shown = Paintings() if "video" in name else None
+            if "sft" in name:
+                train_sft(SFTConfig.model_validate_json(text), histories=shown)
+                continue
+            config = GRPOConfig.model_validate_json(text)
+            if name == "resumed":
+                ranks.from_main(lambda: cut(config.output.with_name("whole"), config.output))
+            # The second process has no corpus to open.
+            scorer = Verifier(Corpus.open(config.corpus), config.reward) if ranks.main() else None
+            train_grpo(config, scorer, histories=shown)
+except RecipeError as error:
+    Path(sys.argv[2]).with_suffix(f".{ranks.rank()}").write_text(f"{type(error).__name__} {error}")
+"""
+
+# The second process fails while the first one waits for it.
+FAILURE = """
+import sys
+from pathlib import Path
+from recipe.errors import ComputeError
+from recipe.training import ranks
+
+try:
+    with ranks.together():
+        assert ranks.gathered([ranks.rank()]) == [0, 1]
+        assert ranks.own(["a", "b", "c", "d"]) == [["a", "b"], ["c", "d"]][ranks.rank()]
+        if not ranks.main():
+            raise ComputeError("the second one fails")
+        ranks.barrier()
+except ComputeError as error:
+    Path(sys.argv[1]).with_suffix(f".{ranks.rank()}").write_text(f"{error}, {ranks.spoken_for()}")
+"""
+
+
+def launch(*words: object) -> subprocess.CompletedProcess[str]:
+    """Two processes on gloo."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+
+
+Runs = dict[str, SFTConfig | GRPOConfig]
+
+
+@pytest.fixture(scope="module")
+def runs(
+    world_run: dict[str, Any], video_model: Path, examples_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Runs:
+    """Runs of two processes, and at last a folder that belongs to one process."""
+    folder = tmp_path_factory.mktemp("ranks")
+    still = {"lora": {"dropout": 0.0}}
+    grpo = {**world_run, **still, "steps": 3}
+    sft = {**still, "learning_rate": 1e-2, "metrics": (), "epochs": 1, "batch_size": 4, "examples": examples_file}
+    seeing = {"model": str(video_model), "examples": examples_file, "input": "video", "merger_learning_rate": 1e-3}
+    made: Runs = {
+        "grpo": GRPOConfig(**grpo, output=folder / "grpo", reward=RewardConfig(verifier="grounded")),
+        "twice": GRPOConfig(**{**grpo, "steps": 4}, iterations=2, micro_batch=2, output=folder / "twice"),
+        "video": GRPOConfig(**{**grpo, **seeing}, output=folder / "video"),
+        "sft": SFTConfig(**sft, model=world_run["model"], micro_batch=1, output=folder / "sft"),
+        "video-sft": SFTConfig(**{**sft, **seeing}, output=folder / "video-sft"),
+        "whole": GRPOConfig(**{**world_run, "steps": 4, "save_every": 2}, output=folder / "whole"),
+    }
+    made["resumed"] = made["whole"].model_copy(update={"output": folder / "resumed"})
+    made["other"] = alone(made["grpo"])
+    train(made["other"])
+    settings = folder / "runs.json"
+    write_json(settings, [(name, run.model_dump_json()) for name, run in made.items()])
+    script = folder / "runs.py"
+    script.write_text(RUNS)
+    done = launch(script, Path(__file__).parent, settings)
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+def alone(config: Any) -> Any:
+    """The same run by one process."""
+    return config.model_copy(update={"output": config.output.with_name(f"{config.output.name}-alone")})
+
+
+def train(config: Any, histories: Any = None) -> Path:
+    if isinstance(config, SFTConfig):
+        return train_sft(config, histories=histories)
+    return train_grpo(config, Verifier(Corpus.open(config.corpus), config.reward), histories=histories)
+
+
+def completions(config: Any) -> list[Any]:
+    files = sorted((config.output / "completions").glob("*"))
+    return [row for file in files for _, row in read_jsonl(file)]
+
+
+@pytest.mark.parametrize("name", ["grpo", "twice", "video", "sft", "video-sft"])
+def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, paintings: Any) -> None:
+    config = runs[name]
+    whole = load_file(train(alone(config), paintings if "video" in name else None) / "model.safetensors")
+    shared = load_file(config.output / "model" / "model.safetensors")
+    before = load_file(Path(config.model) / "model.safetensors")
+    moved = sum((whole[key] - before[key]).square().sum() for key in whole).sqrt()
+    apart = sum((whole[key] - shared[key]).square().sum() for key in whole).sqrt()
+    assert moved > 0
+    assert apart / moved < 2e-3
+    assert read_json(config.output / "run.json")["processes"] == 2
+    ours, theirs = ([row for _, row in read_jsonl(one.output / "metrics.jsonl")] for one in (config, alone(config)))
+    assert [row["loss"] for row in ours] == pytest.approx([row["loss"] for row in theirs], abs=1e-4)
+    if isinstance(config, GRPOConfig):
+        texts = [[row["completion"] for row in completions(one)] for one in (config, alone(config))]
+        assert len(texts[0]) == len(texts[1])
+        assert sum(a == b for a, b in zip(*texts, strict=True)) >= 0.9 * len(texts[0])
+        assert [set(row) for row in ours] == [set(row) for row in theirs]
+
+
+def test_a_run_of_two_that_is_cut_ends_with_the_same_result(runs: Runs) -> None:
+    whole, resumed = runs["whole"], runs["resumed"]
+    assert len(list((resumed.output / "checkpoints").glob("checkpoint-*/rng_state_1.pth"))) == 2
+    weights = [load_file(one.output / "model" / "model.safetensors") for one in (whole, resumed)]
+    assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
+    assert completions(whole) == completions(resumed)
+    kept = [[{k: v for k, v in row.items() if "second" not in k and k != "reward_share"}
+             for _, row in read_jsonl(one.output / "metrics.jsonl")] for one in (whole, resumed)]  # fmt: skip
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 4
+
+
+def test_another_number_of_processes_does_not_go_on_with_a_run(runs: Runs) -> None:
+    told = [(runs["grpo"].output.parent / f"runs.{rank}").read_text() for rank in (0, 1)]
+    assert told[0] == told[1]
+    assert told[0].startswith("ConfigError")
+    assert "processes was 1, is 2" in told[0]
+
+
+def test_an_error_of_one_process_ends_all_with_the_same_error(tmp_path: Path) -> None:
+    script = tmp_path / "failure.py"
+    script.write_text(FAILURE)
+    done = launch(script, tmp_path / "told")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "told.0").read_text() == "the second one fails, False"
+    assert (tmp_path / "told.1").read_text() == "the second one fails, True"
+
+
+def test_processes_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def described(rows: Any) -> Any:
+        return [*rows, ("host-1", {}), ("host-2", {"examples": "f" * 64})]
+
+    monkeypatch.setattr(ranks, "gathered", described)
+    with pytest.raises(ConfigError, match=r"Process 2 on host-2 has examples f{16}, process 0 on .* has e{16}; copy"):
+        ranks.require_agreement({"examples": "e" * 64, "model": "m"}, "copy them")
+
+
+def test_the_command_says_an_error_once(runs: Runs, tmp_path: Path) -> None:
+    config = tmp_path / "grpo.toml"
+    values = {name: getattr(runs["grpo"], name) for name in ("model", "examples", "corpus")}
+    lines = [f'{name} = "{value}"' for name, value in (values | {"output": tmp_path / "run"}).items()]
+    config.write_text("\n".join([*lines, "metrics = []", ""]))
+    with locked(tmp_path / "run"):
+        done = launch("-m", "recipe", "train", "grpo", config)
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert len(told) == 1, done.stderr
+    assert "another process is at work in this folder" in told[0]
+
+
+def test_what_runs_in_one_process_or_whole_says_so(base_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="in one process, not in 2"):
+        train_base(base_config)
+    with pytest.raises(ConfigError, match="batch_size, 5, is not a multiple of the 2 processes"):
+        ranks.passes(5, None, "batch_size")
+    with pytest.raises(ConfigError, match="micro_batch 4 does not divide the 6 rows"):
+        ranks.passes(12, 4, "batch_size")
+    assert ranks.passes(12, 3, "batch_size") == (3, 2)
+    monkeypatch.delenv("WORLD_SIZE")
+    for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+        with monkeypatch.context() as sharded:
+            sharded.setenv(variable, "true")
+            with pytest.raises(ConfigError, match=f"{variable}.*one training on each GPU"):
+                train_sft(SFTConfig(model="m", examples=base_config.examples, output=base_config.output))
