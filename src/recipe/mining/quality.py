@@ -25,7 +25,7 @@ from recipe.evaluation.histories import partners
 from recipe.evaluation.matching import Likeness, NearestStep, calibrate, ordered_f1, ordered_likeness, step_f1
 from recipe.mining.mine import DROPPED, SOURCE, Mined, Origin
 from recipe.mining.segments import StepLikeness
-from recipe.report.elements import Cell, Row, Section, Table, headings, row
+from recipe.report.elements import Cell, Section, Table, headings, row
 from recipe.report.markdown import render_markdown
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.stats import Interval, mean_interval, video_of
@@ -38,8 +38,14 @@ SHOWN = 8
 """Examples on the page."""
 INSIDE = 0.5
 """Share of a segment's time that lies in an annotated step where it counts as one."""
-MEASURES = {"f1": "step F1", "ordered_f1": "step F1 in order", "likeness": "likeness in order"}
-MINED, SAME_GOAL, OTHER_GOAL = "mined", "same goal (floor)", "other goal (floor)"
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_LENGTHS = {
+    "history": "steps of a history",
+    "continuation": "segments of a continuation",
+    "words": "words of a segment",
+}
+MEASURES = {"f1": "step F1", "ordered_f1": "F1 in order", "likeness": "likeness in order"}
+MINED, SAME_GOAL, OTHER_GOAL = "mined", "same_goal", "other_goal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,6 @@ def measure_quality(
     order = [int(place) for place in np.random.default_rng(seed).permutation(len(mined.examples))]
     compared = sorted([place for place in order if references[place]][:COMPARED])
     shown = [place for place in order if references[place]] if compared else order
-    continuations = [example.continuation for example in mined.examples]
     similarities = [origin.similarity for origin in mined.origins if origin.similarity is not None]
     return Quality(
         mode=mined.mode,
@@ -124,36 +129,14 @@ def measure_quality(
         narrations=len({origin.narration for origin in mined.origins}),
         dropped={reason: mined.dropped[reason] for reason in DROPPED if mined.dropped[reason]},
         step_like=mined.step_like / mined.segments if mined.segments else None,
-        lengths={}
-        if not continuations
-        else {
-            "history": fmean(len(example.history) for example in mined.examples),
-            "continuation": fmean(map(len, continuations)),
-            "words": fmean(len(text.split()) for texts in continuations for text in texts),
-        },
-        similarity={f"{q:g}": float(np.quantile(similarities, q)) for q in (0.05, 0.25, 0.5, 0.75, 0.95)}
-        if similarities
-        else {},
+        lengths=_lengths(mined.examples),
+        similarity={f"{q:g}": float(np.quantile(similarities, q)) for q in _QUANTILES if similarities},
         compared=len(compared),
         agreement=_agreement(
-            [mined.examples[place] for place in compared],
-            [references[place] for place in compared],
-            embeddings,
-            seed,
+            [mined.examples[place] for place in compared], [references[place] for place in compared], embeddings, seed
         ),
-        step_like_segments=_step_like_share(mined.origins, corpus, videos, StepLikeness(embeddings.stacked), config),
-        shown=tuple(
-            ShownExample(
-                example_id=(example := mined.examples[place]).example_id,
-                goal=example.goal,
-                video_id=mined.origins[place].video_id,
-                similarity=mined.origins[place].similarity,
-                history=example.history,
-                continuation=example.continuation,
-                annotated=references[place],
-            )
-            for place in shown[:SHOWN]
-        ),
+        step_like_segments=_step_like_share(mined.origins, corpus, videos, embeddings, config) if videos else None,
+        shown=tuple(_shown(mined.examples[place], mined.origins[place], references[place]) for place in shown[:SHOWN]),
     )
 
 
@@ -192,13 +175,13 @@ def quality_tables(quality: Quality) -> tuple[Table, ...]:
     tables = [Table("Mined examples", "", headings("value"), tuple(counts))]
     if quality.agreement:
         rows = tuple(
-            Row(name, tuple(Cell(measures.get(measure), percent=True) for measure in MEASURES))
+            row(name.replace("_", " "), *(Cell(measures[measure], percent=True) for measure in MEASURES))
             for name, measures in quality.agreement.items()
         )
         about = f"{quality.compared:,} examples, 95% intervals by goal"
-        tables.append(
-            Table("Agreement with annotations", "continuation", headings(*MEASURES.values()), rows, about=about)
-        )
+        notes = ("Floors: mined for another video of the same goal, and for another goal.",)
+        columns = headings(*MEASURES.values())
+        tables.append(Table("Agreement with annotations", "", columns, rows, about=about, notes=notes))
     if (share := quality.step_like_segments) is not None:
         rows = (
             row("step-like segments in annotated steps", Cell(share.precision, percent=True)),
@@ -209,11 +192,21 @@ def quality_tables(quality: Quality) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-_LENGTHS = {
-    "history": "steps of a history",
-    "continuation": "segments of a continuation",
-    "words": "words of a segment",
-}
+def _lengths(examples: Sequence[Example]) -> dict[str, float]:
+    """Means over the examples; none without any."""
+    continuations = [example.continuation for example in examples]
+    if not continuations:
+        return {}
+    return {
+        "history": fmean(len(example.history) for example in examples),
+        "continuation": fmean(map(len, continuations)),
+        "words": fmean(len(text.split()) for texts in continuations for text in texts),
+    }
+
+
+def _shown(example: Example, origin: Origin, annotated: tuple[str, ...]) -> ShownExample:
+    place = (example.example_id, example.goal, origin.video_id, origin.similarity)
+    return ShownExample(*place, example.history, example.continuation, annotated)
 
 
 def _example_table(shown: ShownExample) -> Table:
@@ -298,10 +291,11 @@ def _step_like_share(
     origins: Sequence[Origin],
     corpus: Corpus,
     videos: Mapping[str, Procedure],
-    likeness: StepLikeness,
+    embeddings: StepEmbeddings,
     config: MiningConfig,
 ) -> StepLikeShare | None:
     """Over the narrations that gave an example, those whose video has annotated times."""
+    likeness = StepLikeness(embeddings.stacked)
     chosen, inside, count = list[np.bool_](), list[bool](), 0
     for number, video_id in sorted({(origin.narration, origin.video_id) for origin in origins}):
         narration = corpus.narration(number)
