@@ -72,6 +72,7 @@ def test_histories_of_examples_are_mined_for(recipe: Recipe) -> None:  # noqa: F
         (("--corpus", "corpus", "--examples", "train.jsonl", "--min-similarity", "1"), "no example was mined"),
         (("--corpus", "corpus", "--report", "q", "--annotations", "examples.jsonl"), "examples.jsonl"),
         (("--corpus", "corpus", "--output", "folder"), "folder"),
+        (("--corpus", "corpus", "--report", "no-json"), "no-json"),
     ],
 )
 @pytest.mark.usefixtures("corpus")

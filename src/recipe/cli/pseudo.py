@@ -53,6 +53,10 @@ def pseudo(
     if annotations and report is None:
         raise typer.BadParameter("it has a use with --report only.", param_hint="--annotations")
     require_writable(output)
+    if report is not None:
+        from recipe.mining.quality import DATA, measure_quality, quality_tables, write_quality
+
+        require_writable(report / DATA)
     wanted = None if examples is None else read_training_examples(examples, split)
     known = [video for path in annotations or [] for video in read_procedures(path).procedures]
     exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
@@ -85,8 +89,6 @@ def pseudo(
     }
     written: list[Path] = []
     if report is not None:
-        from recipe.mining.quality import measure_quality, quality_tables, write_quality
-
         quality = measure_quality(mined, opened, config, examples=wanted or (), procedures=known, seed=seed)
         written = write_quality(quality, report)
         result["quality"] = to_json(quality)
