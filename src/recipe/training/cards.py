@@ -126,6 +126,12 @@ def _hub_name(base: Card | None) -> str | None:
     return None
 
 
+def _folder(base: Card) -> str:
+    """A model in a folder, in words."""
+    made = base.get("stage")
+    return f"a model of `recipe train {made}`" if made else "a model in a folder"
+
+
 def _readme(card: Card, *, merged: bool) -> str:
     """The model card, with the fields that the hub reads at its head."""
     stage, config, hub = card["stage"], card["config"], _hub_name(card["base_model"])
@@ -140,7 +146,7 @@ def _readme(card: Card, *, merged: bool) -> str:
     if not merged:
         weights = f"This is a checkpoint after step {card['step']}, from which the run resumes."
     rows = {
-        "Base model": hub or ("none" if stage == "base" else "a model of `recipe train base`"),
+        "Base model": hub or (_folder(card["base_model"]) if card["base_model"] else "none"),
         "Corpus": card["corpus"] and f"`{card['corpus']['id']}`, encoder {card['corpus']['encoder']['name']}",
         "Reward": card["reward"],
         "Seed": card["seed"],
@@ -155,7 +161,7 @@ def _readme(card: Card, *, merged: bool) -> str:
         f"# A planner of procedures, {_GOALS[stage]}",
         f"Given a goal and the steps that are done, the model writes the steps that follow. {weights}".strip(),
         *([licence] if licence else []),
-        *(["```\nrecipe plan examples.jsonl --model FOLDER --output plans.jsonl\n```"] if merged else []),
+        *(["```\nrecipe plan --model FOLDER --examples examples.jsonl --output plans.jsonl\n```"] if merged else []),
         "## Training\n\n" + _table(rows),
         f"## Figures after step {card['step']}\n\n" + _table(figures),
         "## Settings\n\n```json\n" + json.dumps(config, indent=2, ensure_ascii=False) + "\n```",
