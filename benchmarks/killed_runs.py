@@ -11,14 +11,14 @@ Prints one JSON line a run, and ends with exit code 1 where one differs.
 
 import argparse
 import json
-import os
+import multiprocessing
 import random
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,14 @@ def prepare(folder: Path) -> dict[str, Settings]:
         examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,
         context=256, steps=60, learning_rate=2e-2, save_every=7,
     )  # fmt: skip
-    model = in_child(lambda: train_base(base)).wait() or base.output / "model"
-    shared = {"model": str(model), "examples": base.examples, "save_every": 2, "learning_rate": 1e-2, "metrics": ()}
+    wait(in_child(lambda: train_base(base)))
+    shared = {
+        "model": str(base.output / "model"),
+        "examples": base.examples,
+        "save_every": 2,
+        "learning_rate": 1e-2,
+        "metrics": (),
+    }
     grpo = {"corpus": folder / "corpus", "steps": 7, "prompts_per_step": 2, "max_completion_tokens": 32}
     return {
         "base": base,
@@ -61,35 +67,18 @@ def prepare(folder: Path) -> dict[str, Settings]:
     }
 
 
-class Child:
-    """A process that was forked off this one."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-
-    def kill(self) -> None:
-        """End it at once; one that has ended stays so."""
-        os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
-
-    def wait(self) -> None:
-        """Wait for its end. Raises RuntimeError where it failed."""
-        if status := os.waitpid(self._pid, 0)[1]:
-            raise RuntimeError(f"a run ended with status {status}")
+def in_child(work: Callable[[], object]) -> BaseProcess:
+    """Run `work` in a process of its own, forked off this one, with nothing that earlier runs have cached."""
+    child = multiprocessing.get_context("fork").Process(target=work)
+    child.start()
+    return child
 
 
-def in_child(work: Callable[[], object]) -> Child:
-    """Run `work` in a process of its own, with nothing that earlier runs have cached."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            sys.stdout.flush()
-            os._exit(code)
-    return Child(pid)
+def wait(child: BaseProcess) -> None:
+    """Wait for its end. Raises RuntimeError where it failed."""
+    child.join()
+    if child.exitcode:
+        raise RuntimeError(f"a run ended with exit code {child.exitcode}")
 
 
 class Steps:
@@ -119,9 +108,9 @@ def train(settings: Settings, steps: Path) -> None:
         train_grpo(settings, Verifier(Corpus.open(settings.corpus), settings.reward), Steps(steps))
 
 
-def wait_for(file: Path, step: int) -> None:
-    """Wait until a run has finished a step."""
-    while int(file.read_text() or 0) < step:
+def wait_for(child: BaseProcess, file: Path, step: int) -> None:
+    """Wait until a run has finished a step, or ends."""
+    while child.is_alive() and int(file.read_text() or 0) < step:
         time.sleep(0.002)
 
 
@@ -150,7 +139,7 @@ def main() -> int:
         for stage in arguments.stages:
             whole = stages[stage].model_copy(update={"output": folder / f"{stage}-whole"})
             began = time.monotonic()
-            in_child(lambda settings=whole: train(settings, folder / "steps")).wait()
+            wait(in_child(lambda settings=whole: train(settings, folder / "steps")))
             steps = int((folder / "steps").read_text())
             seconds, wanted = (time.monotonic() - began) / steps, outcome(whole.output)
             for number in range(arguments.moments):
@@ -159,12 +148,13 @@ def main() -> int:
                 for _ in range(arguments.kills):
                     (folder / "steps").write_text("0")
                     child = in_child(lambda settings=run: train(settings, folder / "steps"))
-                    wait_for(folder / "steps", draw.randint(0, steps))
+                    wait_for(child, folder / "steps", draw.randint(0, steps))
                     time.sleep(draw.uniform(0, seconds))
                     child.kill()
+                    child.join()
                     killed_at.append(int((folder / "steps").read_text() or 0))
                 finished = (run.output / "model").is_dir()
-                in_child(lambda settings=run: train(settings, folder / "steps")).wait()
+                wait(in_child(lambda settings=run: train(settings, folder / "steps")))
                 resumed = outcome(run.output)
                 unequal = [key for key, value in wanted.items() if resumed[key] != value]
                 different += bool(unequal)
