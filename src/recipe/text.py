@@ -12,27 +12,25 @@ SYSTEM_PROMPT = (
 )
 """Asks for the format that `parse_plan` reads; short, because small models read it at every prompt."""
 
-_MARKER = re.compile(r"^\s*(?:step\s+)?(?:\d{1,3}\s*[.):](?!\d)|[-*•])\s*", re.IGNORECASE)
+_MARKER = re.compile(r"^\s*(?:step\s+)?(?:(\d{1,3})\s*[.):](?!\d)|[-*•])\s*", re.IGNORECASE)
 _EMPHASIS = re.compile(r"\*\*|__|`")
 
 
 def parse_plan(text: str) -> Plan | Malformed:
     """The steps written in a completion, or why there are none.
 
-    Where some lines carry a number or a bullet, only those are steps, so that a preamble is not mistaken for one;
-    otherwise each non-empty line is a step.
+    Where some lines carry a number or a bullet, the steps are those of the first list (`first_list`), so that neither a
+    preamble nor what a model goes on with is mistaken for a step; otherwise each non-empty line is a step.
 
-    >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea")
+    >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea\\nEnjoy! Another way:\\n1. Use a bag")
     Plan(steps=('Boil water', 'Steep the tea'))
     >>> parse_plan("  ").reason
     'the completion is empty'
     """
-    lines = [line for line in _EMPHASIS.sub("", text).splitlines() if line.strip()]
+    lines = _lines(text)
     if not lines:
         return Malformed("the completion is empty", text)
-    marked = [line for line in lines if _MARKER.match(line)]
-    stripped = (_MARKER.sub("", line).strip() for line in marked or lines)
-    steps = tuple(step for step in stripped if any(char.isalnum() for char in step))
+    steps = first_list(text) if any(map(_MARKER.match, lines)) else _worded(lines)
     return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
 
 
@@ -44,6 +42,54 @@ def plan_steps(text: str) -> tuple[str, ...]:
     """
     plan = parse_plan(text)
     return plan.steps if isinstance(plan, Plan) else ()
+
+
+def first_list(text: str) -> tuple[str, ...]:
+    """The steps of the first list in a text, none where no line carries a number or a bullet.
+
+    The list ends where its numbers go back. It ends, too, where a line without a mark stands that is not indented,
+    unless the numbers go on behind it: a heading or a remark between steps. Lines may be added to a text without
+    changing the steps before them.
+
+    >>> first_list("1. Boil water\\nNow the tea:\\n2. Steep it\\n1. Serve")
+    ('Boil water', 'Steep it')
+    >>> first_list("- boil water\\n  for a minute\\n- steep the tea\\nTips:\\n- use fresh water")
+    ('boil water', 'steep the tea')
+    """
+    steps: list[str] = []
+    last, begun, interrupted = 0, False, False
+    for line in _lines(text):
+        mark = _MARKER.match(line)
+        if mark is None:
+            interrupted = interrupted or (begun and not line[0].isspace())
+            continue
+        number = int(mark[1]) if mark[1] else None
+        if (number is None and interrupted) or (number is not None and number < last + interrupted):
+            break
+        begun, interrupted, last = True, False, last if number is None else number
+        steps.append(line)
+    return _worded(steps)
+
+
+def every_list(text: str) -> tuple[str, ...]:
+    """The steps of all lists in a text; where no line carries a number or a bullet, each non-empty line is a step.
+
+    >>> every_list("First:\\n- boil water\\nThen:\\n- steep the tea")
+    ('boil water', 'steep the tea')
+    """
+    lines = _lines(text)
+    return _worded([line for line in lines if _MARKER.match(line)] or lines)
+
+
+def _lines(text: str) -> list[str]:
+    """The non-blank lines, without emphasis."""
+    return [line for line in _EMPHASIS.sub("", text).splitlines() if line.strip()]
+
+
+def _worded(lines: Sequence[str]) -> tuple[str, ...]:
+    """Lines without their marks, those that hold a word or a number."""
+    stripped = (_MARKER.sub("", line).strip() for line in lines)
+    return tuple(step for step in stripped if any(char.isalnum() for char in step))
 
 
 def format_plan(steps: Sequence[str]) -> str:

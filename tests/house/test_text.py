@@ -19,6 +19,16 @@ def test_a_formatted_plan_parses_to_itself(plan: list[str]) -> None:
     assert parse_plan(format_plan(plan)) == Plan(tuple(plan))
 
 
+@given(steps, steps, st.sampled_from(["", "Enjoy!\n", "Here is another plan:\n\n", "\n**Again**\n"]))
+def test_a_plan_ends_where_its_list_does(plan: list[str], again: list[str], between: str) -> None:
+    plan, again = ([f"do {step}" for step in one] for one in (plan, again))
+    restarted = f"{format_plan(plan)}\n{between}{format_plan(again)}"
+    # Numbers of a list that begins with 1 do not go back behind a single 1.
+    whole = tuple(plan + again) if len(plan) == 1 and not between.strip() else tuple(plan)
+    assert parse_plan(restarted) == Plan(whole)
+    assert parse_plan(f"{format_plan(plan)}\n{between}") == Plan(tuple(plan))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -30,6 +40,14 @@ def test_a_formatted_plan_parses_to_itself(plan: list[str]) -> None:
         ("**1. Boil water**\n**2. Add tea**", ("Boil water", "Add tea")),
         ("2.5 cups of water are boiled\nadd tea", ("2.5 cups of water are boiled", "add tea")),
         ("1. boil 2 cups\n2.\n3. serve", ("boil 2 cups", "serve")),
+        ("1. boil water\n1. add tea\n1. serve", ("boil water", "add tea", "serve")),
+        ("Prepare\n1. boil water\nCook\n2. add tea\nServe\n3. pour", ("boil water", "add tea", "pour")),
+        ("1. boil:\n   - fill the pot\n   - heat it\n2. add tea", ("boil:", "fill the pot", "heat it", "add tea")),
+        ("1. boil water\n2. add tea\n\nEnjoy your tea!", ("boil water", "add tea")),
+        ("1. boil water\n2. add tea\nNote:\n- be careful", ("boil water", "add tea")),
+        ("1. boil water\nAnother way:\n1. use the sun", ("boil water",)),
+        ("- boil water\n- add tea\n\nTips:\n- use a cup", ("boil water", "add tea")),
+        ("3. add tea\n4. serve\n1. boil water", ("add tea", "serve")),
     ],
 )
 def test_list_styles(text: str, expected: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import trl.trainer.utils
+from safetensors.torch import load_file
 from trl import GRPOTrainer
 
 from recipe.artifacts import read_jsonl
@@ -34,6 +35,13 @@ def config(base_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
         learning_rate=1e-2,
         metrics=(),
     )
+
+
+class NumberScorer:
+    """Rewards each plan of a step by its place."""
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
+        return [[plain_reward(float(place), len(plan)) for place, plan in enumerate(group.plans)] for group in groups]
 
 
 def metrics(config: GRPOConfig) -> list[dict[str, Any]]:
@@ -152,6 +160,20 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
     assert scorer.histories <= {example.history for example in examples}
     rows = [row for file in (config.output / "completions").iterdir() for _, row in read_jsonl(file)]
     assert {tuple(row["history"]) for row in rows} == scorer.histories
+
+
+def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, scorer: Any) -> None:
+    # Two tokens end no plan: every completion is cut.
+    cut = {"max_completion_tokens": 2, "micro_batch": 4, "steps": 1, "beta": 0.0}
+    before = load_file(Path(config.model) / "model.safetensors")
+    moved = {}
+    for name in ("keep", "mask"):
+        one = config.model_copy(update={**cut, "truncated": name, "output": config.output.with_name(name)})
+        after = load_file(train_grpo(one, NumberScorer()) / "model.safetensors")
+        moved[name] = any(not torch.equal(weight, after[key]) for key, weight in before.items())
+        assert metrics(one)[0]["clipped_ratio"] == 1
+        assert metrics(one)[0]["reward_std"] > 0
+    assert moved == {"keep": True, "mask": False}
 
 
 def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer: Any, examples: list[Example]) -> None:

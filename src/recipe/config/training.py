@@ -161,6 +161,9 @@ class GRPOConfig(TrainingSettings):
     """Ours. Of the roll-outs."""
     max_completion_tokens: Positive = 256
     """Ours."""
+    truncated: Literal["keep", "mask"] = "keep"
+    """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
+    counts for the mean and the spread of their group."""
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:

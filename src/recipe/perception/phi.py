@@ -27,7 +27,7 @@ from recipe.models.store import parse_answer
 from recipe.perception.frames import probe, read_frames
 from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
-from recipe.text import plan_steps
+from recipe.text import every_list
 from recipe.types import Frames, Step
 
 _CLOCK = r"\d+(?::\d\d){1,2}(?:\.\d+)?"
@@ -59,7 +59,7 @@ Step(text='Serve (2 cups)', start=None, end=None)]
     """
     # A line that begins with a time is a step, as one that begins with a number is.
     lines = [f"- {line.strip()}" if _match(_BEFORE, line) else line for line in text.splitlines()]
-    return _in_order([step for line in plan_steps("\n".join(lines)) if (step := _step(line, duration)).text])
+    return _in_order([step for line in every_list("\n".join(lines)) if (step := _step(line, duration)).text])
 
 
 def _match(patterns: Sequence[re.Pattern[str]], line: str) -> re.Match[str] | None:
@@ -170,7 +170,7 @@ def read_history(text: str) -> tuple[str, ...]:
     >>> read_history("1. Boil water\\n2. boil water.\\n3. Pour it"), read_history("None.")
     (('Boil water', 'Pour it'), ())
     """
-    steps = tuple(next(group) for _, group in groupby(plan_steps(text), _letters))
+    steps = tuple(next(group) for _, group in groupby(every_list(text), _letters))
     return () if [_letters(step) for step in steps] == [_NOTHING] else steps
 
 

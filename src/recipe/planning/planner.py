@@ -11,7 +11,7 @@ from recipe.errors import InputError
 from recipe.models.protocol import Chat, Engine
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
-from recipe.text import format_plan, parse_plan, plan_steps, planner_messages, video_messages
+from recipe.text import first_list, parse_plan, plan_steps, planner_messages, video_messages
 from recipe.types import Example, Frames, Malformed, Plan
 
 
@@ -28,8 +28,7 @@ def steps_as_written(pieces: Iterable[str]) -> Iterator[str]:
     for piece in pieces:
         text += piece
         if "\n" in piece:
-            # A numbered line put behind the complete ones makes lines without a number no steps.
-            *steps, _ = plan_steps(text[: text.rindex("\n") + 1] + format_plan(["end"]))
+            steps = first_list(text[: text.rindex("\n") + 1])
             yield from steps[given:]
             given = len(steps)
     yield from plan_steps(text)[given:]

@@ -257,6 +257,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         top_p=1.0,
         top_k=0,
         max_completion_length=config.max_completion_tokens,
+        mask_truncated_completions=config.truncated == "mask",
         shuffle_dataset=False,
         remove_unused_columns=False,
         log_completions=False,
