@@ -7,7 +7,7 @@ import torch
 
 from recipe.artifacts import read_jsonl
 from recipe.errors import ComputeError, MissingExtra
-from recipe.training.loop import MetricsLog, check_finite
+from recipe.training.loop import MetricsLog, check_finite, memory_errors
 
 
 def losses(record: dict[str, Any]) -> dict[str, Any] | None:
@@ -43,3 +43,27 @@ def test_weights_that_are_no_numbers_are_no_result() -> None:
     torch.nn.init.constant_(Trainer.model.weight, float("nan"))
     with pytest.raises(ComputeError, match="lower the learning rate"):
         check_finite(Trainer())
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has"), "2.50 GiB"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes."),
+            "64",
+        ),
+        (MemoryError(), ""),
+    ],
+)
+def test_memory_that_does_not_suffice_names_the_settings(error: Exception, asked: str) -> None:
+    told = f"{asked}.*micro_batch, max_completion_tokens.*gradient_checkpointing"
+    with pytest.raises(ComputeError, match=told), memory_errors():
+        raise error
+    with pytest.raises(RuntimeError, match="another"), memory_errors():
+        raise RuntimeError("another")
+
+
+def test_an_allocation_that_fails_is_one() -> None:
+    with pytest.raises(ComputeError, match="bytes more; lower micro_batch"), memory_errors():
+        torch.empty(1 << 52, dtype=torch.uint8)

@@ -24,7 +24,7 @@ from trl import GRPOTrainer
 from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
-from recipe.errors import ConfigError
+from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -109,7 +109,8 @@ def train_grpo(
 class RewardFunction:
     """The reward as the trainer calls it; writes the step's completions to `step-NNNNN.jsonl` of the run.
 
-    A completion that could not be scored is None, never a number: the trainer leaves it out of its group. The watchdog
+    A completion that could not be scored, or whose reward is not a finite number, is None: the trainer leaves it out of
+    its group. Raises ComputeError for a step in which that is true of all: nothing would be learned. The watchdog
     sees what the trainer sees, and knows the steps that were recorded before the run was resumed. The first process
     scores, records and watches the completions of all, so that rewards do not depend on the number of processes.
     """
@@ -168,6 +169,11 @@ class RewardFunction:
             clipped = row.pop("clipped")
             row |= {"malformed": bad, "clipped": clipped, "reward": None if reward is None else reward_row(reward)}
         write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
+        if all(reward is None for reward in rewards):
+            raise ComputeError(
+                f"Step {step}: not one of {len(rows)} completions could be scored, the first for example "
+                f"{rows[0]['example_id']!r}; the warnings before say why, and the same command resumes the run."
+            )
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
             self._on_finding(finding)
