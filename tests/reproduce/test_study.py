@@ -120,6 +120,11 @@ def test_stages_need_what_is_made_before_them() -> None:
     assert all(order[need] < order[stage.name] for stage in made.stages for need in stage.needs)
 
 
+def test_fingerprints_do_not_depend_on_the_process() -> None:
+    made = plan_runs(study("all"), "tiny")
+    assert not [stage.name for stage in made.stages if " at 0x" in repr(stage.settings)]
+
+
 def test_regimes_start_from_the_right_model_and_examples() -> None:
     made = trainings(plan_runs(study("regimes", "weak", "video", seeds=(5,)), "tiny"))
     after = made["grpo-sft-rl-5"].config

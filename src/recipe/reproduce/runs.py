@@ -15,7 +15,7 @@ Paths below the folder of a scale:
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,8 @@ class Below:
     """Work that is done in a folder of the run folder."""
 
     folder: str
-    work: Work
+    work: Work = field(repr=False)
+    """Not in the repr, which is the stage's fingerprint: a function's repr holds its address."""
     settings: Any
 
 
