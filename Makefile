@@ -8,7 +8,10 @@ export TOKENIZERS_PARALLELISM ?= false
 # Folder of real data for `make narrations`; see docs/narrations.md for its layout.
 DATA ?= ../shared/data
 
-.PHONY: install demo demo-video narrations reproduce test lint types contracts docs check bench clean
+# The Python of an environment with vLLM; docs/scale.md says how it is made.
+VLLM ?= .venv-vllm/bin/python
+
+.PHONY: install demo demo-video narrations reproduce test vllm lint types contracts docs check bench clean
 
 install: $(INSTALLED)
 
@@ -33,6 +36,11 @@ test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+# A minute or two; prints what it measures.
+vllm: export HF_HUB_OFFLINE = 1
+vllm:
+	PYTHONPATH=src $(VLLM) -m pytest -s -W ignore -m vllm tests/training/test_vllm_real.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -44,6 +44,8 @@ class SamplingParams:
 class LLM:
     """Loads a model folder; `made` lists the engines, with their options, in the order in which they were made."""
 
+    skew = 0.0
+    """Added to the log-probabilities that are reported."""
     made: ClassVar["list[LLM]"] = []
 
     def __init__(self, model: str, **options: Any) -> None:
@@ -55,6 +57,7 @@ class LLM:
         self.parameters: list[SamplingParams] = []
         self.calls: list[str] = []
         self.stale: dict[str, torch.Tensor] = {}
+        self.written: list[list[int]] = []
         self.llm_engine = _Core(self)
         LLM.made.append(self)
 
@@ -88,7 +91,7 @@ class LLM:
                 token = logits.argmax(-1)
             else:
                 token = torch.multinomial(spread.softmax(-1), 1, generator=random)[0]
-            chosen.append(float((logits if raw else spread).log_softmax(-1)[0, token]))
+            chosen.append(float((logits if raw else spread).log_softmax(-1)[0, token]) + self.skew)
             return token
 
         with torch.no_grad():
@@ -100,6 +103,7 @@ class LLM:
                 longest=parameters.max_tokens,
                 clips=clips,
             )
+        self.written.append(written)
         return _output(tokens, written, chosen)
 
     def reset_prefix_cache(self) -> None:

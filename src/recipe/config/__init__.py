@@ -5,7 +5,15 @@ from recipe.config.corpus import CorpusConfig, EncoderConfig
 from recipe.config.mining import MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
-from recipe.config.training import BaseModelConfig, GRPOConfig, LoraSettings, Metrics, SFTConfig, TrainingSettings
+from recipe.config.training import (
+    BaseModelConfig,
+    GRPOConfig,
+    LoraSettings,
+    Metrics,
+    SFTConfig,
+    TrainingSettings,
+    VllmSettings,
+)
 
 __all__ = [
     "BaseModelConfig",
@@ -28,6 +36,7 @@ __all__ = [
     "SamplingConfig",
     "Settings",
     "TrainingSettings",
+    "VllmSettings",
     "load_config",
     "parse_config",
 ]

@@ -128,6 +128,22 @@ class SFTConfig(TrainingSettings):
         return _checked_micro_batch(self, self.micro_batch, self.batch_size, "batch_size")
 
 
+class VllmSettings(Settings):
+    """vLLM beside the trainer, an engine for each process; the paper has none, every setting is ours."""
+
+    memory: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    """Ours. Share of the GPU's memory for its weights and cache."""
+    sleep: bool = False
+    """Ours. Give this memory back between roll-outs, at the price of time."""
+    longest: Positive | None = None
+    """Ours. Prompt and completion together, in tokens; left out: the model's own context."""
+    correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = "token_truncate"
+    """Ours. How the ratio between the trainer's probability of a completion and vLLM's weighs its loss: by token or by
+    sequence, cut at `cap` or left out above it. `off` leaves out the measure of the gap too."""
+    cap: Annotated[float, Field(gt=1)] = 2.0
+    """Ours. Largest ratio."""
+
+
 class GRPOConfig(TrainingSettings):
     """Group relative policy optimisation against the verifier (paper, section 3.3).
 
@@ -164,6 +180,16 @@ class GRPOConfig(TrainingSettings):
     truncated: Literal["keep", "mask"] = "keep"
     """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
     counts for the mean and the spread of their group."""
+    rollouts: Literal["transformers", "vllm"] = "transformers"
+    """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
+    vllm: VllmSettings = VllmSettings()
+    """With `rollouts = "vllm"`."""
+
+    @model_validator(mode="after")
+    def _vllm_has_a_use(self) -> Self:
+        if self.rollouts == "transformers" and self.vllm != VllmSettings():
+            raise ValueError("vllm has a use with rollouts = 'vllm' only; set that, or leave vllm out")
+        return self
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:

@@ -61,6 +61,11 @@ _FIELDS = (
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
     | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "abstained")}
+    | {
+        "sampling/sampling_logp_difference/mean": "engine_gap",
+        "sampling/sampling_logp_difference/max": "engine_gap_max",
+    }
+    | {"sampling/importance_sampling_ratio/mean": "engine_ratio"}
     | {name: name for name in ("reward_seconds", "step_seconds")}
 )
 """A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order."""
@@ -80,6 +85,8 @@ def train_grpo(
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
     settings, ComputeError where training diverges.
     """
+    if config.rollouts == "vllm":
+        import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
     inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
     source = video_source(config, histories)
     if source is not None:
@@ -122,7 +129,7 @@ class RewardFunction:
         self._folder, self._longest = run.completions, config.max_completion_tokens
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
         self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
-        self._on_finding = on_finding
+        self.on_finding = on_finding
 
     def __call__(
         self,
@@ -176,7 +183,7 @@ class RewardFunction:
             )
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
-            self._on_finding(finding)
+            self.on_finding(finding)
         for name, value in (reward_metrics(rewards, malformed) | self._watchdog.metrics()).items():
             log_metric(name, value)
         return [None if reward is None else reward.total for reward in rewards]
@@ -200,7 +207,9 @@ def grpo_trainer(
     config: GRPOConfig, policy: Checkpoint, examples: list[Example], reward: RewardFunction, run: Run
 ) -> GRPOTrainer:
     """The trainer of one run."""
-    return SilentGRPOTrainer(
+    kind, rollouts, further = _kinds(config, reward)
+    return kind(
+        **further,
         model=policy.model,
         reward_funcs=reward,
         args=trl_arguments(config, run),
@@ -209,7 +218,7 @@ def grpo_trainer(
         ),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
-        rollout_func=RollOuts(config.temperature, config.max_completion_tokens),
+        rollout_func=rollouts(config.temperature, config.max_completion_tokens),
     )
 
 
@@ -223,7 +232,9 @@ def video_grpo_trainer(
         {**_row_of(example, planner_messages(example.goal, ())), "example": place[example.example_id], "draw": draw}
         for draw, example in enumerate(prompts_in_order(config, source.examples))
     ]
-    return VideoGRPOTrainer(
+    kind, rollouts, further = _kinds(config, reward)
+    trainer: VideoGRPOTrainer = kind(
+        **further,
         merger_rate=config.merger_learning_rate,
         prompts=VideoPrompts(config.model, policy, source.histories),
         examples=source.examples,
@@ -233,8 +244,22 @@ def video_grpo_trainer(
         train_dataset=Dataset.from_list(rows),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model, video=True),
-        rollout_func=VideoRollOuts(config.temperature, config.max_completion_tokens),
+        rollout_func=rollouts(config.temperature, config.max_completion_tokens),
     )
+    return trainer
+
+
+def _kinds(config: GRPOConfig, reward: RewardFunction) -> tuple[Any, Any, dict[str, Any]]:
+    """The classes of the trainer and of its hook, and the trainer's further options, by who writes the completions."""
+    video = config.input == "video"
+    if config.rollouts == "transformers":
+        return (VideoGRPOTrainer, VideoRollOuts, {}) if video else (SilentGRPOTrainer, RollOuts, {})
+    from recipe.training import vllm  # noqa: PLC0415 - an extra of its own
+
+    further = {"config": config, "on_finding": reward.on_finding}
+    if video:
+        return vllm.VllmVideoGRPOTrainer, vllm.VllmVideoRollOuts, further
+    return vllm.VllmGRPOTrainer, vllm.VllmRollOuts, further
 
 
 def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
@@ -244,6 +269,10 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
     shared = shared_arguments(config, run)
     # A checkpoint between two passes over the same completions would lose them.
     shared["save_steps"] = -(-config.save_every // config.iterations) * config.iterations
+    if config.rollouts == "vllm":
+        from recipe.training.vllm import vllm_arguments  # noqa: PLC0415 - an extra of its own
+
+        shared |= vllm_arguments(config)
     return TrlGRPOConfig(
         **shared,
         max_steps=config.steps,

@@ -112,6 +112,8 @@ class VideoPrompt:
     ids: list[int]
     """Token ids, with one video token for each token of the clip."""
     clip: Patches
+    frames: Frames
+    """What the clip was made of."""
 
 
 class VideoPrompts:
@@ -122,7 +124,8 @@ class VideoPrompts:
         if policy.video is None:
             remedy = "give a Qwen2.5-VL model, or set input = 'text'"
             raise InputError.at(f"model {name!r}", "it has no visual encoder and cannot read videos", remedy)
-        self._prompts, self._video = Prompts(name, policy, policy.video), policy.video
+        self._prompts, self.video = Prompts(name, policy, policy.video), policy.video
+        self.video_token = self._prompts.video_token
         self._tokenizer, self._histories = policy.tokenizer, histories
 
     def prompt(self, example: Example, draw: int) -> VideoPrompt:
@@ -130,7 +133,7 @@ class VideoPrompts:
         renderer = self._histories
         frames = renderer.render(example, draw) if isinstance(renderer, Renderer) else renderer(example)
         [prompt] = self._prompts.render([video_messages(example.goal, frames)])
-        return VideoPrompt(prompt.tokens, self._video(frames))
+        return VideoPrompt(prompt.tokens, self.video(frames), frames)
 
     def reply(self, example: Example) -> list[int]:
         """Token ids of the continuation and of what ends the assistant's turn."""
