@@ -127,7 +127,8 @@ def trained(config: GRPOConfig, scorer: Any, histories: Any) -> list[list[list[i
         patched.setattr(VllmRollOuts, "__call__", kept)
         train_grpo(config, scorer, histories=histories)
     found = rows(config)
-    mean, most = np.mean([row["engine_gap"] for row in found]), max(row["engine_gap_max"] for row in found)
+    means = [row["engine_gap"] for row in found if "engine_gap" in row]
+    mean, most = np.mean(means or [np.nan]), max((row["engine_gap_max"] for row in found if means), default=np.nan)
     report(
         f"{config.input}: gap mean {mean:.1e}, max {most:.1e}; push {1e3 * np.median(pushes):.0f} ms; "
         f"{len(found)} steps in {time.monotonic() - began:.1f} s with the start of vLLM"
@@ -136,24 +137,27 @@ def trained(config: GRPOConfig, scorer: Any, histories: Any) -> list[list[list[i
 
 
 @pytest.mark.parametrize("seeing", [False, True])
+@pytest.mark.parametrize("correction", ["off", "token_truncate"])
 def test_four_steps_train_what_our_own_loop_trains_on_the_same_completions(
     config: GRPOConfig,
     seeing_model: Path,
     seeing: bool,
+    correction: str,
     scorer: Any,
     paintings: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # vLLM seeds torch's generator, from which dropout is drawn.
-    config = changed(config, lora={"dropout": 0.0})
+    # Adam makes steps of the learning rate even of gradients that are mere rounding.
+    config = changed(config, lora={"dropout": 0.0}, learning_rate=1e-3, vllm={"correction": correction})
     if seeing:
         # At a low temperature the tokens that are never sampled have almost no probability to leave to the others.
         config = changed(config, model=str(seeing_model), input="video", temperature=0.4)
     histories = paintings if seeing else None
     batches = iter(trained(config, scorer, histories))
     for row in rows(config):
-        assert row["engine_gap"] < 2e-6, row["step"]
-    own = changed(config, rollouts="transformers", output=config.output.with_name("own"))
+        assert correction == "off" or row["engine_gap"] < 2e-6, row["step"]
+    own = changed(config, rollouts="transformers", vllm={}, output=config.output.with_name("own"))
     monkeypatch.setattr(policy, "sample", lambda *_, **__: next(batches))
     train_grpo(own, scorer, histories=histories)
     theirs, ours, before = (
@@ -163,8 +167,8 @@ def test_four_steps_train_what_our_own_loop_trains_on_the_same_completions(
     size = sum(float(ours[name].square().sum()) for name in ours) ** 0.5
     moved = sum(float((before[name] - ours[name]).square().sum()) for name in ours) ** 0.5 / size
     apart = sum(float((theirs[name] - ours[name]).square().sum()) for name in ours) ** 0.5 / size
-    report(f"{config.input}: weights moved by {moved:.1e} and are within {apart:.1e} of our own loop's")
-    assert apart < 1e-5 < 1e-2 < moved
+    report(f"{config.input}, {correction}: weights moved by {moved:.1e}, within {apart:.1e} of our own loop's")
+    assert apart < 1e-5 < 1e-3 < moved
 
 
 def test_seeds_decide(config: GRPOConfig, scorer: Any) -> None:
