@@ -180,3 +180,12 @@ def test_quick_cuts_the_work_and_nothing_else() -> None:
         key: value for key, value in whole.grpo.items() if key != "steps"
     }
     assert set(SPLITS) == {"in-domain", "zero-shot"}
+
+
+def test_one_switch_lets_vllm_write_all_completions() -> None:
+    made = plan_runs(dataclasses.replace(study("main"), scales=("7b",), engine="vllm"), "7b")
+    run = trainings(made)["grpo-rl-0"].config
+    assert isinstance(run, GRPOConfig)
+    assert run.rollouts == "vllm"
+    [plans] = [stage.settings for stage in made.stages if stage.name == "plans-rl-0"]
+    assert plans.engine == "vllm"

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,6 +35,7 @@ def reproduce(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder; default: built from DIR/narrations.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, one on each.")] = 2,
+    engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print runs, hours, memory and disk, and stop.")] = False,
     judge_endpoint: Annotated[
@@ -84,6 +85,7 @@ def reproduce(
             judge=None if judge_endpoint is None else model(judge_model, judge_endpoint),
             frontier=tuple(model(name, frontier_endpoint or "") for name in frontier_model or ()),
         ),
+        engine=engine,
         quick=quick,
     )
     from recipe.reproduce.run import reproduce as run

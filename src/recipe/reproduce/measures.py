@@ -7,6 +7,7 @@ paper's.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,13 +19,14 @@ from recipe.errors import InputError
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import Progress
 from recipe.reproduce.data import PROMPTS
+from recipe.reproduce.study import EngineName
 from recipe.types import Example, Verdict
 
 if TYPE_CHECKING:
     from recipe.evaluation.matching import Embed
     from recipe.evaluation.vpa.measures import ActionIds
     from recipe.evaluation.vpa.protocol import Sample
-    from recipe.planning.planner import Request
+    from recipe.planning.planner import Planner, Request
 
 ENCODER = EncoderConfig(name="minilm")
 """Encoder of the proxy judges and of the remapping to actions, at every scale, so that figures are of one judge."""
@@ -43,20 +45,29 @@ class Sampling:
     output: str
     sampling: SamplingConfig
     samples: int
+    engine: EngineName
     input: Literal["text", "video"] = "text"
     videos: Path | None = None
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     """Sample plans, each from the history that the planner is told or shown."""
-    from recipe.models.local import LocalEngine
+    examples = read_examples(run_dir / PROMPTS)
+    see = _shown(settings) if settings.input == "video" else told
+    with _planner(run_dir, settings) as planner:
+        predictions = planner.predict(examples, settings.samples, progress, see)
+    write_predictions(run_dir / settings.output, predictions)
+
+
+@contextmanager
+def _planner(run_dir: Path, settings: "Sampling | NextActions") -> Iterator["Planner"]:
+    """The planner of a stage's model, while it is loaded."""
+    from recipe.models.model import open_model
     from recipe.planning.planner import Planner
 
-    examples = read_examples(run_dir / PROMPTS)
-    engine = LocalEngine(settings.model if settings.elsewhere else str(run_dir / settings.model))
-    see = _shown(settings) if settings.input == "video" else told
-    predictions = Planner(engine, settings.sampling).predict(examples, settings.samples, progress, see)
-    write_predictions(run_dir / settings.output, predictions)
+    name = settings.model if settings.elsewhere else str(run_dir / settings.model)
+    with open_model(ModelConfig(model=name, engine=settings.engine)) as model:
+        yield Planner(model, settings.sampling)
 
 
 def told(example: Example) -> "Request":
@@ -214,6 +225,7 @@ class NextActions:
     sampling: SamplingConfig
     data: Path | None
     """Folder of CrossTask's folder; None for the world, whose actions are the usual wordings of its steps."""
+    engine: EngineName
     limit: int | None
     """Samples at most, evenly spaced; None for all."""
 
@@ -225,15 +237,13 @@ def next_actions(run_dir: Path, settings: NextActions, progress: Progress) -> No
     from recipe.evaluation.vpa.measures import positions
     from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.evaluation.vpa.remap import remap
-    from recipe.models.local import LocalEngine
-    from recipe.planning.planner import Planner
 
     samples, ids = _world_samples(run_dir) if settings.data is None else _crosstask_samples(settings.data)
     if settings.limit is not None:
         stride = max(1, len(samples) / settings.limit)
         samples = [samples[int(place * stride)] for place in range(min(settings.limit, len(samples)))]
-    engine = LocalEngine(settings.model if settings.elsewhere else str(run_dir / settings.model))
-    planned = Planner(engine, settings.sampling).predict([one.example() for one in samples], 1, progress)
+    with _planner(run_dir, settings) as planner:
+        planned = planner.predict([one.example() for one in samples], 1, progress)
     steps = {one.example_id: one.steps for one in planned}
     width = max(HORIZONS)
     mapped = remap(samples, steps, ids.taxonomy, embed, width)

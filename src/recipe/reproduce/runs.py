@@ -117,6 +117,8 @@ def plan_runs(study: Study, name: str) -> ScaleRuns:
     Raises ConfigError for a regime or scale that is not there, InputError where the data of all tables are missing.
     """
     scale = sized(name, quick=study.quick)
+    if study.engine == "vllm":
+        scale = scale.model_copy(update={"grpo": {**scale.grpo, "rollouts": "vllm"}})
     wanted = tables(study.tables)
     missing = list(_missing_datasets(study))
     possible: list[PaperTable] = []
@@ -309,6 +311,7 @@ class _Maker:
             output=plans,
             sampling=scale.sampling,
             samples=samples,
+            engine=self._study.engine,
             input=chosen.input,
             videos=None if root is None else root / "videos",
         )
@@ -322,7 +325,9 @@ class _Maker:
             yield _stage(run, "diversity", measures.compare, compared, (target,), (f"plans-{run.stage}",))
         if "vpa" in wanted:
             target = replace(run, folder="").file("vpa")
-            mapped = measures.NextActions(model, elsewhere, target, scale.sampling, root, scale.test)
+            mapped = measures.NextActions(
+                model, elsewhere, target, scale.sampling, root, self._study.engine, scale.test
+            )
             yield _stage(run, "vpa", measures.next_actions, mapped, (target,), (*needs, *prompted))
 
     def _drawn_video(self, names: Sequence[str]) -> list[Stage]:

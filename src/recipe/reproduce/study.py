@@ -29,6 +29,8 @@ from recipe.config import (
 from recipe.errors import ConfigError
 from recipe.world.examples import TextNoise
 
+EngineName = Literal["transformers", "vllm"]
+
 
 class Regime(Settings):
     """What one row of a table trains; without `sft` and `grpo` it is the base model."""
@@ -135,6 +137,8 @@ class Study:
     """Only these; empty for all that the tables need."""
     endpoints: Endpoints = field(default_factory=Endpoints)
     perception: Perception = field(default_factory=Perception)
+    engine: EngineName = "transformers"
+    """What writes completions, in training and at the test."""
     quick: bool = False
 
     @property
