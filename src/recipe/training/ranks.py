@@ -94,7 +94,8 @@ def together() -> Iterator[None]:
             raise
         raise common from None
     else:
-        dist.destroy_process_group()
+        if dist.is_initialized():  # an engine of vLLM ends the group with itself
+            dist.destroy_process_group()
     finally:
         _objects = None
 
