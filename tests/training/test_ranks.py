@@ -142,14 +142,13 @@ def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, pain
     moved = sum((whole[key] - before[key]).square().sum() for key in whole).sqrt()
     apart = sum((whole[key] - shared[key]).square().sum() for key in whole).sqrt()
     assert moved > 0
-    assert apart / moved < 2e-3
+    assert apart / moved < 1e-4
     assert read_json(config.output / "run.json")["processes"] == 2
     ours, theirs = ([row for _, row in read_jsonl(one.output / "metrics.jsonl")] for one in (config, alone(config)))
     assert [row["loss"] for row in ours] == pytest.approx([row["loss"] for row in theirs], abs=1e-4)
     if isinstance(config, GRPOConfig):
         texts = [[row["completion"] for row in completions(one)] for one in (config, alone(config))]
-        assert len(texts[0]) == len(texts[1])
-        assert sum(a == b for a, b in zip(*texts, strict=True)) >= 0.9 * len(texts[0])
+        assert texts[0] == texts[1]
         assert [set(row) for row in ours] == [set(row) for row in theirs]
 
 

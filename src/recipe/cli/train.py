@@ -1,5 +1,6 @@
 """Commands of `recipe train`: a config in, a standalone model folder out."""
 
+import os
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -92,9 +93,17 @@ def _run(
     from recipe.config import load_config
     from recipe.experiments.settings import require_packages
 
-    settings = load_config(path, kind)
+    # Before the processes know of each other, one of each machine speaks.
+    speaks = os.environ.get("LOCAL_RANK", "0") == "0"
+    try:
+        settings = load_config(path, kind)
+    except RecipeError:
+        if speaks:
+            raise
+        raise SystemExit(RecipeError.exit_code) from None
     if dry_run:
-        print_json(settings.model_dump(mode="json"))
+        if speaks:
+            print_json(settings.model_dump(mode="json"))
         return
     require_packages(f"recipe train {stage}", "train")
     from recipe.training import ranks
