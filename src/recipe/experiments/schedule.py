@@ -119,7 +119,8 @@ def _run_missing(
                 initargs=(events, free if devices else None),
             )
         try:
-            failed = _drive(run_dir, pool, pending, done, marks, events, board, advance, keep_going)
+            room = len(stages) if isinstance(pool, RayPool) else len(devices) or workers
+            failed = _drive(run_dir, pool, room, pending, done, marks, events, board, advance, keep_going)
         except BaseException as error:
             _end(pool)
             if isinstance(error, BrokenProcessPool):
@@ -208,6 +209,7 @@ class QueueProgress:
 def _drive(
     run_dir: Path,
     pool: "ProcessPoolExecutor | RayPool",
+    room: int,
     pending: dict[str, Stage],
     done: set[str],
     marks: dict[str, str],
@@ -216,11 +218,15 @@ def _drive(
     advance: Advance,
     keep_going: bool,
 ) -> dict[str, RecipeError]:
-    """Run what is pending; returns the errors of stages that failed, by name."""
+    """Run what is pending, at most `room` stages at once, those that stand first before others that can run.
+
+    Returns the errors of stages that failed, by name.
+    """
     failed: dict[str, RecipeError] = {}
     running: dict[Future[None], str] = {}
     while pending or running:
-        for name in [name for name, stage in pending.items() if done.issuperset(stage.needs)]:
+        ready = [name for name, stage in pending.items() if done.issuperset(stage.needs)]
+        for name in ready[: room - len(running)]:
             running[pool.submit(_work, run_dir, pending.pop(name), marks[name])] = name
         finished, _ = wait(running, timeout=HEARTBEAT, return_when=FIRST_COMPLETED)
         _drain(events, board)

@@ -181,7 +181,7 @@ class _Maker:
         self.frontier: list[Run] = []
 
     def stages(self) -> list[Stage]:
-        """All stages in an order that their needs allow, training first where several can run."""
+        """All stages, run by run: a run is measured before the next one, so that tables fill up one by one."""
         names = needed_regimes([row for one in self._made for row in one.regimes], self._study.regimes)
         text = [one for one in names if regime(one).input == "text"]
         drawn = [one for one in names if regime(one).input == "video"]
@@ -278,8 +278,7 @@ class _Maker:
         shared: Mapping[str, Any] = {},
     ) -> list[Stage]:
         """Training, plans and measures of regimes that start from one model."""
-        training: list[Stage] = []
-        after: list[Stage] = []
+        result: list[Stage] = []
         built = () if self._study.corpus is not None else (_joined(folder, "corpus"),)
         for name in names:
             chosen = regime(name)
@@ -289,11 +288,11 @@ class _Maker:
                 model, elsewhere, needs = start.model, start.elsewhere, start.needs
                 if seed is not None:
                     stages = list(_training(run, chosen, seed, start, scale, corpus, built, shared or {}))
-                    training += stages
+                    result += stages
                     last = stages[-1]
                     model, elsewhere, needs = f"{_output(last)}/model", False, (last.name,)
-                after += self._measured(run, chosen, model, elsewhere, needs, scale)
-        return training + after
+                result += self._measured(run, chosen, model, elsewhere, needs, scale)
+        return result
 
     def _measured(
         self, run: Run, chosen: Regime, model: str, elsewhere: bool, needs: tuple[str, ...], scale: Scale
