@@ -165,12 +165,18 @@ def test_tables_without_their_data_are_named_and_left_out(tmp_path: Path) -> Non
     assert any("frontier" in sentence for sentence in made.missing)
     with pytest.raises(InputError):
         plan_runs(study("frontier"), "tiny")
-    (tmp_path / "narrations").mkdir()
-    with pytest.raises(InputError, match="narrations"):
-        plan_runs(dataclasses.replace(study("main"), data=tmp_path), "tiny")
-    (tmp_path / "narrations" / "n.jsonl").write_text("{}\n")
+    files = dataclasses.replace(study("main"), data=tmp_path)
     with pytest.raises(InputError, match="recipe data list"):
-        plan_runs(dataclasses.replace(study("main"), data=tmp_path), "tiny")
+        plan_runs(files, "tiny")
+    (tmp_path / "coin").mkdir()
+    (tmp_path / "coin" / "COIN.json").write_text("{}")
+    with pytest.raises(InputError, match="narrations"):
+        plan_runs(files, "tiny")
+    (tmp_path / "narrations").mkdir()
+    (tmp_path / "narrations" / "n.jsonl").write_text("{}\n")
+    missing = plan_runs(files, "tiny").missing
+    assert len(missing) == 6
+    assert all("home page" in sentence for sentence in missing)  # where the other six benchmarks come from
 
 
 def test_quick_cuts_the_work_and_nothing_else() -> None:
@@ -189,3 +195,19 @@ def test_one_switch_lets_vllm_write_all_completions() -> None:
     assert run.rollouts == "vllm"
     [plans] = [stage.settings for stage in made.stages if stage.name == "plans-rl-0"]
     assert plans.engine == "vllm"
+
+
+def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
+    crosstask = tmp_path / "crosstask"
+    (crosstask / "crosstask_release").mkdir(parents=True)
+    (tmp_path / "coin").mkdir()
+    (tmp_path / "coin" / "COIN.json").write_text("{}")
+    (tmp_path / "videos").mkdir()
+    wanted = dataclasses.replace(study("video"), data=tmp_path, corpus=tmp_path / "corpus", scales=("3b",))
+    made = plan_runs(wanted, "3b")
+    data = next(stage.settings.settings for stage in made.stages if stage.name == "video-data")
+    assert data.source.benchmarks == ("crosstask",)
+    run = trainings(made)["sft-video-video-sft-weak-0"].config
+    assert isinstance(run, SFTConfig)
+    assert (run.model, run.input, run.videos) == ("Qwen/Qwen2.5-VL-3B-Instruct", "video", tmp_path / "videos")
+    assert str(run.examples) == "data/weak-100.jsonl"

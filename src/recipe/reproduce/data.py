@@ -24,6 +24,8 @@ from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
 
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
+TRACES, HISTORIES = "traces.jsonl", "histories.jsonl"
+"""In a folder of data: what `recipe perceive` read, pseudo-traces of training videos and histories of test videos."""
 QUALITY, PSEUDO_WORK = "data/pseudo-quality", "data/.pseudo.work"
 
 

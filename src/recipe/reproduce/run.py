@@ -11,7 +11,7 @@ from recipe.data.benchmarks import BENCHMARKS
 from recipe.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
 from recipe.reproduce.cost import Estimate, estimate
-from recipe.reproduce.data import mined_sentence
+from recipe.reproduce.data import HISTORIES, TRACES, mined_sentence
 from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import visible_devices
 from recipe.reproduce.page import ScaleResults, StudyResults, published_scale, write_results
@@ -102,12 +102,12 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
             "goals. Accuracy is exact validity, which the paper's judge does not measure."
         )
     data = study.data
-    if data is None or not (data / "traces.jsonl").is_file():
+    if data is None or not (data / TRACES).is_file():
         yield (
             "Weak supervision is simulated: the pseudo-traces are the annotated steps with some dropped, swapped, "
-            f"repeated or replaced ({_rates(study)}). Give traces.jsonl of `recipe perceive` for real ones."
+            f"repeated or replaced ({_rates(study)}). Give {TRACES} of `recipe perceive` for real ones."
         )
-    if data is None or not (data / "histories.jsonl").is_file():
+    if data is None or not (data / HISTORIES).is_file():
         yield "The histories that the planner is told at test time are made with the same errors."
     if data is not None:
         held = [name for name in BENCHMARKS if name not in " ".join(made.missing)]

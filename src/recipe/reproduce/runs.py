@@ -10,7 +10,7 @@ Paths below the folder of a scale:
     scores/RUN.jsonl            the accuracy of each plan
     diversity/RUN.jsonl         the diversity of each prompt's plans
     vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance
-    video/                      the same of the Video configuration on drawn clips
+    video/                      the same of the Video configuration
 """
 
 import re
@@ -39,14 +39,28 @@ from recipe.experiments.stages import (
 )
 from recipe.progress import Progress
 from recipe.reproduce import measures
-from recipe.reproduce.data import PROMPTS, PSEUDO, QUALITY, PseudoLabels, Supervision, label, supervise, weak_file
+from recipe.reproduce.data import (
+    HISTORIES,
+    PROMPTS,
+    PSEUDO,
+    QUALITY,
+    TRACES,
+    PseudoLabels,
+    Supervision,
+    label,
+    supervise,
+    weak_file,
+)
 from recipe.reproduce.study import Regime, Scale, Study, grpo_config, needed_regimes, regime, sft_config, sized
 from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, tables
 from recipe.world.examples import TextNoise
 
 SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
+SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
 VIDEO = "video"
-"""Folder of the Video configuration on drawn clips."""
+"""Folder of the Video configuration."""
+VIDEO_BENCHMARKS = ("crosstask", "niv")
+"""Its training and tests (paper, section 4.4)."""
 ALL_OF_THEM = 10**9
 
 
@@ -154,7 +168,7 @@ def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> s
             return f"scale {name!r} names no video model; take --scale 3b."
         if study.data is not None and not (study.data / "videos").is_dir():
             return f"{study.data / 'videos'} is not there; it holds the videos of CrossTask and NIV as VIDEO_ID.mp4."
-    if one.name == "vpa" and study.data is not None and find_benchmark(study.data, "crosstask") is None:
+    if one.name in ("vpa", "video") and study.data is not None and find_benchmark(study.data, "crosstask") is None:
         return f"it needs CrossTask: {_origin('crosstask')}"
     return ""
 
@@ -189,7 +203,7 @@ class _Maker:
         if text:
             result += self._text(text)
         if drawn:
-            result += self._drawn_video(drawn) if self._study.on_world else self._real_video(drawn, begun=bool(text))
+            result += self._drawn_video(drawn) if self._study.on_world else self._real_video(drawn)
         if any(one.name == "frontier" for one in self._made):
             result += self._asked()
         return result
@@ -222,51 +236,50 @@ class _Maker:
     def _sources(self, *, labels: bool) -> list[Stage]:
         """Data, corpus, supervision and pseudo-labels."""
         study, scale = self._study, self._scale
-        outputs = (TRAIN, TEST, DOCUMENTS)
-        perceived = Supervision(study.perception)
         if study.data is None:
-            source = WorldSource(**scale.world)
-            stages = [Stage("data", draw_world, WorldData(source, 0), (*outputs, NARRATIONS))]
-            corpus = CorpusBuild(scale.corpus)
+            drawn = WorldData(WorldSource(**scale.world), 0)
+            data = Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
+            corpus, perceived = CorpusBuild(scale.corpus), Supervision(study.perception)
         else:
-            root = study.data.resolve()
-            narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
-            if not narrations and study.corpus is None:
-                remedy = "put files of narrations there (docs/narrations.md), or give a corpus with --corpus"
-                raise InputError.at(root / "narrations", "no narrations for the corpus are there", remedy)
-            found = tuple(name for name in BENCHMARKS if find_benchmark(root, name) is not None)
+            found = tuple(name for name in BENCHMARKS if find_benchmark(study.data, name) is not None)
             if not any(BENCHMARKS[name].role == "in-domain" for name in found):
                 named = listed([name for name, one in BENCHMARKS.items() if one.role == "in-domain"])
-                raise InputError.at(
-                    root, "it holds no benchmark to train on", f"add one of {named}; see `recipe data list`"
-                )
-            source_files = FilesSource(
-                type="files",
-                narrations=narrations or (Path("none"),),
-                benchmarks=found,
-                documents=scale.documents,
-                train=scale.train or ALL_OF_THEM,
-                test=scale.test or ALL_OF_THEM,
-            )
-            content = fingerprint([(name, _sizes(root, name)) for name in found])
-            stages = [Stage("data", cut_benchmarks, FilesData(source_files, 0, content, root), outputs)]
-            held = fingerprint([file_sha256(file) for file in narrations])
-            corpus = CorpusBuild(scale.corpus, held, narrations, without_tests=True)
-            perceived = replace(
-                perceived, traces=_optional(root / "traces.jsonl"), histories=_optional(root / "histories.jsonl")
-            )
+                remedy = f"add one of {named}; see `recipe data list`"
+                raise InputError.at(study.data, "it holds no benchmark to train on", remedy)
+            data, corpus = self._cut_data(study.data.resolve(), found)
+            perceived = self._perceived(study.data.resolve())
+        stages = [data, Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",))]
         if study.corpus is None:
             stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
-        stages.append(
-            Stage(
-                "supervision", supervise, perceived, (*map(weak_file, (0, 25, 50, 75, 100)), PROMPTS), needs=("data",)
-            )
-        )
         if labels:
             mined = PseudoLabels(self._corpus(), scale.pseudo)
             needed = ("supervision", *(() if study.corpus else ("corpus",)))
             stages.append(Stage("pseudo", label, mined, (PSEUDO, QUALITY), needed))
         return stages
+
+    def _cut_data(self, root: Path, benchmarks: tuple[str, ...]) -> tuple[Stage, CorpusBuild]:
+        """The stage that cuts benchmarks, and the corpus of the narrations beside them. Raises InputError."""
+        narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
+        if not narrations and self._study.corpus is None:
+            remedy = "put files of narrations there (docs/narrations.md), or give a corpus with --corpus"
+            raise InputError.at(root / "narrations", "no narrations for the corpus are there", remedy)
+        source = FilesSource(
+            type="files",
+            narrations=narrations or (Path("none"),),
+            benchmarks=benchmarks,
+            documents=self._scale.documents,
+            train=self._scale.train or ALL_OF_THEM,
+            test=self._scale.test or ALL_OF_THEM,
+        )
+        content = fingerprint([(name, _sizes(root, name)) for name in benchmarks])
+        data = Stage("data", cut_benchmarks, FilesData(source, 0, content, root), (TRAIN, TEST, DOCUMENTS))
+        held = fingerprint([file_sha256(file) for file in narrations])
+        return data, CorpusBuild(self._scale.corpus, held, narrations, without_tests=True)
+
+    def _perceived(self, root: Path) -> Supervision:
+        """What Phi read of the benchmarks' videos, from files where they are given."""
+        traces, histories = (file if file.is_file() else None for file in (root / TRACES, root / HISTORIES))
+        return Supervision(self._study.perception, traces, histories)
 
     def _regimes(
         self,
@@ -355,17 +368,22 @@ class _Maker:
         trained = self._regimes(names, start, scale, CORPUS, VIDEO, shared={"input": "video"})
         return [_moved(stage, VIDEO) for stage in stages] + trained
 
-    def _real_video(self, names: Sequence[str], *, begun: bool) -> list[Stage]:
-        """The Video configuration on the videos of `data`; the paper trains on CrossTask alone."""
+    def _real_video(self, names: Sequence[str]) -> list[Stage]:
+        """The Video configuration on the videos of `data`: trained on CrossTask alone (paper, section 4.4)."""
         assert self._study.data is not None
-        sources = [] if begun else self._sources(labels=False)
+        root = self._study.data.resolve()
+        found = tuple(name for name in VIDEO_BENCHMARKS if find_benchmark(root, name) is not None)
+        data, corpus = self._cut_data(root, found)
+        # A simulated trace has no times: it is cut where the annotation is, so that the frames before fit both.
+        perceived = replace(self._perceived(root), clean_prompts=True)
+        perceived = replace(perceived, aligned_cuts=perceived.traces is None)
+        stages = [data, Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",))]
+        if self._study.corpus is None:
+            stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
         start = _Start(self._scale.video_model, True, ())
-        shared: dict[str, Any] = {
-            "input": "video",
-            "videos": str(self._study.data.resolve() / "videos"),
-            "skip_missing_videos": True,
-        }
-        return sources + self._regimes(names, start, self._scale, self._corpus(), shared=shared)
+        shared = {"input": "video", "videos": str(root / "videos"), "skip_missing_videos": True}
+        trained = self._regimes(names, start, self._scale, self._corpus(), VIDEO, shared)
+        return [_moved(stage, VIDEO) for stage in stages] + trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,10 +450,6 @@ def _output(stage: Stage) -> str:
 
 def _joined(folder: str, name: str) -> str:
     return f"{folder}-{name}" if folder else name
-
-
-def _optional(path: Path) -> Path | None:
-    return path if path.is_file() else None
 
 
 def _sizes(root: Path, name: str) -> list[tuple[str, int]]:
