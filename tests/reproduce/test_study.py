@@ -211,3 +211,4 @@ def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
     assert isinstance(run, SFTConfig)
     assert (run.model, run.input, run.videos) == ("Qwen/Qwen2.5-VL-3B-Instruct", "video", tmp_path / "videos")
     assert str(run.examples) == "data/weak-100.jsonl"
+    assert (run.max_tokens, run.frames.count) == (8192, 32)

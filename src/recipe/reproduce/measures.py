@@ -8,12 +8,12 @@ paper's.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recipe.artifacts import JsonObject, write_jsonl
-from recipe.config import EncoderConfig, ModelConfig, SamplingConfig
+from recipe.config import EncoderConfig, FrameConfig, ModelConfig, SamplingConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
@@ -48,6 +48,7 @@ class Sampling:
     engine: EngineName
     input: Literal["text", "video"] = "text"
     videos: Path | None = None
+    frames: FrameConfig = field(default_factory=FrameConfig)
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
@@ -83,12 +84,11 @@ def _shown(settings: Sampling) -> Any:
         from recipe.experiments.video import view_request
 
         return view_request("video")
-    from recipe.config import FrameConfig
     from recipe.perception.frames import VideoClips
     from recipe.perception.videos import VideoFolder
     from recipe.planning.planner import Request
 
-    clips = VideoClips(VideoFolder(settings.videos), FrameConfig())
+    clips = VideoClips(VideoFolder(settings.videos), settings.frames)
     return lambda example: Request(example.goal, video=clips(example))
 
 

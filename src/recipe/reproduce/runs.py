@@ -51,7 +51,17 @@ from recipe.reproduce.data import (
     supervise,
     weak_file,
 )
-from recipe.reproduce.study import Regime, Scale, Study, grpo_config, needed_regimes, regime, sft_config, sized
+from recipe.reproduce.study import (
+    Regime,
+    Scale,
+    Study,
+    for_videos,
+    grpo_config,
+    needed_regimes,
+    regime,
+    sft_config,
+    sized,
+)
 from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, tables
 from recipe.world.examples import TextNoise
 
@@ -326,6 +336,7 @@ class _Maker:
             engine=self._study.engine,
             input=chosen.input,
             videos=None if root is None else root / "videos",
+            frames=scale.frames,
         )
         yield _stage(run, "plans", measures.sample, sampled, (plans,), (*needs, *prompted))
         scores = replace(run, folder="").file("scores")
@@ -382,7 +393,7 @@ class _Maker:
             stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
         start = _Start(self._scale.video_model, True, ())
         shared = {"input": "video", "videos": str(root / "videos"), "skip_missing_videos": True}
-        trained = self._regimes(names, start, self._scale, self._corpus(), VIDEO, shared)
+        trained = self._regimes(names, start, for_videos(self._scale), self._corpus(), VIDEO, shared)
         return [_moved(stage, VIDEO) for stage in stages] + trained
 
 

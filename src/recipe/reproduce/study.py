@@ -17,6 +17,7 @@ from pydantic import Field
 from recipe.config import (
     CorpusConfig,
     Fraction,
+    FrameConfig,
     GRPOConfig,
     ModelConfig,
     Positive,
@@ -93,6 +94,12 @@ class Scale(Settings):
     base: dict[str, Any] = Field(default_factory=dict)
     sft: dict[str, Any] = Field(default_factory=dict)
     grpo: dict[str, Any] = Field(default_factory=dict)
+    video_sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `sft` that differ with videos of benchmarks."""
+    video_grpo: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `grpo` that differ with videos of benchmarks."""
+    frames: FrameConfig = FrameConfig()
+    """Which frames are read of them, in training and at the test."""
     sampling: SamplingConfig = SamplingConfig()
     samples: Positive = 1
     """Plans of each prompt whose accuracies are averaged; 1 is the paper's Score@1, more its mean with less noise."""
@@ -209,6 +216,13 @@ def grpo_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: in
     """The GRPO run of a regime at a scale. Raises ConfigError."""
     given = _merged({"seed": seed}, scale.grpo, regime.grpo or {}, paths)
     return parse_config(given, GRPOConfig, f"{regime.title}, [grpo]")
+
+
+def for_videos(scale: Scale) -> Scale:
+    """The scale as it trains on videos of benchmarks."""
+    frames = {"frames": scale.frames.model_dump()}
+    sft, grpo = _merged(scale.sft, scale.video_sft, frames), _merged(scale.grpo, scale.video_grpo, frames)
+    return scale.model_copy(update={"sft": sft, "grpo": grpo})
 
 
 def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
