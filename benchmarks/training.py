@@ -38,8 +38,8 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.models.checkpoints import Checkpoint
 from recipe.reward.verifier import Verifier
-from recipe.text import format_plan, planner_messages
-from recipe.training.base import chat_text, train_tokenizer
+from recipe.text import format_plan
+from recipe.training.base import train_tokenizer
 from recipe.training.grpo import RewardFunction, grpo_trainer
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
@@ -148,9 +148,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, quiet():
         corpus = options.corpus or world_corpus(Path(folder) / "corpus", options.encoder)
         for model in models:
-            figures = measure(model, corpus, Path(folder), options)
-            results[model if isinstance(model, str) else model.name] = figures
-            show(str(model), figures)
+            name = model if isinstance(model, str) else model.name
+            results[name] = measure(model, corpus, Path(folder) / f"{len(results)}", options)
+            show(name, results[name])
     if options.json is not None:
         machine = {"processor": processor(), "device": options.device, "threads": torch.get_num_threads()}
         if options.device == "cuda":
@@ -200,10 +200,8 @@ def opened(model: Path | str, examples: Sequence[Example], config: GRPOConfig) -
     """The model of a folder, or random weights of a shape with a tokenizer of the examples' texts."""
     if isinstance(model, Path):
         return load_policy(str(model), bf16=bool(config.bf16))
-    dummy = [{"role": "user", "content": format_plan([step for one in examples for step in one.continuation])}]
-    tokenizer = train_tokenizer([dummy[0]["content"]], 2048, 32768)
-    prompts = [chat_text(tokenizer, planner_messages(one.goal, one.history)) for one in examples]
-    tokenizer = train_tokenizer(prompts, 2048, 32768)
+    texts = ("\n".join([one.goal, *one.history, *one.continuation]) for one in examples)
+    tokenizer = train_tokenizer(texts, 2048, 32768)
     torch.manual_seed(0)
     shape = copy.deepcopy(SHAPES[model])
     shape.eos_token_id, shape.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
