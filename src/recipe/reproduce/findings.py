@@ -13,6 +13,7 @@ from recipe.artifacts import JsonObject, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError
+from recipe.evaluation.published import published
 from recipe.planning.predictions import read_predictions
 from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
@@ -285,7 +286,7 @@ def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
     rows = {run: measured_rows(folder / run.file("vpa")) for run in runs}
     first = next(iter(rows.values()))
     known = {row["example_id"]: ("", row["goal"]) for row in first}
-    columns = tuple(key for key in first[0] if "." in key)
+    columns = tuple(column.key for column in published("vpa").columns)
     figures, findings = [], []
     for column in columns:
         values = _values(known, {run: {row["example_id"]: row[column] for row in some} for run, some in rows.items()})
