@@ -167,8 +167,8 @@ def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple
             continue
         for column, datasets in columns:
             part = values.restricted(datasets)
-            published = one.published_value(row, made.scale.title, column)
-            figures.append(part.figure(row.regime, column, published))
+            printed = one.published_value(row, made.scale.title, column)
+            figures.append(part.figure(row.regime, column, printed))
     for name in values.table.keys() - set(one.regimes):
         figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
     parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
@@ -274,8 +274,8 @@ def _diversity(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
     for row in one.rows:
         if row.regime in diverse.table:
             for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
-                published = one.published_value(row, made.scale.title, key)
-                figures.append(values.figure(row.regime, column, published))
+                printed = one.published_value(row, made.scale.title, key)
+                figures.append(values.figure(row.regime, column, printed))
     findings = [_finding(one, claim, "diversity", diverse) for claim in one.claims]
     return TableFigures(one.name, ("diversity", "accuracy"), tuple(figures), tuple(findings))
 
@@ -292,8 +292,8 @@ def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
         values = _values(known, {run: {row["example_id"]: row[column] for row in some} for run, some in rows.items()})
         for row in one.rows:
             if row.regime in values.table:
-                published = one.published_value(row, made.scale.title, column)
-                figures.append(values.figure(row.regime, column, published))
+                printed = one.published_value(row, made.scale.title, column)
+                figures.append(values.figure(row.regime, column, printed))
         findings += [_finding(one, claim, column, values) for claim in one.claims if column in claim.splits]
     return TableFigures(one.name, columns, tuple(figures), tuple(findings))
 

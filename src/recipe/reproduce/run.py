@@ -99,8 +99,8 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if study.on_world:
         yield (
             "Embedded world: in-domain are held-out cut points of goals that are trained on, zero-shot are held-out "
-            "goals. Accuracy is exact validity, which the paper's judge does not measure: a line counts in the wordings "
-            "of the world only, so that a step in a narrator's words is worth nothing."
+            "goals. Accuracy is exact validity, which the paper's judge does not measure: a line counts in the world's "
+            "wordings only, so that a step in a narrator's words is worth nothing."
         )
     data = study.data
     if data is None or not (data / TRACES).is_file():
