@@ -18,7 +18,6 @@ from recipe.data.supervision import mix_supervision
 from recipe.errors import InputError
 from recipe.experiments.design import TEST, TRAIN
 from recipe.progress import Progress
-from recipe.reproduce.study import Perception
 from recipe.reproduce.tables import PERCENTAGES
 from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
@@ -38,7 +37,7 @@ def weak_file(percent: int) -> str:
 class Supervision:
     """Where pseudo-traces and histories come from; without files they are simulated with these errors."""
 
-    perception: Perception
+    phi: TextNoise
     traces: Path | None = field(default=None, repr=False)
     histories: Path | None = field(default=None, repr=False)
     aligned_cuts: bool = False
@@ -57,7 +56,7 @@ def supervise(run_dir: Path, settings: Supervision, progress: Progress) -> None:
     training = [replace(example, split="train") for example in read_examples(run_dir / TRAIN)]
     tested = read_examples(run_dir / TEST)
     vocabulary = sorted({step for example in training for step in (*example.history, *example.continuation)})
-    noise = settings.perception.noise()
+    noise = settings.phi
     with progress.task("supervision", len(PERCENTAGES) + 1) as advance:
         if settings.traces is not None:
             traces = read_procedures(settings.traces).procedures

@@ -15,7 +15,7 @@ from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
 from recipe.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
 from recipe.reproduce.findings import Figure as Measured
 from recipe.reproduce.study import names, regime
-from recipe.reproduce.tables import FALLBACK, PERCENTAGES, TABLES, table, weak
+from recipe.reproduce.tables import PERCENTAGES, TABLES, table, weak
 
 try:
     import matplotlib as mpl
@@ -325,8 +325,3 @@ def diversity_figure(made: TableFigures) -> Drawing:
     panel.set_ylabel("accuracy, percent")
     panel.legend(frameon=False, labelcolor=INK)
     return drawing
-
-
-def published_scale(title: str) -> str:
-    """The paper's scale that a scale is shown beside."""
-    return title if title in ("Qwen2.5-0.5B", "Qwen2.5-3B", "Qwen2.5-7B") else FALLBACK

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from recipe.reproduce.cost import Estimate, estimate
 from recipe.reproduce.data import HISTORIES, TRACES, mined_sentence
 from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import visible_devices
-from recipe.reproduce.page import ScaleResults, StudyResults, published_scale, write_results
+from recipe.reproduce.page import ScaleResults, StudyResults, write_results
 from recipe.reproduce.runs import ScaleRuns, plan_runs
 from recipe.reproduce.study import Study
+from recipe.reproduce.tables import published_scale
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
 
@@ -120,4 +122,4 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
 
 
 def _rates(study: Study) -> str:
-    return ", ".join(f"{name} {rate:g}" for name, rate in study.perception.model_dump().items())
+    return ", ".join(f"{name} {rate:g}" for name, rate in asdict(study.phi).items())

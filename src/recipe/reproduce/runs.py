@@ -249,7 +249,7 @@ class _Maker:
         if study.data is None:
             drawn = WorldData(WorldSource(**scale.world), 0)
             data = Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
-            corpus, perceived = CorpusBuild(scale.corpus), Supervision(study.perception)
+            corpus, perceived = CorpusBuild(scale.corpus), Supervision(study.phi)
         else:
             found = tuple(name for name in BENCHMARKS if find_benchmark(study.data, name) is not None)
             if not any(BENCHMARKS[name].role == "in-domain" for name in found):
@@ -289,7 +289,7 @@ class _Maker:
     def _perceived(self, root: Path) -> Supervision:
         """What Phi read of the benchmarks' videos, from files where they are given."""
         traces, histories = (file if file.is_file() else None for file in (root / TRACES, root / HISTORIES))
-        return Supervision(self._study.perception, traces, histories)
+        return Supervision(self._study.phi, traces, histories)
 
     def _regimes(
         self,
@@ -361,7 +361,7 @@ class _Maker:
         given = {"seed": 0, **config.base, "examples": DOCUMENTS, "output": BASE}
         base = parse_config(given, BaseModelConfig, "[base]")
         pretraining = video.VisionPretraining(config.vision, base.hidden_size, 0)
-        perceived = Supervision(self._study.perception, aligned_cuts=True, clean_prompts=True)
+        perceived = Supervision(self._study.phi, aligned_cuts=True, clean_prompts=True)
         stages = [
             Stage("data", draw_world, WorldData(config.source, 0, noise), (TRAIN, TEST, DOCUMENTS, NARRATIONS)),
             Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",)),

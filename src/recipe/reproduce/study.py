@@ -106,18 +106,8 @@ class Scale(Settings):
     cost: Cost
 
 
-class Perception(Settings):
-    """Errors of a simulated Phi, where no pseudo-traces and histories are given: a probability per step."""
-
-    drop: Fraction = 0.15
-    swap: Fraction = 0.15
-    alien: Fraction = 0.15
-    repeat: Fraction = 0.08
-    stop: Fraction = 0.05
-
-    def noise(self) -> TextNoise:
-        """The same, as text is drawn with it."""
-        return TextNoise(**self.model_dump())
+PHI = TextNoise(drop=0.15, swap=0.15, alien=0.15, repeat=0.08, stop=0.05)
+"""Errors of a simulated Phi, where no pseudo-traces and histories are given. Ours."""
 
 
 class Endpoints(Settings):
@@ -143,7 +133,7 @@ class Study:
     regimes: tuple[str, ...] = ()
     """Only these; empty for all that the tables need."""
     endpoints: Endpoints = field(default_factory=Endpoints)
-    perception: Perception = field(default_factory=Perception)
+    phi: TextNoise = PHI
     engine: EngineName = "transformers"
     """What writes completions, in training and at the test."""
     quick: bool = False

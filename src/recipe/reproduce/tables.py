@@ -329,3 +329,8 @@ def tables(names: Sequence[str]) -> list[PaperTable]:
     """The tables of these names, each once, in the paper's order; `all` is every one. Raises ConfigError."""
     wanted = {one.name for one in TABLES} if ALL in names else {table(name).name for name in names}
     return [one for one in TABLES if one.name in wanted]
+
+
+def published_scale(title: str) -> str:
+    """The scale of the paper whose figures stand beside a scale of that title."""
+    return title if any(row.group == title for row in published("main").rows) else FALLBACK
