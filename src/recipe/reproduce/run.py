@@ -105,6 +105,11 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
             "wordings only, so that a step in a narrator's words is worth nothing."
         )
     data = study.data
+    if data is not None and not made.scale.model:
+        yield (
+            "The base was trained from nothing on the annotations of the training videos. It is no pretrained model as "
+            "in the paper: regimes that start from it have seen the annotations already."
+        )
     if data is None or not (data / TRACES).is_file():
         yield (
             "Weak supervision is simulated: the pseudo-traces are the annotated steps with some dropped, swapped, "
