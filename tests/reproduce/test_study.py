@@ -99,12 +99,12 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_a_run_that_two_tables_need_is_planned_once() -> None:
-    both, main = plan_runs(study("main", "ablation"), "tiny"), plan_runs(study("main"), "tiny")
+    both, main = plan_runs(study("main", "ablation", "diversity"), "tiny"), plan_runs(study("main"), "tiny")
     names_of = [stage.name for stage in both.stages]
     assert len(names_of) == len(set(names_of))
     shared = {stage.name: stage for stage in both.stages}
     assert all(shared[stage.name] == stage for stage in main.stages)
-    assert len(trainings(both)) == 1 + 8 * 3  # base; rl, five ablations, two pools with three seeds
+    assert len(trainings(both)) == 1 + 9 * 3  # base; rl, SFT, five ablations, two pools with three seeds
 
 
 def test_stages_need_what_is_made_before_them() -> None:

@@ -62,7 +62,7 @@ from recipe.reproduce.study import (
     sft_config,
     sized,
 )
-from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, tables
+from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, table, tables
 from recipe.world.examples import TextNoise
 
 SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
@@ -321,7 +321,9 @@ class _Maker:
         self, run: Run, chosen: Regime, model: str, elsewhere: bool, needs: tuple[str, ...], scale: Scale
     ) -> Iterator[Stage]:
         wanted = {one.name for one in self._made if run.regime in one.regimes}
-        samples = max(scale.samples, DIVERSITY_SAMPLES) if "diversity" in wanted else scale.samples
+        # Whether or not this call asks for that table: its plans are those of the others.
+        diverse = run.regime in table("diversity").regimes
+        samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse else scale.samples
         if self._study.quick:
             samples = scale.samples
         prompted = (_joined(run.folder, "supervision"),)
