@@ -84,8 +84,8 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
         for _ in range(2):
             ask_frontier(tmp_path, FrontierPlans(model, "plans/one.jsonl", SamplingConfig()), SILENT)
         assert len(server.requests) == len(examples)
-        asked = json.dumps(server.requests[0]["messages"])
-        assert examples[0].goal in asked
+        asked = json.dumps([request["messages"] for request in server.requests])  # they come side by side
+        assert all(example.goal in asked for example in examples)
         assert {one.steps for one in read_predictions(tmp_path / "plans/one.jsonl")} == {("a step of its own",)}
         score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, model), SILENT)
         assert [row["accuracy"] for row in rows(tmp_path / "scores.jsonl")] == [60.0] * 4
