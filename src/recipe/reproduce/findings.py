@@ -18,7 +18,7 @@ from recipe.planning.predictions import read_predictions
 from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
 from recipe.reproduce.runs import Run, ScaleRuns
-from recipe.reproduce.tables import IN_DOMAIN, SPLITS, ZERO_SHOT, Claim, PaperTable
+from recipe.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
 from recipe.stats import Interval, seeded_interval, video_of
 
 Verdict = Literal["holds", "does not hold", "cannot tell", "not measured"]
@@ -296,10 +296,6 @@ def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
                 figures.append(values.figure(row.regime, column, printed))
         findings += [_finding(one, claim, column, values) for claim in one.claims if column in claim.splits]
     return TableFigures(one.name, columns, tuple(figures), tuple(findings))
-
-
-SHOWN_PROMPTS = 6
-"""Prompts of the qualitative table (paper: six)."""
 
 
 def _shown(folder: Path, made: ScaleRuns, one: PaperTable) -> Iterable[ShownPrompt]:

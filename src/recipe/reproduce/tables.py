@@ -13,7 +13,6 @@ from recipe.evaluation.published import published
 
 Direction = Literal["above", "not below", "like"]
 """Of a claimed difference: more than 0; more than minus a margin; within a margin of 0."""
-Measure = Literal["accuracy", "diversity"]
 
 IN_DOMAIN, ZERO_SHOT = "in-domain", "zero-shot"
 SPLITS = (IN_DOMAIN, ZERO_SHOT)
@@ -49,7 +48,6 @@ class Claim:
     splits: tuple[str, ...] = SPLITS
     margin: float = 0.0
     """In points of the measure; ours, where the paper gives none."""
-    measure: Measure = "accuracy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +255,6 @@ TABLES: tuple[PaperTable, ...] = (
                 "base",
                 "sft-annotated",
                 splits=("",),
-                measure="diversity",
             ),
             Claim(
                 "plans of RL are as diverse as those of the base or more (0.373)",
@@ -267,7 +264,6 @@ TABLES: tuple[PaperTable, ...] = (
                 "not below",
                 splits=("",),
                 margin=0.02,
-                measure="diversity",
             ),
             Claim(
                 "plans of RL are more diverse than those of SFT",
@@ -275,7 +271,6 @@ TABLES: tuple[PaperTable, ...] = (
                 "rl",
                 "sft-annotated",
                 splits=("",),
-                measure="diversity",
             ),
         ),
     ),
