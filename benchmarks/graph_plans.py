@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from recipe.audit.perturb import paraphrase
+from recipe.audit.wordings import paraphrase
 from recipe.errors import ComputeError
 from recipe.stats import Interval, expanded_levels, resampled_totals
 from recipe.world.graph import TaskGraph

@@ -103,7 +103,7 @@ def world_plans(world: World, embed: Embed, prompts: int) -> list[Made]:
             Procedure(one.source, one.video_id, one.goal, tuple(map(Step, one.history + one.continuation)))
             for one in drawn
         ]
-        for prompt in audit_prompts(procedures, embed):
+        for prompt in audit_prompts(procedures, embed, edition="v1"):
             example = example_of(prompt)
             made += [(example, kind, steps) for kind, steps in prompt.variants.items() if steps]
             made += careless_plans(world, example)
@@ -241,7 +241,7 @@ def against_corruptions(judge: ProxyJudge, embed: Embed, folder: Path, name: str
     """P(true > corrupted) of each class, ties one half: with the video's own continuation as the reference, and with
     that of another video of the same goal, which neither plan was made from."""
     read = [one for one in BENCHMARKS[name].read(folder) if name != "coin" or one.split == "test"]
-    prompts = audit_prompts(read, embed, limit=limit)
+    prompts = audit_prompts(read, embed, limit=limit, edition="v1")
     own = auc(judge, prompts, [example_of(prompt) for prompt in prompts])
     others = [prompt for prompt in prompts if prompt.variants.get(ALTERNATIVE)]
     examples = [replace(example_of(prompt), continuation=prompt.variants[ALTERNATIVE]) for prompt in others]

@@ -10,8 +10,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from recipe.audit.classes import CORRUPTIONS, EDITIONS
 from recipe.audit.page import render_audit
-from recipe.audit.perturb import CORRUPTIONS
 from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit
 from recipe.cli.reward import app
 from recipe.config import CorpusConfig, EncoderConfig
@@ -66,13 +66,17 @@ def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Pa
     for one in found.values():
         assert list(one["classes"]) == list(CORRUPTIONS)
         assert one["worst"] == one["classes"][one["worst_class"]]["p"] == min(c["p"] for c in one["classes"].values())
-        assert one["mean"] == pytest.approx(sum(c["p"] for c in one["classes"].values()) / 16)
+        assert one["mean"] == pytest.approx(sum(c["p"] for c in one["classes"].values()) / 27)
         assert all(c["low"] <= c["p"] <= c["high"] for c in one["classes"].values())
         assert [point["steps"] for point in one["filler_curve"]] == [0, 1, 2, 4, 8, 16]
         assert one["attack"] is None
         assert one["seconds"] >= 0
-    assert found["length"]["mean"] == pytest.approx(0.5)
     assert found["length"]["length_correlation"] == pytest.approx(1.0)
+    first = json.loads(recipe(*asked, "--skip-attack", "--json", "--classes", "v1"))
+    assert first["length"]["mean"] == pytest.approx(0.5)
+    for name, one in first.items():
+        assert list(one["classes"]) == list(EDITIONS["v1"])
+        assert one["classes"] == {kind: found[name]["classes"][kind] for kind in EDITIONS["v1"]}
 
 
 def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
@@ -115,6 +119,7 @@ def some_audit(**changes: Any) -> Audit:
         prompts=40,
         unscored=("home/v: the encoder failed.",),
         mean=share,
+        groups={"order": share},
         classes=dict.fromkeys(list(CORRUPTIONS)[:4], share),
         alternative=None,
         over_relevance=None,

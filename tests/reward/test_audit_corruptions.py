@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.perturb import (
     ALTERNATIVE,
-    CORRUPTIONS,
     TRUE,
     AuditProcedure,
     AuditPrompt,
@@ -21,8 +21,8 @@ from recipe.audit.perturb import (
     collapsed,
     cut_at,
     select,
-    wordings,
 )
+from recipe.audit.wordings import wordings
 from recipe.types import Procedure, Step
 
 
@@ -70,7 +70,16 @@ def test_every_corruption_is_what_it_says(lists: list[list[str]], seed: int) -> 
             "doubled": 2 * n,
             "too_long": 2 * n,
             "empty": 0,
+            "goal": 1,
+            "goal_generic": 3,
+            "goal_half": 1 + n // 2,
+            "copied_history": len(prompt.history),
+            "split": n + 2,
         }
+        if "merged" in variants:
+            assert lengths.pop("merged") in (1, -(-n // 3))
+        if "restarted" in variants:
+            assert n < lengths.pop("restarted") < 2 * n
         assert lengths == {name: special.get(name, n) for name in lengths}
         for name in {"shuffled", "reversed", "swap_adjacent"} & set(variants):
             assert Counter(variants[name]) == Counter(true)
@@ -147,7 +156,7 @@ def test_with_one_goal_there_are_no_steps_of_other_goals() -> None:
     prompts = audit_prompts(kitchen(goals=1, videos=3), embed)
     assert len(prompts) == 3
     for prompt in prompts:
-        assert {"offgoal", "related", "too_long"}.isdisjoint(prompt.variants)
+        assert {"offgoal", "related", "near_ordered", "too_long"}.isdisjoint(prompt.variants)
         assert ALTERNATIVE in prompt.variants
 
 

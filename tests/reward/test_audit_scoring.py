@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 
+from recipe.audit.classes import EDITIONS
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, prompt_means
-from recipe.audit.perturb import ALTERNATIVE, CORRUPTIONS, TRUE, AuditPrompt, build_prompts, select
+from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
 from recipe.audit.score import (
     PADDED,
@@ -117,14 +118,19 @@ def prompts(corpus: Any) -> list[AuditPrompt]:
     return build_prompts(select(PROCEDURES), corpus.encoder.encode)
 
 
+@pytest.fixture
+def first_edition(corpus: Any) -> list[AuditPrompt]:
+    return build_prompts(select(PROCEDURES), corpus.encoder.encode, edition="v1")
+
+
 def measured(scorer: Any, prompts: list[AuditPrompt]) -> RewardAudit:
     return measure("it", score_prompts(NamedScorer("it", scorer), prompts), {}, None, None)
 
 
-def test_length_tells_apart_by_length_alone_and_means_one_half(prompts: list[AuditPrompt]) -> None:
-    found = measured(LengthScorer(), prompts)
+def test_length_tells_apart_by_length_alone_and_means_one_half(first_edition: list[AuditPrompt]) -> None:
+    found = measured(LengthScorer(), first_edition)
     shorter, longer = ("half", "missing_middle", "empty"), ("true_plus_filler", "doubled", "too_long")
-    expected = dict.fromkeys(CORRUPTIONS, 0.5) | dict.fromkeys(shorter, 1.0) | dict.fromkeys(longer, 0.0)
+    expected = dict.fromkeys(EDITIONS["v1"], 0.5) | dict.fromkeys(shorter, 1.0) | dict.fromkeys(longer, 0.0)
     assert {name: share.mean for name, share in found.classes.items()} == expected
     assert found.mean.mean == pytest.approx(0.5)
     assert found.length_correlation == pytest.approx(1.0)
@@ -305,8 +311,10 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
     one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, PROCEDURES[:2], encode, Extent(attacked=0))
     assert one_goal.answer.startswith("Whether the corpus covers these tasks is not known: a corpus of 5 narrations")
     [caution, *_] = one_goal.findings
-    assert caution.endswith("for any procedure, and are left out of the mean: offgoal, related, too_long.")
-    assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "too_long"})
+    assert caution.endswith(
+        "for any procedure, and are left out of the mean: offgoal, related, near_ordered, too_long."
+    )
+    assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "near_ordered", "too_long"})
     assert one_goal.rewards[0].attack is None
     assert TRUE not in one_goal.rewards[0].classes
 

@@ -7,15 +7,15 @@ weighted wins, and that is what its interval resamples.
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.audit.classes import EDITIONS, GROUP_OF, GROUPS, Edition, Group
 from recipe.audit.perturb import (
     ALTERNATIVE,
-    CORRUPTIONS,
     FEWEST,
     MOST,
     TRUE,
@@ -62,6 +62,8 @@ class Extent:
     seed: int = 0
     attacked: int = 40
     """Prompts that the greedy attack is run on; 0 leaves it out."""
+    classes: Edition = "v2"
+    """Edition of the classes of corruption; a class is the same in both."""
 
 
 _ALL = Extent()
@@ -89,7 +91,7 @@ def audit_rewards(
     if not selection.audited:
         counts = _counts(selection) or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
-    prompts = build_prompts(selection, embed, extent.seed)
+    prompts = build_prompts(selection, embed, extent.seed, extent.classes)
     coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
     beside = controls(prompts, embed)
     scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
@@ -104,7 +106,7 @@ def audit_rewards(
         for one in (*audited, *beside)
     )
     return Audit(
-        settings=dict(settings or {}) | {"seed": extent.seed, "limit": extent.limit, "attacked": extent.attacked},
+        settings=dict(settings or {}) | asdict(extent),
         procedures=dict(Counter(one.source for one in selection.audited)),
         left_out=selection.left_out,
         answer=answer(coverage, problem),
@@ -135,7 +137,8 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt]) -> list[str]
     found = []
     if counts := _counts(selection):
         found.append(f"Left out: {counts}.")
-    missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in (*CORRUPTIONS, ALTERNATIVE)}
+    names = (*EDITIONS[prompts[0].edition], ALTERNATIVE)
+    missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]
     if never:
         found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
@@ -156,9 +159,15 @@ def wins(true: float, other: float) -> float:
 
 
 def win_table(prompts: Sequence[ScoredPrompt]) -> Array:
-    """Wins of the true continuation [prompts, 16 classes]; NaN where a prompt has no such corruption."""
-    rows = [[_win(prompt, name) for name in CORRUPTIONS] for prompt in prompts]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(CORRUPTIONS))
+    """Wins of the true continuation [prompts, classes of their edition]; NaN where a prompt has no such corruption.
+
+    Raises InputError where the prompts are of two editions.
+    """
+    if len({prompt.prompt.edition for prompt in prompts}) > 1:
+        raise InputError("the prompts are of two editions of the classes; audit them apart.")
+    names = EDITIONS[prompts[0].prompt.edition] if prompts else ()
+    rows = [[_win(prompt, name) for name in names] for prompt in prompts]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
 
 
 def prompt_means(table: Array) -> Array:
@@ -187,16 +196,18 @@ def measure(
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
     table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
+    classes = EDITIONS[prompts[0].prompt.edition]
     shares = [_share(column, goals) for column in table.T]
     truths = [one.rewards[TRUE] for one in prompts]
-    corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
+    corrupted = [one.rewards[kind] for one in prompts for kind in classes if kind in one.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
     return RewardAudit(
         name=name,
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
-        classes={kind: found for kind, found in zip(CORRUPTIONS, shares, strict=True) if found},
+        groups=_group_means(table, classes, goals),
+        classes={kind: found for kind, found in zip(classes, shares, strict=True) if found},
         alternative=_share([_win(one, ALTERNATIVE) for one in prompts], goals),
         over_relevance=None if relevance is None else _difference(scored, relevance),
         length_correlation=length_correlation(prompts),
@@ -216,6 +227,16 @@ def measure(
         attack=attack,
         seconds=round(scored.seconds, 2),
     )
+
+
+def _group_means(table: Array, classes: Sequence[str], goals: Sequence[str]) -> dict[Group, Interval]:
+    """The mean over the classes of each group that has any."""
+    means = {}
+    for group in GROUPS:
+        own = table[:, [GROUP_OF[name] == group for name in classes]]
+        if np.isfinite(own).any():
+            means[group] = mean_interval(prompt_means(own), goals)
+    return means
 
 
 def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:

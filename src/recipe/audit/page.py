@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import atomic_path, write_json, write_text
-from recipe.audit.perturb import CORRUPTIONS
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
 from recipe.audit.results import Audit, RewardAudit, audit_json, bounds, percent
 from recipe.audit.score import KINDS
 from recipe.errors import MissingExtra
-from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, VERMILION, variable
+from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, SPARE, VERMILION, variable
 from recipe.report.html import template
 from recipe.report.numbers import format_number, format_seconds, format_signed
 from recipe.report.plots import STYLE, inline_svg
@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the audit's page", "report") from error
 
 DATA, PAGE = "audit.json", "audit.html"
-KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE), strict=True))
+KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]), strict=True))
 """Kinds of steps of an attack."""
 _ACROSS = 3
 """Panels side by side."""
@@ -107,7 +107,7 @@ def render_audit(audit: Audit) -> str:
     }
     return environment.from_string(page).render(
         audit=audit,
-        meanings=CORRUPTIONS,
+        bands=bands(audit.rewards),
         figures={
             name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, escape(caption)))
             for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)
@@ -116,6 +116,15 @@ def render_audit(audit: Audit) -> str:
         light=[(variable(colour), colour) for colour in DARK],
         dark=[(variable(colour), shade) for colour, shade in DARK.items()],
     )
+
+
+def bands(rewards: Sequence[RewardAudit]) -> list[tuple[Group, dict[str, str]]]:
+    """The groups with their classes and what these are, those that any reward was audited with."""
+    there = {name for one in rewards for name in one.classes}
+    members = {
+        group: {n: CORRUPTIONS[n] for n in CORRUPTIONS if n in there and GROUP_OF[n] == group} for group in GROUPS
+    }
+    return [(group, own) for group, own in members.items() if own]
 
 
 def write_audit(audit: Audit, folder: Path) -> list[Path]:

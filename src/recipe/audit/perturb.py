@@ -1,24 +1,32 @@
-"""Prompts with their true continuation, 16 corruptions of it and an alternative that is as good.
+"""Prompts with their true continuation, its corruptions of every class, and an alternative that is as good.
 
 A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its true continuation c has n = M - t
 steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the same
-whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
-continuation that reads the same backwards.
+whichever others are audited, and a class the same in every edition. A corruption that a procedure does not admit is
+left out, such as the reverse of a continuation that reads the same backwards.
 """
 
 import hashlib
 import json
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.audit.classes import EDITIONS, Edition
+from recipe.audit.wordings import (
+    fillers,
+    generic_endings,
+    merged,
+    paraphrase,
+    reworded_goal,
+    safe_steps,
+    told_in_phases,
+    vague,
+)
 from recipe.reward.scorer import Steps
 from recipe.types import Procedure
 
@@ -26,25 +34,6 @@ Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit-norm float32 [n, d]."""
 TRUE, ALTERNATIVE = "true", "alternative"
 
-CORRUPTIONS = {
-    "shuffled": "the true steps in random order",
-    "reversed": "the true steps backwards",
-    "swap_adjacent": "two neighbouring true steps swapped",
-    "offgoal": "steps of another goal",
-    "related": "steps of one of the three nearest goals",
-    "repeat_history": "the steps that are done, again",
-    "paraphrased_history": "the steps that are done, in other words",
-    "repeat_last": "the last step that is done, over and over",
-    "repeat_next": "the first true step, over and over",
-    "filler": "generic steps",
-    "true_plus_filler": "the true steps, then generic ones",
-    "half": "the first half of the true steps",
-    "missing_middle": "the true steps without the middle one",
-    "doubled": "each true step said twice",
-    "too_long": "the true steps, then as many of another goal",
-    "empty": "no steps at all",
-}
-"""The classes of corruption, in the order of every table, with what they put in place of the true steps."""
 MOST_FILLER = 8
 """Generic steps that `true_plus_filler` appends at most."""
 PADDING = 16
@@ -136,6 +125,8 @@ class AuditPrompt:
     variants: dict[str, Steps]
     padding: Steps = ()
     """Generic steps to append, for the reward as a function of their number."""
+    edition: Edition = "v2"
+    """Which classes of corruption were made."""
 
     @property
     def true(self) -> Steps:
@@ -166,16 +157,20 @@ class _Cut(NamedTuple):
 
 
 def audit_prompts(
-    procedures: Iterable[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
+    procedures: Iterable[Procedure],
+    embed: Embed,
+    seed: int = 0,
+    limit: int | None = None,
+    edition: Edition = "v2",
 ) -> list[AuditPrompt]:
     """A prompt for each procedure of 5 to 20 steps, at most `limit` of each source; `embed` reads the goals."""
-    return build_prompts(select(procedures, seed, limit), embed, seed)
+    return build_prompts(select(procedures, seed, limit), embed, seed, edition)
 
 
-def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[AuditPrompt]:
+def build_prompts(selection: Selection, embed: Embed, seed: int = 0, edition: Edition = "v2") -> list[AuditPrompt]:
     """A prompt for each audited procedure; other goals are drawn from all usable ones of the same source."""
     others = _Others(selection.usable, embed)
-    return [_prompt(cut_at(performed, seed), others) for performed in selection.audited]
+    return [_prompt(cut_at(performed, seed), others, edition) for performed in selection.audited]
 
 
 def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
@@ -184,13 +179,16 @@ def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
     return _Cut(performed, t, seed)
 
 
-def _prompt(cut: _Cut, others: "_Others") -> AuditPrompt:
+def _prompt(cut: _Cut, others: "_Others", edition: Edition) -> AuditPrompt:
     padding = fillers(PADDING, cut.random("true_plus_filler"))
     made = dict(_made_of_own_steps(cut, padding)) | dict(_made_of_others(cut, others))
-    variants = {TRUE: cut.true} | {name: made[name] for name in CORRUPTIONS if made.get(name, cut.true) != cut.true}
+    if edition == "v2":
+        made |= dict(_made_as_policies_do(cut, others))
+    corrupted = {name: made[name] for name in EDITIONS[edition] if made.get(name, cut.true) != cut.true}
+    variants = {TRUE: cut.true} | corrupted
     variants |= {ALTERNATIVE: made[ALTERNATIVE]} if ALTERNATIVE in made else {}
     performed = cut.performed
-    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding)
+    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding, edition)
 
 
 def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]:
@@ -229,6 +227,26 @@ def _made_of_others(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]
         yield ALTERNATIVE, alternative
 
 
+def _made_as_policies_do(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]:
+    """Corruptions of the second edition."""
+    goal, true = cut.performed.goal, cut.true
+    n = len(true)
+    split = cut.random("split").randrange(n)
+    restart = cut.random("restarted").randrange(1, n)
+    yield "goal", (goal,)
+    yield "goal_reworded", reworded_goal(goal, n, cut.random("goal_reworded"))
+    yield "goal_generic", (goal, *generic_endings(2, cut.random("goal_generic")))
+    yield "goal_half", (goal, *true[: n // 2])
+    yield "copied_history", cut.history
+    yield "safe_steps", safe_steps(n, cut.random("safe_steps"))
+    yield "vague", tuple(vague(step, place) for place, step in enumerate(true))
+    yield "split", (*true[:split], *told_in_phases(true[split]), *true[split + 1 :])
+    yield "merged", merged(true, cut.random("merged").choice((3, n)))
+    yield "restarted", true[:restart] + true
+    if near := others.stretch(cut, cut.random("near_ordered"), NEAREST, from_start=True):
+        yield "near_ordered", near
+
+
 class _Others:
     """All usable procedures by source and goal, and how near the goals are."""
 
@@ -238,16 +256,16 @@ class _Others:
             self._by_goal.setdefault(one.source, {}).setdefault(same_goal(one.goal), []).append(one)
         self._nearest = {source: _ranked(list(goals), embed) for source, goals in self._by_goal.items()}
 
-    def stretch(self, cut: _Cut, random: Random, nearest: int | None = None) -> Steps | None:
-        """As many consecutive steps as `cut` continues with, from one of the `nearest` other goals of the source,
-        at the same relative position; None where no procedure of such a goal is long enough."""
+    def stretch(self, cut: _Cut, random: Random, nearest: int | None = None, from_start: bool = False) -> Steps | None:
+        """As many consecutive steps as `cut` continues with, from one of the `nearest` other goals of the source, at
+        the same relative position or from the first; None where no procedure of such a goal is long enough."""
         goals = self._nearest[cut.performed.source][same_goal(cut.performed.goal)][:nearest]
         n = len(cut.true)
         for goal in random.sample(goals, len(goals)):
             long_enough = [one for one in self._by_goal[cut.performed.source][goal] if len(one.steps) >= n]
             if long_enough:
                 donor = random.choice(long_enough)
-                start = min(cut.place_in(donor), len(donor.steps) - n)
+                start = 0 if from_start else min(cut.place_in(donor), len(donor.steps) - n)
                 return donor.steps[start : start + n]
         return None
 
@@ -270,37 +288,3 @@ def _ranked(goals: list[str], embed: Embed) -> dict[str, list[str]]:
 
 def _random(seed: int, performed: AuditProcedure, purpose: str) -> Random:
     return Random("/".join((str(seed), performed.source, performed.video_id, purpose)))
-
-
-class Wordings(NamedTuple):
-    """What the audit says in place of a procedure's own words."""
-
-    fillers: Steps
-    """Steps that fit any procedure and advance none."""
-    templates: Steps
-    """Spoken sentences with a place `{}` for a step."""
-    verbs: dict[str, Steps]
-    """Other words for the verb that a step begins with."""
-
-
-@cache
-def wordings() -> Wordings:
-    """The tables of the package."""
-    tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
-    verbs = {verb: tuple(others) for verb, others in tables["verbs"].items()}
-    return Wordings(tuple(tables["fillers"]), tuple(tables["templates"]), verbs)
-
-
-def fillers(count: int, random: Random) -> Steps:
-    """`count` generic steps in random order; one comes again only after all others have come."""
-    known = wordings().fillers
-    rounds = -(-count // len(known))
-    return tuple(step for _ in range(rounds) for step in random.sample(known, len(known)))[:count]
-
-
-def paraphrase(step: str, random: Random) -> str:
-    """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
-    verb, *rest = step.rstrip(" .").split() or [step]
-    verb = verb.lower()
-    said = random.choice(wordings().verbs.get(verb, (verb,)))
-    return random.choice(wordings().templates).format(" ".join([said, *rest]))

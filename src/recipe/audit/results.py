@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from recipe.audit.classes import GROUP_OF, Group
 from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
@@ -55,6 +56,8 @@ class RewardAudit:
     """Why the others are not."""
     mean: Interval
     """Mean over the classes."""
+    groups: dict[Group, Interval]
+    """Group -> mean over its classes."""
     classes: dict[str, Interval]
     alternative: Interval | None
     """P(true > another video of the same goal), ties half: 50% where the reward is fair."""
@@ -153,6 +156,8 @@ def _reward_json(one: RewardAudit) -> dict[str, Any]:
         "mean_high": one.mean.high,
         "worst": one.worst.mean,
         "worst_class": one.worst_class,
+        "worst_group": GROUP_OF[one.worst_class],
+        "groups": {group: _share(share) for group, share in one.groups.items()},
         "classes": {name: _share(share) for name, share in one.classes.items()},
         "alternative": None if one.alternative is None else _share(one.alternative),
         "over_relevance": None if one.over_relevance is None else _share(one.over_relevance),
@@ -222,7 +227,8 @@ def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
             continue
         yield (
             f"{one.name} earns the true continuation more in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
-            f"{_gain(one.over_relevance)}; its worst class is {one.worst_class}, {percent(one.worst.mean)}%."
+            f"{_gain(one.over_relevance)}; its worst class is {one.worst_class}, {percent(one.worst.mean)}%. "
+            f"By group: {', '.join(f'{group} {percent(share.mean)}' for group, share in one.groups.items())}."
         )
         if one.unscored:
             yield f"{one.name} could not score {len(one.unscored)} prompts, the first of them {one.unscored[0]}"

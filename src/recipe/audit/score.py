@@ -38,7 +38,7 @@ PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
 LENGTH, RELEVANCE = "length", "relevance"
 """Names of the controls."""
-Kind = Literal["true", "other goal", "filler", "paraphrased history", "history"]
+Kind = Literal["true", "other goal", "filler", "paraphrased history", "history", "goal"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Where the steps of an attack come from, in the order in which equal rewards are decided."""
 LONGEST = 3
@@ -46,6 +46,8 @@ LONGEST = 3
 PATIENCE = 2
 """Steps that may bring nothing before the attack gives up: a gate makes rewards flat in places."""
 _FILLERS = 8
+_REWORDED = 4
+"""Lines of the goal in other words that the attack may use, beside the goal itself."""
 NEAR, FAR = 10, 40
 """Narrations that are nearest to a procedure, and random ones."""
 MIXTURES = 4
@@ -232,13 +234,16 @@ def _sources(prompt: AuditPrompt) -> Iterator[tuple[str, Kind]]:
     yield from ((step, "filler") for step in prompt.padding[:_FILLERS])
     yield from ((step, "paraphrased history") for step in paraphrased)
     yield from ((step, "history") for step in prompt.history)
+    if prompt.edition != "v1":
+        yield from ((step, "goal") for step in (prompt.goal, *prompt.variants["goal_reworded"][:_REWORDED]))
 
 
 def composition(attacked: Sequence[AttackPlan]) -> dict[Kind, float]:
     """Share of each kind among all steps of the plans; empty where the plans hold none."""
     counts = Counter(kind for one in attacked for kind in one.kinds)
     total = counts.total()
-    return {kind: counts[kind] / total for kind in KINDS} if total else {}
+    kinds = [kind for kind in KINDS if kind != "goal" or any(one.prompt.edition != "v1" for one in attacked)]
+    return {kind: counts[kind] / total for kind in kinds} if total else {}
 
 
 class ProcedureCoverage(NamedTuple):

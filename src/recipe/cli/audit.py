@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -30,6 +30,9 @@ def audit(
         list[str] | None, typer.Option("--verifier", help=f"{', '.join(NAMES)}; repeat for each. Paper and grounded.")
     ] = None,
     config: Config = None,
+    classes: Annotated[
+        Literal["v1", "v2"], typer.Option(help="Edition of the classes: v1 has 16, v2 adds what policies write.")
+    ] = "v2",
     limit: Annotated[int | None, typer.Option(min=1, help="Procedures of each source at most.")] = None,
     seed: Annotated[int, typer.Option(help="Draws procedures, cuts and corruptions.")] = 0,
     attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the greedy attack is run on.")] = 40,
@@ -37,7 +40,7 @@ def audit(
     output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html and plots.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well rewards distinguish true continuations from 16 corruptions of them.
+    """Measure how well rewards distinguish true continuations from corruptions of them.
 
     The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
 
@@ -68,7 +71,7 @@ def audit(
         corpus,
         chosen,
         embeddings.stacked,
-        Extent(limit, seed, 0 if skip_attack else attacked),
+        Extent(limit, seed, 0 if skip_attack else attacked, classes),
         _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()}),
         progress(),
     )
@@ -102,7 +105,7 @@ def _record(
 
 def _show(found: "Audit") -> None:
     """The sentences, then a table: rewards as columns."""
-    from recipe.audit.perturb import CORRUPTIONS
+    from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 
     for sentence in (found.answer, *found.findings):
         out.print(f"- {sentence}", highlight=False, markup=False)
@@ -114,8 +117,16 @@ def _show(found: "Audit") -> None:
         table.add_column(one.name, justify="right", overflow="fold")
     table.add_row("[bold]mean", *(cell(one.mean) for one in rewards))
     table.add_row("[bold]worst", *(cell(one.worst) for one in rewards))
-    for name in CORRUPTIONS:
-        table.add_row(name, *(cell(one.classes.get(name)) for one in rewards))
+    for group in GROUPS:
+        names = [
+            name for name in CORRUPTIONS if GROUP_OF[name] == group and any(name in one.classes for one in rewards)
+        ]
+        if names:
+            table.add_section()
+            table.add_row(f"[bold]{group}", *(cell(one.groups.get(group)) for one in rewards))
+        for name in names:
+            table.add_row(f" {name}", *(cell(one.classes.get(name)) for one in rewards))
+    table.add_section()
     table.add_row("alternative", *(cell(one.alternative) for one in rewards))
     table.add_section()
     table.add_row("r with length", *(_optional(one.length_correlation, "{:+.2f}") for one in rewards))
