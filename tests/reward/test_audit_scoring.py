@@ -139,7 +139,8 @@ def test_length_tells_apart_by_length_alone_and_means_one_half(first_edition: li
 
 def test_a_reward_that_knows_the_truth_is_never_wrong(prompts: list[AuditPrompt]) -> None:
     found = measured(Knowing(), prompts)
-    assert found.mean.mean == found.worst.mean == 1.0
+    assert found.worst.mean == 1.0
+    assert found.mean.mean == pytest.approx(1.0)
     assert found.alternative is not None
     assert found.alternative.mean == 0.5  # both videos of a goal are the same
     assert [point.true_wins for point in found.filler_curve] == [0.5] + [1.0] * 5
@@ -185,7 +186,7 @@ def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None
     }
     found = measured(Failing(), prompts)
     assert found.prompts == len(prompts) - 4
-    assert found.mean.mean == 1.0
+    assert found.mean.mean == pytest.approx(1.0)
     with pytest.raises(ComputeError, match=r"it: not one prompt could be scored \(home/brew tea"):
         measured(Failing(), [prompt for prompt in prompts if prompt.goal == "brew tea"])
 

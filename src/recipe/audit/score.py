@@ -110,7 +110,7 @@ def group_of(prompt: AuditPrompt) -> PromptGroup:
 
 
 class LengthScorer:
-    """The number of steps as the reward; any other function of it has the same mean over the classes, 50%."""
+    """The number of steps as the reward."""
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
         """|c| of each plan."""
