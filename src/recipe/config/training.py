@@ -4,9 +4,9 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from recipe.config.base import Config, Fraction, Positive, Settings
 from recipe.config.models import FrameConfig
@@ -180,10 +180,21 @@ class GRPOConfig(TrainingSettings):
     truncated: Literal["keep", "mask"] = "keep"
     """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
     counts for the mean and the spread of their group."""
+    min_coverage: float | None = None
+    """Ours. Prompts that the verifier covers less than this (`Reward.coverage`) are left out of training; left out:
+    none are. Needs a verifier that reports coverage, such as the grounded one."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
     """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
+
+    @model_serializer(mode="wrap")
+    def _without_filter(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As earlier records where no prompt is left out, because a run resumes only where its record equals these."""
+        values: dict[str, Any] = dump(self)
+        if self.min_coverage is None:
+            values.pop("min_coverage", None)
+        return values
 
     @model_validator(mode="after")
     def _vllm_has_a_use(self) -> Self:

@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,12 +22,13 @@ from datasets import Dataset
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import write_json, write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
+from recipe.reward.coverage import corpus_share, prompt_outcomes
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
 from recipe.reward.wire import reward_row
@@ -60,7 +62,10 @@ _FIELDS = (
     | {name: name for name in ("malformed", "unscored", "loss", "kl", "entropy", "grad_norm")}
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
-    | {name: name for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "abstained")}
+    | {
+        name: name
+        for name in ("copied", "repeated", "length_growth", "length_pay", "coverage", "abstained", "corpus_share")
+    }
     | {
         "sampling/sampling_logp_difference/mean": "engine_gap",
         "sampling/sampling_logp_difference/max": "engine_gap_max",
@@ -106,11 +111,50 @@ def train_grpo(
             shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
 
         reward = RewardFunction(config, scorer, run, on_finding)
+        examples = read_training_examples(config.examples, config.split) if source is None else source.examples
+        if config.min_coverage is not None:
+            everything = examples
+            examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
+            shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
         if source is not None:
-            trainer = video_grpo_trainer(config, policy, source, reward, run)
+            trainer = video_grpo_trainer(config, policy, replace(source, examples=examples), reward, run)
         else:
-            trainer = grpo_trainer(config, policy, read_training_examples(config.examples, config.split), reward, run)
+            trainer = grpo_trainer(config, policy, examples, reward, run)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
+
+
+def covered_examples(config: GRPOConfig, scorer: Scorer | None, examples: list[Example], run: Run) -> list[Example]:
+    """The examples whose prompts have coverage `min_coverage` or more; the others are recorded in `coverage.json`.
+
+    An example whose coverage could not be computed is kept: it is not known to be uncovered. Raises InputError where
+    no example is left, ConfigError for a scorer that reports no coverage.
+    """
+    least = config.min_coverage
+    if scorer is None or least is None:
+        raise ConfigError("min_coverage needs a scorer in the first process; give it one.")
+    outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
+    known = {
+        example.example_id: outcome.coverage
+        for example, outcome in zip(examples, outcomes, strict=True)
+        if isinstance(outcome, Reward) and outcome.coverage is not None
+    }
+    if not known:
+        reason = next((f": {outcome}" for outcome in outcomes if not isinstance(outcome, Reward)), "").rstrip(".")
+        remedy = "set reward.verifier to 'grounded', or leave min_coverage out"
+        raise ConfigError(f"min_coverage: the scorer reports the coverage of no prompt{reason}; {remedy}.")
+    left_out = {name: coverage for name, coverage in known.items() if coverage < least}
+    if len(left_out) == len(examples):
+        problem = (
+            f"not one of {len(examples):,} prompts has coverage {least:g} or more (highest {max(known.values()):.2f}, "
+            f"mean {fmean(known.values()):.2f}), so that the corpus says little of their tasks"
+        )
+        command = f"recipe reward coverage --corpus {config.corpus} --tasks {config.examples}"
+        raise InputError.at(config.examples, problem, f"see which tasks need videos with: {command}")
+    kept = [example for example in examples if example.example_id not in left_out]
+    counts = {"examples": len(examples), "kept": len(kept), "unknown": len(examples) - len(known)}
+    write_json(run.folder / "coverage.json", {"min_coverage": least, **counts, "left_out": left_out})
+    _LOG.warning("%d of %d prompts are left out: coverage below %g", len(left_out), len(examples), least)
+    return kept
 
 
 class RewardFunction:
@@ -127,6 +171,7 @@ class RewardFunction:
     def __init__(self, config: GRPOConfig, scorer: Scorer | None, run: Run, on_finding: OnFinding) -> None:
         self._reward = None if scorer is None else trainer_reward(scorer)
         self._folder, self._longest = run.completions, config.max_completion_tokens
+        self._grounded = config.reward.grounded
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
         self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
         self.on_finding = on_finding
@@ -184,7 +229,14 @@ class RewardFunction:
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
             self.on_finding(finding)
-        for name, value in (reward_metrics(rewards, malformed) | self._watchdog.metrics()).items():
+        metrics = reward_metrics(rewards, malformed) | self._watchdog.metrics()
+        scored = [place for place, reward in enumerate(rewards) if reward is not None]
+        share = corpus_share(
+            [reward for reward in rewards if reward is not None],
+            [(goals[place], tuple(histories[place])) for place in scored],
+            self._grounded,
+        )
+        for name, value in (metrics if share is None else metrics | {"corpus_share": share}).items():
             log_metric(name, value)
         return [None if reward is None else reward.total for reward in rewards]
 
