@@ -2,6 +2,10 @@
 
 import json
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,10 +18,12 @@ from recipe.audit.classes import CORRUPTIONS, EDITIONS
 from recipe.audit.page import render_audit
 from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit
 from recipe.cli.reward import app
-from recipe.config import CorpusConfig, EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
-from recipe.data.procedures import write_procedures
+from recipe.data.examples import read_examples
+from recipe.data.procedures import read_procedures, write_procedures
 from recipe.errors import InputError
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.stats import Interval
 from recipe.types import Narration, Procedure, Segment, Step
 
@@ -85,7 +91,13 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
         *("--corpus", corpus_folder, "--procedures", tasks, "--verifier", "paper"),
         *("--limit", 6, "--attacked", 2, "--output", folder),
     )
-    assert {path.name for path in folder.iterdir()} == {"audit.json", "audit.html", "filler.png", "attack.png"}
+    assert {path.name for path in folder.iterdir()} == {
+        "audit.json",
+        "audit.html",
+        "filler.png",
+        "attack.png",
+        "best_of.png",
+    }
     record = json.loads((folder / "audit.json").read_text())
     assert record["procedures"] == {"home": 6}
     assert record["settings"]["limit"] == 6
@@ -101,6 +113,9 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
     ("options", "error", "message"),
     [
         (["--verifier", "papper"], typer.BadParameter, "'papper' is none of paper, paper:history"),
+        (["--verifier", "paper", "--verifier", "paper=x.toml"], typer.BadParameter, "'paper' is given twice"),
+        (["--sample-model", "m"], InputError, "--sample-model needs --output"),
+        (["--samples", "missing.jsonl"], InputError, "missing.jsonl: the file does not exist"),
         (["--procedures", "missing.jsonl"], InputError, "missing.jsonl: the file does not exist"),
     ],
 )
@@ -110,6 +125,75 @@ def test_what_cannot_be_used_is_named(
     asked = ["audit", "--corpus", str(corpus_folder), "--procedures", str(tasks), *options]
     with pytest.raises(error, match=re.escape(message)):
         app(asked, standalone_mode=False)
+
+
+def test_prompts_are_planned_for_elsewhere_and_their_samples_are_audited(
+    corpus_folder: Path, tasks: Path, tmp_path: Path
+) -> None:
+    prompts, samples = tmp_path / "prompts.jsonl", tmp_path / "samples-lm.jsonl"
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--verifier", "paper")
+    assert "5 prompts in " in recipe(*asked, "--prompts-output", prompts)
+    examples = read_examples(prompts)
+    write_predictions(samples, [Prediction(one.example_id, ("wait",), n) for one in examples for n in range(2)])
+    found = json.loads(recipe(*asked, "--samples", samples, "--samples", f"again={samples}", "--skip-attack", "--json"))
+    assert list(found["paper"]["samples"]) == ["lm", "again"]
+    assert found["paper"]["samples"]["lm"] == found["paper"]["samples"]["again"]
+    assert found["paper"]["samples"]["lm"]["samples"] == 10
+    assert found["paper"]["samples"]["lm"]["n"] == 5
+    assert found["paper"]["best_of"] is None
+    write_predictions(samples, [Prediction("home/brew tea 0/2", ("wait",))])
+    with pytest.raises(InputError, match="no sample of 'lm' is for an audited prompt"):
+        recipe(*asked, "--samples", samples, "--skip-attack")
+
+
+def test_a_model_writes_samples_that_are_kept_beside_the_audit(
+    corpus_folder: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[tuple[int, int, float, int]] = []
+
+    class Writer:
+        def generate(self, chats: Sequence[Any], count: int, sampling: SamplingConfig, *_: object) -> list[list[str]]:
+            asked_for.append((len(chats), count, sampling.temperature, sampling.seed))
+            return [["1. wait\n2. stir\n1. wait"] * count for _ in chats]
+
+    @contextmanager
+    def opened(*_: object) -> Iterator[Writer]:
+        yield Writer()
+
+    monkeypatch.setattr("recipe.cli.audit.opened", opened)
+    folder = tmp_path / "mine"
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 3, "--verifier", "paper", "--skip-attack")
+    shown = recipe(*asked, "--sample-model", "org/lm", "--samples-per-prompt", 2, "--seed", 5, "--output", folder)
+    assert asked_for == [(3, 2, 1.0, 5)]
+    assert "samples: org_lm" in shown
+    kept = read_predictions(folder / "samples-org_lm.jsonl")
+    assert [one.steps for one in kept] == [("wait", "stir")] * 6
+    record = json.loads((folder / "audit.json").read_text())
+    assert record["verifiers"]["paper"]["samples"]["org_lm"]["samples"] == 6
+    again = recipe(*asked, "--seed", 5, "--samples", folder / "samples-org_lm.jsonl", "--json")
+    assert json.loads(again)["paper"]["samples"] == record["verifiers"]["paper"]["samples"]
+
+
+def test_candidates_are_compared_on_each_source_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away.jsonl"
+    write_procedures(away, [replace(one, source="away") for one in read_procedures(tasks).procedures])
+    config = tmp_path / "full.toml"
+    config.write_text('pool = "full"\n')
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--procedures", away, "--protocol", "lodo")
+    candidates = ("--verifier", "paper", "--verifier", f"mine={config}", "--skip-attack")
+    found = json.loads(recipe(*asked, *candidates, "--json"))
+    assert list(found["verifiers"]) == ["paper", "mine", "length", "relevance"]
+    assert found["lodo"]["default"] == "paper"
+    assert [one["source"] for one in found["lodo"]["left_out"]] == ["away", "home"]
+    assert set(found["lodo"]["figures"]) == {"paper", "mine", "relevance"}
+    assert found["settings"]["verifiers"]["mine"]["pool"] == "full"
+    shown = recipe(*asked, *candidates, "--output", tmp_path / "mine")
+    assert "chosen on the others" in shown
+    page = (tmp_path / "mine" / "audit.html").read_text()
+    assert 'id="sources"' in page
+    assert escape(found["lodo"]["verdict"]) in page
+    with pytest.raises(InputError, match="needs two sources"):
+        recipe("--corpus", corpus_folder, "--procedures", tasks, "--protocol", "lodo", *candidates)
 
 
 def some_audit(**changes: Any) -> Audit:

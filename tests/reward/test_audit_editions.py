@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from recipe.audit.attack import KINDS, composition, mixed_vocabulary
 from recipe.audit.classes import CORRUPTIONS, EDITIONS, GROUP_OF, GROUPS
-from recipe.audit.measure import Extent, audit_rewards, prompt_means, win_table
+from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import NEAREST, AuditPrompt, build_prompts, select
 from recipe.audit.results import rewards_json
-from recipe.audit.score import KINDS, LengthScorer, NamedScorer, composition, mixed_vocabulary, score_prompts
+from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
+from recipe.audit.shares import prompt_means, win_table
 from recipe.audit.wordings import merged, told_in_phases, vague, wordings
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError

@@ -10,23 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 
+from recipe.audit.attack import composition, greedy_plans, mixed_vocabulary, spread
 from recipe.audit.classes import EDITIONS
-from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, prompt_means
+from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
 from recipe.audit.score import (
     PADDED,
     LengthScorer,
     NamedScorer,
-    attack,
-    attack_prompts,
-    composition,
     controls,
     corpus_coverage,
-    mixed_vocabulary,
     score_prompts,
-    spread,
 )
+from recipe.audit.shares import prompt_means
 from recipe.errors import ComputeError, InputError
 from recipe.reward.relevance import centred
 from recipe.reward.relevance import relevance as exact_relevance
@@ -209,7 +206,7 @@ def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[Aud
 
 
 def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[AuditPrompt]) -> None:
-    for prompt, found in zip(prompts, attack(Knowing(), prompts), strict=True):
+    for prompt, found in zip(prompts, greedy_plans(Knowing(), prompts), strict=True):
         assert found.steps == prompt.true
         assert set(found.kinds) == {"true"}
         assert found.reward == found.true_reward
@@ -217,23 +214,23 @@ def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[Aud
 
 
 def test_the_attack_on_length_grows_to_the_limit_of_what_comes_first(prompts: list[AuditPrompt]) -> None:
-    [found, *_] = attack_prompts(NamedScorer("length", LengthScorer()), prompts, 3)
+    [found, *_] = greedy_plans(LengthScorer(), spread(prompts, 3))
     assert found.steps == (prompts[0].true[0],) * (3 * len(prompts[0].true))
     assert composition([found])["true"] == 1.0
     assert found.repeated == len(found.steps) - 1
 
 
 def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
-    [third] = attack(ByLength(lambda steps: steps // 3), prompts[:1])
-    [fourth] = attack(ByLength(lambda steps: steps // 4), prompts[:1])
+    [third] = greedy_plans(ByLength(lambda steps: steps // 3), prompts[:1])
+    [fourth] = greedy_plans(ByLength(lambda steps: steps // 4), prompts[:1])
     assert len(third.steps) == 3 * len(prompts[0].true)
     assert fourth.steps == ()
 
 
 def test_the_attack_on_many_prompts_is_that_on_each_and_leaves_out_what_fails(prompts: list[AuditPrompt]) -> None:
     done: list[int] = []
-    together = attack(Failing(), prompts, done.append)
-    assert together == [found for prompt in prompts for found in attack(Failing(), [prompt])]
+    together = greedy_plans(Failing(), prompts, done.append)
+    assert together == [found for prompt in prompts for found in greedy_plans(Failing(), [prompt])]
     assert {one.prompt.goal for one in together} == GOALS.keys() - {"brew tea", "bake bread"}
     assert sum(done) == len(prompts)
 

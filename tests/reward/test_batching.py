@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
+from recipe.audit.attack import best_plans, greedy_plans
 from recipe.audit.perturb import build_prompts, select
-from recipe.audit.score import NamedScorer, attack, score_prompts
+from recipe.audit.score import NamedScorer, score_prompts
 from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
@@ -117,9 +118,14 @@ def test_a_round_of_the_attack_is_one_batch(corpus: Any) -> None:
     verifier = Verifier(corpus, RewardConfig(pool="full"))
     prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
     found: list[Any] = []
-    work = work_of(corpus, lambda: found.extend(attack(verifier, prompts)))
+    work = work_of(corpus, lambda: found.extend(greedy_plans(verifier, prompts)))
     rounds = 1 + max(min(3 * len(one.prompt.true), len(one.steps) + 3) for one in found)
     assert work.scans <= rounds
+
+
+def test_the_best_of_many_plans_is_one_batch(verifier: Verifier, corpus: Any) -> None:
+    prompts = build_prompts(select(PROCEDURES), HashEncoder(128).encode)
+    assert work_of(corpus, lambda: best_plans(verifier, prompts)) == Work(1, 1)
 
 
 @pytest.fixture

@@ -1,19 +1,16 @@
-"""An audit from end to end: prompts, rewards, and P(true > corrupted) by class, with intervals clustered by goal.
-
-Ties count half. MEAN is the mean of the classes' shares; the same number is a mean over prompts of each prompt's
-weighted wins, and that is what its interval resamples.
-"""
+"""An audit from end to end: prompts, rewards, and P(true > corrupted) by class, with intervals clustered by goal."""
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recipe.audit.classes import EDITIONS, GROUP_OF, GROUPS, Edition, Group
+from recipe.audit.attack import BEST_OF_LENGTH, LONGEST, best_plans, composition, greedy_plans, spread
+from recipe.audit.classes import EDITIONS, Edition
+from recipe.audit.lodo import leave_one_out
 from recipe.audit.perturb import (
     ALTERNATIVE,
     FEWEST,
@@ -26,31 +23,50 @@ from recipe.audit.perturb import (
     same_goal,
     select,
 )
-from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, answer, findings
+from recipe.audit.results import (
+    AttackResult,
+    Audit,
+    CoverageResult,
+    Padding,
+    RewardAudit,
+    SampleResult,
+    answer,
+    comparisons,
+    findings,
+)
+from recipe.audit.samples import with_samples
 from recipe.audit.score import (
     LENGTH,
-    LONGEST,
     PADDED,
     RELEVANCE,
     AuditScores,
     NamedScorer,
     ProcedureCoverage,
     ScoredPrompt,
-    attack_prompts,
-    composition,
     controls,
     corpus_coverage,
     score_prompts,
 )
+from recipe.audit.shares import (
+    Array,
+    Key,
+    difference,
+    group_means,
+    key_of,
+    known_share,
+    prompt_means,
+    win,
+    win_table,
+    wins,
+)
 from recipe.errors import ComputeError, InputError
+from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.reward.embeddings import NarrationIndex
 from recipe.stats import Interval, mean_interval
 from recipe.types import Procedure
 
-Array = NDArray[np.float64]
-Key = tuple[str, str]
-"""Source and video id of a prompt."""
+Protocol = Literal["pooled", "lodo"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +77,17 @@ class Extent:
     """Procedures of each source at most."""
     seed: int = 0
     attacked: int = 40
-    """Prompts that the greedy attack is run on; 0 leaves it out."""
+    """Prompts that the attacks are run on; 0 leaves them out."""
     classes: Edition = "v2"
     """Edition of the classes of corruption; a class is the same in both."""
+    protocol: Protocol = "pooled"
+    """`lodo` compares the rewards on each source left out, too; the first is the default."""
 
 
 _ALL = Extent()
+Attack = Literal["greedy", "best of"]
+ATTACKS: dict[Attack, int] = {"greedy": LONGEST, "best of": BEST_OF_LENGTH}
+"""The attacks, and the length of their plans at most, in true lengths."""
 
 
 def audit_rewards(
@@ -77,31 +98,41 @@ def audit_rewards(
     extent: Extent = _ALL,
     settings: dict[str, Any] | None = None,
     progress: Progress = SILENT,
+    samples: Mapping[str, Sequence[Prediction]] | None = None,
 ) -> Audit:
     """The audit of these rewards and of the two controls, which always stand beside them; the same input gives the same
-    audit but for its seconds. `settings` are kept as they are.
+    audit but for its seconds. `settings` are kept as they are; `samples` are systems' predictions for the prompts.
 
-    Raises InputError where no procedure can be audited or a name occurs twice, ComputeError where a reward scores none.
+    Raises InputError where no procedure can be audited, a name occurs twice or samples are for other prompts,
+    ComputeError where a reward scores none.
     """
     names = [one.name for one in audited]
     if twice := [name for name, count in Counter([*names, LENGTH, RELEVANCE]).items() if count > 1]:
         raise InputError(f"{twice[0]!r} is audited twice, or is a control's name; give each reward a name of its own.")
-    videos = frozenset(corpus.narration(index).video_id for index in range(len(corpus)))
-    selection = select(procedures, extent.seed, extent.limit, videos)
-    if not selection.audited:
-        counts = _counts(selection) or "the files hold none"
-        raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
-    prompts = build_prompts(selection, embed, extent.seed, extent.classes)
+    selection, prompts = audited_prompts(corpus, procedures, embed, extent)
+    prompts, elsewhere = with_samples(prompts, samples or {})
     coverage, kappas, problem = _coverage(corpus, selection, embed, extent.seed, progress)
     beside = controls(prompts, embed)
     scored = {one.name: score_prompts(one, prompts, progress) for one in (*beside, *audited)}
+    compared = None
+    if extent.protocol == "lodo":
+        candidates = {one.name: scored[one.name].prompts for one in audited}
+        compared = leave_one_out(candidates, RELEVANCE, scored[RELEVANCE].prompts)
+    attacked = spread(prompts, extent.attacked)
+    attacks = {
+        (one.name, kind): measure_attack(one, attacked, kind, extent.seed, progress)
+        for one in (*audited, *beside)
+        for kind in ATTACKS
+        if one.name != LENGTH
+    }
     rewards = tuple(
         measure(
             one.name,
             scored[one.name],
             kappas,
             None if one.name == RELEVANCE else scored[RELEVANCE],
-            None if one.name == LENGTH else measure_attack(one, prompts, extent.attacked, progress),
+            attacks.get((one.name, "greedy")),
+            attacks.get((one.name, "best of")),
         )
         for one in (*audited, *beside)
     )
@@ -110,10 +141,28 @@ def audit_rewards(
         procedures=dict(Counter(one.source for one in selection.audited)),
         left_out=selection.left_out,
         answer=answer(coverage, problem),
-        findings=(*_cautions(selection, prompts), *findings(rewards)),
+        findings=(
+            *_cautions(selection, prompts, elsewhere),
+            *([compared.verdict] if compared else []),
+            *findings(rewards),
+            *comparisons(rewards),
+        ),
         coverage=coverage,
         rewards=rewards,
+        lodo=compared,
     )
+
+
+def audited_prompts(
+    corpus: NarrationIndex, procedures: Iterable[Procedure], embed: Embed, extent: Extent = _ALL
+) -> tuple[Selection, list[AuditPrompt]]:
+    """The procedures that are audited, and their prompts. Raises InputError where there are none."""
+    videos = frozenset(corpus.narration(index).video_id for index in range(len(corpus)))
+    selection = select(procedures, extent.seed, extent.limit, videos)
+    if not selection.audited:
+        counts = _counts(selection) or "the files hold none"
+        raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
+    return selection, build_prompts(selection, embed, extent.seed, extent.classes)
 
 
 def _coverage(
@@ -132,7 +181,7 @@ def _coverage(
     )
 
 
-def _cautions(selection: Selection, prompts: Sequence[AuditPrompt]) -> list[str]:
+def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: Mapping[str, int]) -> list[str]:
     """What a reader must know of the procedures before any number."""
     found = []
     if counts := _counts(selection):
@@ -142,45 +191,16 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt]) -> list[str]
     never = [name for name, count in missing.items() if count == len(prompts)]
     if never:
         found.append(f"Could not be made for any procedure, and are left out of the mean: {', '.join(never)}.")
+    found += [
+        f"{count} samples of {system} are for prompts that are not audited."
+        for system, count in elsewhere.items()
+        if count
+    ]
     return found
 
 
 def _counts(selection: Selection) -> str:
     return ", ".join(f"{count} {reason}" for reason, count in selection.left_out.items() if count)
-
-
-def wins(true: float, other: float) -> float:
-    """1 where the true continuation earns more, 0 where less, 1/2 where as much.
-
-    >>> wins(0.3, 0.1), wins(0.2, 0.2)
-    (1.0, 0.5)
-    """
-    return float(true > other) + 0.5 * float(true == other)
-
-
-def win_table(prompts: Sequence[ScoredPrompt]) -> Array:
-    """Wins of the true continuation [prompts, classes of their edition]; NaN where a prompt has no such corruption.
-
-    Raises InputError where the prompts are of two editions.
-    """
-    if len({prompt.prompt.edition for prompt in prompts}) > 1:
-        raise InputError("the prompts are of two editions of the classes; audit them apart.")
-    names = EDITIONS[prompts[0].prompt.edition] if prompts else ()
-    rows = [[_win(prompt, name) for name in names] for prompt in prompts]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-
-
-def prompt_means(table: Array) -> Array:
-    """Values [prompts] whose mean is the mean over classes of the classes' means.
-
-    >>> prompt_means(np.array([[1.0, 0.0], [1.0, np.nan]])).mean()
-    np.float64(0.5)
-    """
-    known = np.isfinite(table)
-    sizes = known.sum(axis=0)
-    there = sizes > 0
-    weights = len(table) / (there.sum() * np.maximum(sizes, 1))
-    return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
 
 
 def measure(
@@ -189,6 +209,7 @@ def measure(
     kappas: Mapping[Key, float],
     relevance: AuditScores | None,
     attack: AttackResult | None,
+    best_of: AttackResult | None = None,
 ) -> RewardAudit:
     """The audit of one reward. Raises ComputeError where no prompt could be scored."""
     prompts = scored.prompts
@@ -197,7 +218,7 @@ def measure(
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
     table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
     classes = EDITIONS[prompts[0].prompt.edition]
-    shares = [_share(column, goals) for column in table.T]
+    shares = [known_share(column, goals) for column in table.T]
     truths = [one.rewards[TRUE] for one in prompts]
     corrupted = [one.rewards[kind] for one in prompts for kind in classes if kind in one.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
@@ -206,10 +227,10 @@ def measure(
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
-        groups=_group_means(table, classes, goals),
+        groups=group_means(table, classes, goals),
         classes={kind: found for kind, found in zip(classes, shares, strict=True) if found},
-        alternative=_share([_win(one, ALTERNATIVE) for one in prompts], goals),
-        over_relevance=None if relevance is None else _difference(scored, relevance),
+        alternative=known_share([win(one, ALTERNATIVE) for one in prompts], goals),
+        over_relevance=None if relevance is None else difference(prompts, relevance.prompts),
         length_correlation=length_correlation(prompts),
         gated=float(np.mean([reward.gated for reward in truths])),
         gated_corrupted=float(np.mean([reward.gated for reward in corrupted])),
@@ -226,17 +247,9 @@ def measure(
         ),
         attack=attack,
         seconds=round(scored.seconds, 2),
+        best_of=best_of,
+        samples=measure_samples(prompts),
     )
-
-
-def _group_means(table: Array, classes: Sequence[str], goals: Sequence[str]) -> dict[Group, Interval]:
-    """The mean over the classes of each group that has any."""
-    means = {}
-    for group in GROUPS:
-        own = table[:, [GROUP_OF[name] == group for name in classes]]
-        if np.isfinite(own).any():
-            means[group] = mean_interval(prompt_means(own), goals)
-    return means
 
 
 def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
@@ -255,27 +268,60 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
 
 
 def measure_attack(
-    audited: NamedScorer, prompts: Sequence[AuditPrompt], count: int, progress: Progress = SILENT
+    audited: NamedScorer, prompts: Sequence[AuditPrompt], kind: Attack, seed: int = 0, progress: Progress = SILENT
 ) -> AttackResult | None:
-    """The attack on `count` of the prompts; None where there are none."""
+    """An attack on these prompts; None where none can be computed."""
     began = time.perf_counter()
-    attacked = attack_prompts(audited, prompts, count, progress) if count else []
+    with progress.task(f"Attack {audited.name}, {kind}", len(prompts)) as advance:
+        attacked = (
+            greedy_plans(audited.scorer, prompts, advance)
+            if kind == "greedy"
+            else best_plans(audited.scorer, prompts, seed, advance)
+        )
     if not attacked:
         return None
     goals = [same_goal(one.prompt.goal) for one in attacked]
     total = sum(len(one.steps) for one in attacked)
-    longest = max(attacked, key=lambda one: len(one.steps) / len(one.prompt.true))
+    ratios = [len(one.steps) / len(one.prompt.true) for one in attacked]
+    longest = attacked[int(np.argmax(ratios))]
     return AttackResult(
         prompts=len(attacked),
         beats_true=mean_interval([wins(one.reward, one.true_reward) for one in attacked], goals),
-        length_ratio=float(np.mean([len(one.steps) / len(one.prompt.true) for one in attacked])),
-        composition={str(kind): share for kind, share in composition(attacked).items()},
+        length_ratio=float(np.mean(ratios)),
+        composition={str(name): share for name, share in composition(attacked).items()},
         repeated=sum(one.repeated for one in attacked) / total if total else 0.0,
-        at_limit=float(np.mean([len(one.steps) == LONGEST * len(one.prompt.true) for one in attacked])),
+        at_limit=float(np.mean([ratio == ATTACKS[kind] for ratio in ratios])),
         seconds=round(time.perf_counter() - began, 2),
         example_goal=longest.prompt.goal,
         example=tuple(zip(longest.steps, longest.kinds, strict=True)),
     )
+
+
+def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
+    """The samples of each system against the true continuations, clustered by goal."""
+    found = {}
+    for system in dict.fromkeys(system for one in prompts for system in one.samples):
+        shares, goals, plans, ratios, unscored = [], [], [], [], 0
+        for one in prompts:
+            rewards = one.samples.get(system, [])
+            known = [reward.total for reward in rewards if reward is not None]
+            unscored += len(rewards) - len(known)
+            if known:
+                shares.append(float(np.mean([wins(one.rewards[TRUE].total, total) for total in known])))
+                goals.append(same_goal(one.prompt.goal))
+                scored = zip(one.prompt.samples[system], rewards, strict=True)
+                lengths = [len(plan) for plan, reward in scored if reward is not None]
+                plans += lengths
+                ratios += [length / len(one.prompt.true) for length in lengths]
+        if shares:
+            found[system] = SampleResult(
+                true_wins=mean_interval(shares, goals),
+                samples=len(plans),
+                unscored=unscored,
+                without_steps=plans.count(0) / len(plans),
+                length_ratio=float(np.mean(ratios)),
+            )
+    return found
 
 
 def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
@@ -295,34 +341,10 @@ def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | N
     )
 
 
-def _win(one: ScoredPrompt, name: str) -> float:
-    return wins(one.rewards[TRUE].total, one.rewards[name].total) if name in one.rewards else float("nan")
-
-
-def _share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
-    """The mean of what is known; None where nothing is."""
-    known = [(value, goal) for value, goal in zip(values, goals, strict=True) if np.isfinite(value)]
-    return mean_interval([value for value, _ in known], [goal for _, goal in known]) if known else None
-
-
-def _difference(scored: AuditScores, baseline: AuditScores) -> Interval | None:
-    """MEAN less the baseline's, on the prompts that both scored."""
-    common = {_key(one) for one in scored.prompts} & {_key(one) for one in baseline.prompts}
-    if not common:
-        return None
-    first, second = ([one for one in which.prompts if _key(one) in common] for which in (scored, baseline))
-    gains = prompt_means(win_table(first)) - prompt_means(win_table(second))
-    return mean_interval(gains, [same_goal(one.prompt.goal) for one in first])
-
-
 def _by_coverage(prompts: Sequence[ScoredPrompt], table: Array, kappas: Mapping[Key, float]) -> tuple[float, ...]:
     """MEAN in thirds of the prompts by kappa, the least covered first; empty where there are fewer than three."""
-    known = sorted((kappas[_key(one)], row) for row, one in enumerate(prompts) if _key(one) in kappas)
+    known = sorted((kappas[key_of(one)], row) for row, one in enumerate(prompts) if key_of(one) in kappas)
     if len(known) < 3:
         return ()
     thirds = np.array_split([row for _, row in known], 3)
     return tuple(float(prompt_means(table[rows]).mean()) for rows in thirds)
-
-
-def _key(one: ScoredPrompt) -> Key:
-    return one.prompt.source, one.prompt.video_id

@@ -1,14 +1,17 @@
 """An audit as one self-contained HTML page: coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import atomic_path, write_json, write_text
+from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
-from recipe.audit.results import Audit, RewardAudit, audit_json, bounds, percent
-from recipe.audit.score import KINDS
+from recipe.audit.lodo import points
+from recipe.audit.results import AttackResult, Audit, RewardAudit, audit_json
+from recipe.audit.shares import bounds, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, SPARE, VERMILION, variable
 from recipe.report.html import template
@@ -57,9 +60,12 @@ def filler_figure(rewards: Sequence[RewardAudit]) -> Figure:
 
 
 @mpl.rc_context(STYLE)
-def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
-    """Length of the greedy optimum in true lengths, by kinds of steps; None where no reward was attacked."""
-    attacked = [(one.name, one.attack) for one in rewards if one.attack is not None]
+def attack_figure(
+    rewards: Sequence[RewardAudit], attack_of: Callable[[RewardAudit], AttackResult | None]
+) -> Figure | None:
+    """Length of an attack's plans in true lengths, by kinds of steps; None where no reward was attacked."""
+    results = [(one.name, attack_of(one)) for one in rewards]
+    attacked = [(name, attack) for name, attack in results if attack is not None]
     if not attacked:
         return None
     figure = Figure(figsize=(7.6, 1.25 + 0.42 * len(attacked)), layout=ConstrainedLayoutEngine())
@@ -79,16 +85,22 @@ def attack_figure(rewards: Sequence[RewardAudit]) -> Figure | None:
     panel.set_xlim(0, 1.3 * max(1.2, *(attack.length_ratio for _, attack in attacked)))
     panel.grid(visible=False, axis="y")
     panel.set_xlabel("steps of the attack, in true lengths (dashed: the true continuation)")
-    handles = [Patch(color=KIND_COLOURS[kind], label=kind) for kind in KINDS]
-    figure.legend(handles=handles, loc="outside upper left", ncols=len(KINDS), frameon=False, fontsize=9)
+    there = [kind for kind in KINDS if any(kind in attack.composition for _, attack in attacked)]
+    handles = [Patch(color=KIND_COLOURS[kind], label=kind) for kind in there]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(there), frameon=False, fontsize=9)
     return figure
 
 
-PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {"filler": filler_figure, "attack": attack_figure}
+PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {
+    "filler": filler_figure,
+    "attack": partial(attack_figure, attack_of=lambda one: one.attack),
+    "best_of": partial(attack_figure, attack_of=lambda one: one.best_of),
+}
 """Figures by the names of their files."""
 CAPTIONS = {
     "filler": "Mean reward with its 95% interval; dashed: the true continuation by itself.",
     "attack": "Mean length of the greedy optimum, by the kinds of its steps; how often it earns more than the truth.",
+    "best_of": f"The same of the best of {BEST_OF} plans that are composed at random, of 1 to 2 true lengths.",
 }
 
 
@@ -100,6 +112,8 @@ def render_audit(audit: Audit) -> str:
         "percent": percent,
         "bounds": lambda share: bounds(share).strip(" []").replace(", ", " to "),
         "heat": heat,
+        "heat_of": lambda share: heat(Interval(share)),
+        "gain": points,
         "number": format_number,
         "signed": format_signed,
         "points": lambda share: format_signed(100 * share, 0),
@@ -108,6 +122,8 @@ def render_audit(audit: Audit) -> str:
     return environment.from_string(page).render(
         audit=audit,
         bands=bands(audit.rewards),
+        best_of=BEST_OF,
+        systems=list(dict.fromkeys(system for one in audit.rewards for system in one.samples)),
         figures={
             name: None if (figure := draw(audit.rewards)) is None else Markup(inline_svg(figure, name, escape(caption)))
             for (name, draw), caption in zip(PLOTS.items(), CAPTIONS.values(), strict=True)

@@ -9,7 +9,7 @@ left out, such as the reverse of a continuation that reads the same backwards.
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
@@ -127,6 +127,8 @@ class AuditPrompt:
     """Generic steps to append, for the reward as a function of their number."""
     edition: Edition = "v2"
     """Which classes of corruption were made."""
+    samples: dict[str, tuple[Steps, ...]] = field(default_factory=dict)
+    """System -> what it wrote for this prompt; an empty plan where a completion holds no step."""
 
     @property
     def true(self) -> Steps:

@@ -1,11 +1,14 @@
 """What an audit finds: frozen values, their JSON and their sentences. Shares lie in 0..1; what is not known is None."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from recipe.audit.attack import BEST_OF
 from recipe.audit.classes import GROUP_OF, Group
+from recipe.audit.lodo import Lodo, lodo_json
 from recipe.audit.score import LENGTH, RELEVANCE
+from recipe.audit.shares import bounds, percent, share_json
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
 
@@ -26,7 +29,7 @@ class Padding:
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What the greedy optimum of a reward is made of."""
+    """What the plans of an attack on a reward are made of."""
 
     prompts: int
     beats_true: Interval
@@ -43,6 +46,21 @@ class AttackResult:
     example_goal: str = ""
     example: tuple[tuple[str, str], ...] = ()
     """(step, kind) of one attack."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    """What a language model wrote for the prompts, against the true continuations."""
+
+    true_wins: Interval
+    """P(true > sample), ties half: mean over the samples of a prompt, then over prompts."""
+    samples: int
+    """Those that are scored."""
+    unscored: int
+    without_steps: float
+    """Share of samples that hold no step; they are scored as empty plans."""
+    length_ratio: float
+    """Length of a sample in true lengths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +95,12 @@ class RewardAudit:
     """`mean` in the third of prompts that the corpus covers least, the middle third and the best third."""
     filler_curve: tuple[Padding, ...]
     attack: AttackResult | None
+    """The greedy attack."""
     seconds: float
+    best_of: AttackResult | None = None
+    """The best of 64 composed plans."""
+    samples: dict[str, SampleResult] = field(default_factory=dict)
+    """System -> its samples against the true continuations; in no mean."""
 
     @property
     def worst_class(self) -> str:
@@ -116,6 +139,8 @@ class Audit:
     findings: tuple[str, ...]
     coverage: CoverageResult | None
     rewards: tuple[RewardAudit, ...]
+    lodo: Lodo | None = None
+    """The rewards on each source left out, where that was asked for."""
 
     @property
     def prompts(self) -> int:
@@ -134,12 +159,13 @@ def audit_json(audit: Audit) -> dict[str, Any]:
         "coverage": None
         if coverage is None
         else {
-            **_share(coverage.wins),
-            "by_source": {source: _share(share) for source, share in coverage.by_source.items()},
+            **share_json(coverage.wins),
+            "by_source": {source: share_json(share) for source, share in coverage.by_source.items()},
             "kappa": coverage.kappa,
             "mixed": coverage.mixed,
         },
         "verifiers": rewards_json(audit),
+        "lodo": None if audit.lodo is None else lodo_json(audit.lodo),
     }
 
 
@@ -149,7 +175,6 @@ def rewards_json(audit: Audit) -> dict[str, Any]:
 
 
 def _reward_json(one: RewardAudit) -> dict[str, Any]:
-    attack = one.attack
     return {
         "mean": one.mean.mean,
         "mean_low": one.mean.low,
@@ -157,10 +182,10 @@ def _reward_json(one: RewardAudit) -> dict[str, Any]:
         "worst": one.worst.mean,
         "worst_class": one.worst_class,
         "worst_group": GROUP_OF[one.worst_class],
-        "groups": {group: _share(share) for group, share in one.groups.items()},
-        "classes": {name: _share(share) for name, share in one.classes.items()},
-        "alternative": None if one.alternative is None else _share(one.alternative),
-        "over_relevance": None if one.over_relevance is None else _share(one.over_relevance),
+        "groups": {group: share_json(share) for group, share in one.groups.items()},
+        "classes": {name: share_json(share) for name, share in one.classes.items()},
+        "alternative": None if one.alternative is None else share_json(one.alternative),
+        "over_relevance": None if one.over_relevance is None else share_json(one.over_relevance),
         "length_correlation": one.length_correlation,
         "gated": one.gated,
         "gated_corrupted": one.gated_corrupted,
@@ -172,33 +197,20 @@ def _reward_json(one: RewardAudit) -> dict[str, Any]:
             | {"true_wins": point.true_wins}
             for point in one.filler_curve
         ],
-        "attack": None if attack is None else asdict(attack) | {"beats_true": _share(attack.beats_true)},
+        "attack": _attack_json(one.attack),
+        "best_of": _attack_json(one.best_of),
+        "samples": {
+            system: share_json(own.true_wins) | {key: value for key, value in asdict(own).items() if key != "true_wins"}
+            for system, own in one.samples.items()
+        },
         "prompts": one.prompts,
         "unscored": list(one.unscored),
         "seconds": one.seconds,
     }
 
 
-def _share(share: Interval) -> dict[str, Any]:
-    return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations}
-
-
-def percent(share: float) -> str:
-    """A share in percent without the sign, to the nearest whole number.
-
-    >>> percent(0.553)
-    '55'
-    """
-    return f"{100 * share:.0f}"
-
-
-def bounds(share: Interval) -> str:
-    """The 95% interval of a share in brackets; empty where there is none.
-
-    >>> bounds(Interval(0.5, 0.452, 0.61))
-    ' [45, 61]'
-    """
-    return "" if share.low is None or share.high is None else f" [{percent(share.low)}, {percent(share.high)}]"
+def _attack_json(attack: AttackResult | None) -> dict[str, Any] | None:
+    return None if attack is None else asdict(attack) | {"beats_true": share_json(attack.beats_true)}
 
 
 def answer(coverage: CoverageResult | None, problem: str = "") -> str:
@@ -239,6 +251,22 @@ def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
                 f"consists of {made_of or 'no steps'}, and earns more than it in "
                 f"{percent(one.attack.beats_true.mean)}% of prompts."
             )
+
+
+def comparisons(rewards: Sequence[RewardAudit]) -> Iterator[str]:
+    """Attacks and samples, each with all rewards beside each other in one sentence."""
+    attacks = {
+        "A plan grown greedily": [(one.name, one.attack) for one in rewards],
+        f"The best of {BEST_OF} composed plans": [(one.name, one.best_of) for one in rewards],
+    }
+    for plan, found in attacks.items():
+        shares = [f"{name} {percent(attack.beats_true.mean)}%" for name, attack in found if attack is not None]
+        if shares:
+            yield f"{plan} earns more than the true continuation: {', '.join(shares)} of prompts."
+    for system in dict.fromkeys(system for one in rewards for system in one.samples):
+        own = [(one.name, one.samples[system].true_wins) for one in rewards if system in one.samples]
+        shares = [f"{name} {percent(share.mean)}%{bounds(share)}" for name, share in own]
+        yield f"The true continuation earns more than what {system} wrote: {', '.join(shares)} of samples."
 
 
 def _gain(gain: Interval | None) -> str:

@@ -9,25 +9,44 @@ import typer
 from rich.table import Table
 
 from recipe.cli.console import out, print_json, progress
+from recipe.cli.flags import with_flags
+from recipe.cli.models import beside, opened
 from recipe.cli.reward_options import AsJson, Config, Folder, settings
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.errors import InputError
 
 if TYPE_CHECKING:
+    from recipe.audit.lodo import Lodo
+    from recipe.audit.perturb import AuditPrompt
     from recipe.audit.results import Audit
     from recipe.config import RewardConfig
     from recipe.corpus.store import Corpus
+    from recipe.planning.predictions import Prediction
     from recipe.stats import Interval
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
-"""What --verifier may name; `paper` reads the pool that the settings say."""
+"""What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
+_PANEL = "Samples of a language model"
 WIDEST_NAME, WIDEST_CELL = 22, 9
 """Columns of the terminal that a row's name takes, and a share with its interval."""
 
 
+@with_flags(
+    SamplingConfig,
+    "sampling",
+    _PANEL,
+    only=("temperature", "max_tokens", "batch_size"),
+    defaults={"temperature": 1.0},
+)
+@with_flags(ModelConfig, "model_settings", _PANEL, names={"model": ("--sample-model",)}, defaults={"model": ""})
 def audit(
     folder: Folder,
     procedures: Annotated[list[Path], typer.Option(help="Procedures, JSON lines; repeat for each file.")],
     verifiers: Annotated[
-        list[str] | None, typer.Option("--verifier", help=f"{', '.join(NAMES)}; repeat for each. Paper and grounded.")
+        list[str] | None,
+        typer.Option(
+            "--verifier", help=f"{', '.join(NAMES)}, or NAME=CONFIG.toml; repeat for each. Paper and grounded."
+        ),
     ] = None,
     config: Config = None,
     classes: Annotated[
@@ -35,23 +54,51 @@ def audit(
     ] = "v2",
     limit: Annotated[int | None, typer.Option(min=1, help="Procedures of each source at most.")] = None,
     seed: Annotated[int, typer.Option(help="Draws procedures, cuts and corruptions.")] = 0,
-    attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the greedy attack is run on.")] = 40,
-    skip_attack: Annotated[bool, typer.Option("--skip-attack", help="Leave the greedy attack out.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html and plots.")] = None,
+    attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the attacks are run on.")] = 40,
+    skip_attack: Annotated[bool, typer.Option("--skip-attack", help="Leave the attacks out.")] = False,
+    protocol: Annotated[
+        Literal["pooled", "lodo"],
+        typer.Option(help="lodo: leave each source out in turn; may the first verifier be changed for another?"),
+    ] = "pooled",
+    samples: Annotated[
+        list[str] | None,
+        typer.Option(help="Predictions for the audited prompts, FILE or NAME=FILE; repeat for each system."),
+    ] = None,
+    prompts_output: Annotated[
+        Path | None, typer.Option(help="Write the audited prompts as examples for recipe plan, and end there.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html, plots and samples.")] = None,
     as_json: AsJson = False,
+    samples_per_prompt: Annotated[
+        int, typer.Option(min=1, help="Continuations that --sample-model writes.", rich_help_panel=_PANEL)
+    ] = 4,
+    *,
+    model_settings: ModelConfig,
+    sampling: SamplingConfig,
 ) -> None:
     """Measure how well rewards distinguish true continuations from corruptions of them.
 
     The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
 
     Example: recipe reward audit --corpus corpora/mine --procedures tasks.jsonl --limit 100 --output audits/mine
+
+    Example: recipe reward audit --corpus corpora/mine --procedures coin.jsonl --procedures crosstask.jsonl --protocol
+    lodo --verifier grounded --verifier cheaper=cheaper.toml
     """
     names = verifiers or ["paper", "grounded"]
-    if unknown := [name for name in names if name not in NAMES]:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES)}.", param_hint="--verifier")
+    if unknown := [name for name in names if name not in NAMES and "=" not in name]:
+        raise typer.BadParameter(
+            f"{unknown[0]!r} is none of {', '.join(NAMES)}, and no NAME=CONFIG.toml.", param_hint="--verifier"
+        )
+    titles = [name.partition("=")[0] for name in names]
+    if twice := [title for title in titles if titles.count(title) > 1]:
+        raise typer.BadParameter(f"{twice[0]!r} is given twice; name each NAME=CONFIG.toml.", param_hint="--verifier")
+    if model_settings.model and output is None:
+        raise InputError("--sample-model needs --output, the folder that its samples are written to.")
     from recipe.artifacts import require_writable
-    from recipe.audit.measure import Extent, audit_rewards
-    from recipe.audit.results import rewards_json
+    from recipe.audit.measure import Extent, audit_rewards, audited_prompts
+    from recipe.audit.results import audit_json, rewards_json
+    from recipe.audit.samples import read_samples, write_prompts
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
     from recipe.data.procedures import read_procedures
@@ -62,22 +109,39 @@ def audit(
         from recipe.audit.page import DATA, write_audit
 
         require_writable(output / DATA)
+    predictions = read_samples(samples or ())
     chosen = [one for path in procedures for one in read_procedures(path).procedures]
     corpus = Corpus.open(folder)
     embeddings = StepEmbeddings(corpus.encoder)
-    scorers = {name: Verifier(corpus, _settings(name, config), embeddings=embeddings) for name in names}
+    extent = Extent(limit, seed, 0 if skip_attack else attacked, classes, protocol)
+    if prompts_output is not None:
+        require_writable(prompts_output)
+        _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
+        out.print(
+            f"{write_prompts(prompts_output, prompts)} prompts in {prompts_output}", highlight=False, markup=False
+        )
+        return
+    scorers = {
+        title: Verifier(corpus, _settings(name, config), embeddings=embeddings)
+        for title, name in zip(titles, names, strict=True)
+    }
+    if model_settings.model and output is not None:
+        _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
+        sampled = sampling.model_copy(update={"seed": seed})
+        predictions |= _sampled(model_settings, sampled, prompts, samples_per_prompt, output)
     found = audit_rewards(
         [NamedScorer(name, scorer) for name, scorer in scorers.items()],
         corpus,
         chosen,
         embeddings.stacked,
-        Extent(limit, seed, 0 if skip_attack else attacked, classes),
+        extent,
         _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()}),
         progress(),
+        predictions,
     )
     written = [] if output is None else write_audit(found, output)
     if as_json:
-        print_json(rewards_json(found))
+        print_json(rewards_json(found) if found.lodo is None else audit_json(found))
         return
     _show(found)
     for path in written:
@@ -85,9 +149,27 @@ def audit(
 
 
 def _settings(name: str, config: Path | None) -> "RewardConfig":
-    """The settings of a verifier by its name: the file's, or the defaults, with the method and pool of the name."""
+    """The settings of a verifier: those of its own file, else the common file's or the defaults, with the method and
+    pool of the name."""
+    if "=" in name:
+        return settings(Path(name.partition("=")[2]), None, None)
     method, _, pool = name.partition(":")
     return settings(config, method, pool or None)
+
+
+def _sampled(
+    model_settings: ModelConfig, sampling: SamplingConfig, prompts: "Sequence[AuditPrompt]", count: int, output: Path
+) -> "dict[str, list[Prediction]]":
+    """What the model writes for the prompts, kept in the output folder."""
+    from recipe.audit.samples import PREFIX, prompt_examples, sample_file
+    from recipe.planning.planner import Planner
+    from recipe.planning.predictions import write_predictions
+
+    file = sample_file(output, model_settings.model)
+    with opened(beside(model_settings, file)) as model:
+        predictions = Planner(model, sampling).predict(prompt_examples(prompts), count, progress())
+    write_predictions(file, predictions)
+    return {file.stem.removeprefix(PREFIX): predictions}
 
 
 def _record(
@@ -105,6 +187,7 @@ def _record(
 
 def _show(found: "Audit") -> None:
     """The sentences, then a table: rewards as columns."""
+    from recipe.audit.attack import BEST_OF
     from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 
     for sentence in (found.answer, *found.findings):
@@ -129,10 +212,38 @@ def _show(found: "Audit") -> None:
     table.add_section()
     table.add_row("alternative", *(cell(one.alternative) for one in rewards))
     table.add_section()
+    for system in dict.fromkeys(system for one in rewards for system in one.samples):
+        shares = (one.samples[system].true_wins if system in one.samples else None for one in rewards)
+        table.add_row(f"samples: {system}", *(cell(share) for share in shares))
+    for name, attacks in (
+        ("greedy attack wins", [one.attack for one in rewards]),
+        (f"best of {BEST_OF} wins", [one.best_of for one in rewards]),
+    ):
+        if any(attacks):
+            table.add_row(name, *(f"{attack.beats_true.mean:.0%}" if attack else "-" for attack in attacks))
+    table.add_section()
     table.add_row("r with length", *(_optional(one.length_correlation, "{:+.2f}") for one in rewards))
     table.add_row("true ones gated", *(f"{one.gated:.0%}" for one in rewards))
     table.add_row("coverage", *(_optional(one.coverage, "{:.2f}") for one in rewards))
     table.add_row("seconds", *(f"{one.seconds:.1f}" for one in rewards))
+    out.print(table)
+    if found.lodo is not None:
+        _show_sources(found.lodo)
+
+
+def _show_sources(found: "Lodo") -> None:
+    """What is chosen without each source, and MEAN, WORST and the worst of the gaming classes by source."""
+    from recipe.audit.lodo import points
+
+    chosen = Table("left out", "chosen on the others", "against the default", "against relevance", box=None)
+    for one in found.left_out:
+        chosen.add_row(one.source, one.chosen, points(one.over_default), points(one.over_relevance))
+    chosen.add_row("mean", "", points(found.over_default), points(found.over_relevance))
+    out.print(chosen)
+    table = Table("MEAN / WORST / gaming", *(one.source for one in found.left_out), box=None)
+    for name, by in found.figures.items():
+        cells = ([own.mean.mean, own.worst, own.gaming_worst] for own in (by[one.source] for one in found.left_out))
+        table.add_row(name, *(" / ".join("-" if x is None else f"{100 * x:.0f}" for x in own) for own in cells))
     out.print(table)
 
 

@@ -1,0 +1,247 @@
+"""Leave one dataset out: is it warranted to change the default verifier?
+
+A verifier that was chosen on the procedures it is shown on looks better than it is, and what leads on some sources may
+fall behind on another. So each source is left out in turn. The candidate whose MEAN, averaged over the other sources,
+is highest is chosen, and its figures on the source that is left out count: paired with those of the default, which is
+the first candidate, and with those of R0, which reads no corpus. The differences are averaged over sources, each source
+with the same weight; the interval draws whole goals within their source, and says nothing about further sources.
+
+A change is warranted where the chosen candidate is better on average, with an interval above 0, and on no source worse
+than the default with an interval below 0.
+
+A candidate may be trained on audited sources. It is given as a function of a source that returns a scorer that never
+saw that source; each source is scored by its own scorer. Where it is compared on the other sources to be chosen, its
+scorers have seen the source that is left out, but not the one that they score.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recipe.audit.classes import EDITIONS, GROUP_OF
+from recipe.audit.perturb import AuditPrompt, Embed, same_goal
+from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
+from recipe.audit.shares import Array, key_of, prompt_means, share_json, win_table
+from recipe.errors import ComputeError, InputError
+from recipe.progress import SILENT, Progress
+from recipe.report.numbers import MINUS
+from recipe.reward.scorer import Scorer
+from recipe.stats import Interval, macro_interval, mean_interval
+
+
+class SourceScorer(NamedTuple):
+    """A reward that is trained: for each source, a scorer that never saw it."""
+
+    name: str
+    scorer_for: Callable[[str], Scorer]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """The figures of one candidate on one source, on the prompts that all candidates and R0 scored."""
+
+    mean: Interval
+    worst: float
+    worst_class: str
+    gaming_worst: float | None
+    """Lowest share among the classes of the group `gaming`."""
+    gaming_worst_class: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What was chosen without one source, and how it does there."""
+
+    source: str
+    chosen: str
+    over_default: Interval
+    """MEAN on this source less that of the default, paired by prompt."""
+    over_relevance: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Lodo:
+    """The whole protocol."""
+
+    default: str
+    figures: dict[str, dict[str, SourceFigures]]
+    """Candidate, or R0 -> source -> figures."""
+    left_out: tuple[LeftOut, ...]
+    over_default: Interval
+    """Mean over sources of what is chosen without them, less the default."""
+    over_relevance: Interval
+    prompts: int
+    """Prompts that all candidates and R0 scored; the others are left out."""
+    warranted: bool
+    verdict: str
+
+
+def lodo(
+    candidates: Sequence[NamedScorer | SourceScorer],
+    prompts: Sequence[AuditPrompt],
+    embed: Embed,
+    progress: Progress = SILENT,
+) -> Lodo:
+    """The protocol for these candidates, the first of which is the default.
+
+    Raises InputError for fewer than two candidates or sources or a name that occurs twice, ComputeError where no prompt
+    of a source is scored by all candidates.
+    """
+    scored: dict[str, list[ScoredPrompt]] = {}
+    for one in candidates:
+        if one.name in scored:
+            raise InputError(f"{one.name!r} is given twice; give each candidate a name of its own.")
+        if isinstance(one, NamedScorer):
+            scored[one.name] = score_prompts(one, prompts, progress).prompts
+            continue
+        scored[one.name] = []
+        for source in dict.fromkeys(prompt.source for prompt in prompts):
+            own = [prompt for prompt in prompts if prompt.source == source]
+            scorer = NamedScorer(f"{one.name} without {source}", one.scorer_for(source))
+            scored[one.name] += score_prompts(scorer, own, progress).prompts
+    _, relevance = controls(prompts, embed)
+    return leave_one_out(scored, relevance.name, score_prompts(relevance, prompts, progress).prompts)
+
+
+def leave_one_out(
+    scored: Mapping[str, Sequence[ScoredPrompt]], control: str, relevance: Sequence[ScoredPrompt]
+) -> Lodo:
+    """The protocol for candidates that have scored their prompts; `control` names R0. Raises as `lodo` does."""
+    if len(scored) < 2:
+        raise InputError("leaving one dataset out compares candidates; give at least two verifiers.")
+    sources = sorted({one.prompt.source for own in scored.values() for one in own})
+    if len(sources) < 2:
+        raise InputError(f"leaving one dataset out needs two sources; the procedures are of {sources or 'none'}.")
+    everyone = {**scored, control: relevance}
+    common = set.intersection(*({key_of(one) for one in own} for own in everyone.values()))
+    kept = {name: {source: _of_source(own, source, common) for source in sources} for name, own in everyone.items()}
+    if missing := [source for source in sources if not kept[control][source]]:
+        raise ComputeError(f"no prompt of {missing[0]} is scored by all candidates; see which are unscored.")
+    tables = {name: {source: win_table(own) for source, own in by.items()} for name, by in kept.items()}
+    goals = {source: [same_goal(one.prompt.goal) for one in own] for source, own in kept[control].items()}
+    figures = {
+        name: {
+            source: _figures(table, EDITIONS[kept[name][source][0].prompt.edition], goals[source])
+            for source, table in by.items()
+        }
+        for name, by in tables.items()
+    }
+    default = next(iter(scored))
+    values = {name: {source: prompt_means(table) for source, table in by.items()} for name, by in tables.items()}
+    chosen = {source: _best(list(scored), figures, [one for one in sources if one != source]) for source in sources}
+    left_out = tuple(
+        LeftOut(
+            source,
+            name,
+            mean_interval(values[name][source] - values[default][source], goals[source]),
+            mean_interval(values[name][source] - values[control][source], goals[source]),
+        )
+        for source, name in chosen.items()
+    )
+    over_default, over_relevance = (
+        _average([values[chosen[source]][source] - values[other][source] for source in sources], goals)
+        for other in (default, control)
+    )
+    new = _best(list(scored), figures, sources)
+    worse = [one for one in left_out if one.over_default.high is not None and one.over_default.high < 0]
+    warranted = over_default.low is not None and over_default.low > 0 and not worse
+    return Lodo(
+        default=default,
+        figures=figures,
+        left_out=left_out,
+        over_default=over_default,
+        over_relevance=over_relevance,
+        prompts=len(common),
+        warranted=warranted,
+        verdict=_verdict(default, new, chosen, over_default, worse, warranted),
+    )
+
+
+def _of_source(own: Sequence[ScoredPrompt], source: str, common: set[tuple[str, str]]) -> list[ScoredPrompt]:
+    """The prompts of a source that everyone scored, in an order that does not depend on the candidate."""
+    return sorted((one for one in own if key_of(one) in common and one.prompt.source == source), key=key_of)
+
+
+def _figures(table: Array, classes: Sequence[str], goals: Sequence[str]) -> SourceFigures:
+    known = [column[np.isfinite(column)] for column in table.T]
+    shares = {name: float(own.mean()) for name, own in zip(classes, known, strict=True) if len(own)}
+    gaming = {name: share for name, share in shares.items() if GROUP_OF[name] == "gaming"}
+    worst, worst_gaming = min(shares, key=shares.__getitem__), min(gaming, key=gaming.__getitem__, default=None)
+    return SourceFigures(
+        mean=mean_interval(prompt_means(table), goals),
+        worst=shares[worst],
+        worst_class=worst,
+        gaming_worst=None if worst_gaming is None else gaming[worst_gaming],
+        gaming_worst_class=worst_gaming,
+    )
+
+
+def _best(candidates: list[str], figures: Mapping[str, Mapping[str, SourceFigures]], sources: Sequence[str]) -> str:
+    """The candidate with the highest MEAN over these sources, the first of equals."""
+    return max(candidates, key=lambda name: float(np.mean([figures[name][source].mean.mean for source in sources])))
+
+
+def _average(gains: Sequence[Array], goals: Mapping[str, Sequence[str]]) -> Interval:
+    datasets = [source for source, own in goals.items() for _ in own]
+    return macro_interval(np.concatenate(gains), datasets, [goal for own in goals.values() for goal in own])
+
+
+def _verdict(
+    default: str,
+    new: str,
+    chosen: Mapping[str, str],
+    gain: Interval,
+    worse: Sequence[LeftOut],
+    warranted: bool,
+) -> str:
+    if set(chosen.values()) == {default}:
+        return f"Changing the default from {default} is not warranted: on the other sources, it is the best each time."
+    choices = dict.fromkeys(chosen.values())
+    told = (
+        f"{next(iter(choices))}, chosen each time on the other sources,"
+        if len(choices) == 1
+        else f"what is chosen on the other sources ({', '.join(f'{name} for {one}' for one, name in chosen.items())})"
+    )
+    losses = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
+    against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
+    return (
+        f"Changing the default from {default} to {new} is {'' if warranted else 'not '}warranted: {told} is "
+        f"{points(gain)} points from it on average{against} beyond its interval."
+    )
+
+
+def points(gain: Interval) -> str:
+    """A difference of shares in points with its interval.
+
+    >>> points(Interval(0.04, -0.01, 0.09))
+    '+4.0 [−1.0, +9.0]'
+    """
+    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+    return f"{100 * gain.mean:+.1f}{ends}".replace("-", MINUS)
+
+
+def lodo_json(found: Lodo) -> dict[str, Any]:
+    """The protocol's figures; shares and differences lie in -1..1."""
+    return {
+        "default": found.default,
+        "verdict": found.verdict,
+        "warranted": found.warranted,
+        "prompts": found.prompts,
+        "over_default": share_json(found.over_default),
+        "over_relevance": share_json(found.over_relevance),
+        "left_out": [
+            {
+                "source": one.source,
+                "chosen": one.chosen,
+                "over_default": share_json(one.over_default),
+                "over_relevance": share_json(one.over_relevance),
+            }
+            for one in found.left_out
+        ],
+        "figures": {
+            name: {source: asdict(own) | {"mean": share_json(own.mean)} for source, own in by.items()}
+            for name, by in found.figures.items()
+        },
+    }

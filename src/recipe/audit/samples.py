@@ -1,0 +1,83 @@
+"""Samples of language models as a class of their own: what a planner writes for the audited prompts, against the truth.
+
+The prompts are written as examples, so that `recipe plan --examples` or any other planner writes predictions for them.
+A prediction is read as `recipe.planning` reads it: the steps of the first list of a completion.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from recipe.audit.perturb import AuditPrompt
+from recipe.data.examples import write_examples
+from recipe.errors import InputError, listed
+from recipe.planning.predictions import Prediction, read_predictions
+from recipe.types import Example
+
+PREFIX = "samples-"
+"""Of files of samples beside an audit."""
+
+
+def prompt_id(prompt: AuditPrompt) -> str:
+    """The id of a prompt's example; another seed cuts elsewhere, and so gives another id."""
+    return f"audit/{prompt.source}/{prompt.video_id}/{len(prompt.history)}"
+
+
+def prompt_examples(prompts: Sequence[AuditPrompt]) -> list[Example]:
+    """The prompts as examples, with the true continuation."""
+    return [
+        Example(prompt_id(one), one.source, one.video_id, one.goal, one.history, one.true, len(one.history))
+        for one in prompts
+    ]
+
+
+def write_prompts(path: Path, prompts: Sequence[AuditPrompt]) -> int:
+    """Write the prompts as an examples file; returns their number."""
+    return write_examples(path, prompt_examples(prompts))
+
+
+def sample_file(folder: Path, system: str) -> Path:
+    """Where the samples of a system are kept beside an audit."""
+    return folder / f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]+', '_', system).strip('_.')}.jsonl"
+
+
+def read_samples(given: Iterable[str]) -> dict[str, list[Prediction]]:
+    """System -> its predictions, from files given as `FILE`, which names the system, or `NAME=FILE`.
+
+    Raises InputError for a name that occurs twice, and as `read_predictions` does.
+    """
+    found: dict[str, list[Prediction]] = {}
+    for one in given:
+        name, named, file = one.rpartition("=")
+        path = Path(file)
+        system = name if named else path.stem.removeprefix(PREFIX)
+        if system in found:
+            raise InputError(f"samples of {system!r} are given twice; name them with --samples NAME=FILE.")
+        found[system] = read_predictions(path)
+    return found
+
+
+def with_samples(
+    prompts: Sequence[AuditPrompt], samples: Mapping[str, Sequence[Prediction]]
+) -> tuple[list[AuditPrompt], dict[str, int]]:
+    """The prompts with the plans of each system, and by system the number of samples for other prompts.
+
+    Raises InputError for a system without a sample for any of the prompts: they are of another seed or file.
+    """
+    places = {prompt_id(prompt): place for place, prompt in enumerate(prompts)}
+    plans: list[dict[str, tuple[tuple[str, ...], ...]]] = [{} for _ in prompts]
+    elsewhere = {}
+    for system, predictions in samples.items():
+        for one in predictions:
+            if one.example_id in places:
+                own = plans[places[one.example_id]]
+                own[system] = (*own.get(system, ()), one.steps)
+        if not any(system in own for own in plans):
+            ids = listed(sorted({one.example_id for one in predictions}))
+            raise InputError(
+                f"no sample of {system!r} is for an audited prompt ({ids or 'there are none'}); write the prompts with "
+                "--prompts-output, with the same --procedures, --limit and --seed, and plan for them."
+            )
+        elsewhere[system] = sum(one.example_id not in places for one in predictions)
+    return [replace(prompt, samples=own) for prompt, own in zip(prompts, plans, strict=True)], elsewhere

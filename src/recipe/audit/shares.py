@@ -1,0 +1,111 @@
+"""Shares of wins, P(true > corrupted) with ties half: by class, by group and over classes, and how they are written.
+
+MEAN is the mean of the classes' shares; the same number is a mean over prompts of each prompt's weighted wins, and that
+is what its interval resamples.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.audit.classes import EDITIONS, GROUP_OF, GROUPS, Group
+from recipe.audit.perturb import TRUE, same_goal
+from recipe.audit.score import ScoredPrompt
+from recipe.errors import InputError
+from recipe.stats import Interval, mean_interval
+
+Array = NDArray[np.float64]
+Key = tuple[str, str]
+"""Source and video id of a prompt."""
+
+
+def wins(true: float, other: float) -> float:
+    """1 where the true continuation earns more, 0 where less, 1/2 where as much.
+
+    >>> wins(0.3, 0.1), wins(0.2, 0.2)
+    (1.0, 0.5)
+    """
+    return float(true > other) + 0.5 * float(true == other)
+
+
+def win_table(prompts: Sequence[ScoredPrompt]) -> Array:
+    """Wins of the true continuation [prompts, classes of their edition]; NaN where a prompt has no such corruption.
+
+    Raises InputError where the prompts are of two editions.
+    """
+    if len({prompt.prompt.edition for prompt in prompts}) > 1:
+        raise InputError("the prompts are of two editions of the classes; audit them apart.")
+    names = EDITIONS[prompts[0].prompt.edition] if prompts else ()
+    rows = [[win(prompt, name) for name in names] for prompt in prompts]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+
+
+def prompt_means(table: Array) -> Array:
+    """Values [prompts] whose mean is the mean over classes of the classes' means.
+
+    >>> prompt_means(np.array([[1.0, 0.0], [1.0, np.nan]])).mean()
+    np.float64(0.5)
+    """
+    known = np.isfinite(table)
+    sizes = known.sum(axis=0)
+    there = sizes > 0
+    weights = len(table) / (there.sum() * np.maximum(sizes, 1))
+    return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
+
+
+def group_means(table: Array, classes: Sequence[str], goals: Sequence[str]) -> dict[Group, Interval]:
+    """The mean over the classes of each group that has any."""
+    means = {}
+    for group in GROUPS:
+        own = table[:, [GROUP_OF[name] == group for name in classes]]
+        if np.isfinite(own).any():
+            means[group] = mean_interval(prompt_means(own), goals)
+    return means
+
+
+def win(one: ScoredPrompt, name: str) -> float:
+    return wins(one.rewards[TRUE].total, one.rewards[name].total) if name in one.rewards else float("nan")
+
+
+def known_share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
+    """The mean of what is known; None where nothing is."""
+    known = [(value, goal) for value, goal in zip(values, goals, strict=True) if np.isfinite(value)]
+    return mean_interval([value for value, _ in known], [goal for _, goal in known]) if known else None
+
+
+def difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt]) -> Interval | None:
+    """MEAN less the baseline's, on the prompts that both scored."""
+    common = {key_of(one) for one in scored} & {key_of(one) for one in baseline}
+    if not common:
+        return None
+    first, second = ([one for one in which if key_of(one) in common] for which in (scored, baseline))
+    gains = prompt_means(win_table(first)) - prompt_means(win_table(second))
+    return mean_interval(gains, [same_goal(one.prompt.goal) for one in first])
+
+
+def key_of(one: ScoredPrompt) -> Key:
+    return one.prompt.source, one.prompt.video_id
+
+
+def share_json(share: Interval) -> dict[str, Any]:
+    return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations}
+
+
+def percent(share: float) -> str:
+    """A share in percent without the sign, to the nearest whole number.
+
+    >>> percent(0.553)
+    '55'
+    """
+    return f"{100 * share:.0f}"
+
+
+def bounds(share: Interval) -> str:
+    """The 95% interval of a share in brackets; empty where there is none.
+
+    >>> bounds(Interval(0.5, 0.452, 0.61))
+    ' [45, 61]'
+    """
+    return "" if share.low is None or share.high is None else f" [{percent(share.low)}, {percent(share.high)}]"

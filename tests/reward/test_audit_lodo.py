@@ -1,0 +1,166 @@
+"""Leaving each source out: what is chosen without it, how it does there, and whether a change is warranted."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recipe.audit.lodo import SourceScorer, leave_one_out, lodo, lodo_json
+from recipe.audit.measure import Extent, audit_rewards
+from recipe.audit.perturb import AuditPrompt, build_prompts, same_goal, select
+from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
+from recipe.audit.shares import prompt_means, win_table
+from recipe.corpus.encoders import HashEncoder
+from recipe.errors import ComputeError, InputError
+from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
+from recipe.stats import macro_interval
+from recipe.types import Procedure, Step
+
+SOURCES = ("coin", "home", "shop")
+PROCEDURES = [
+    Procedure(
+        source,
+        f"{source}{goal}v{video}",
+        f"{source} thing {goal}",
+        tuple(Step(f"{n} of {source} {goal}") for n in range(7)),
+    )
+    for source in SOURCES
+    for goal in range(5)
+    for video in range(2)
+]
+EMBED = HashEncoder(64).encode
+
+
+class Skill:
+    """Pays the truth with a skill of 0 to 1 that depends on the source: that share of its plans in order is known."""
+
+    def __init__(self, skill: Mapping[str, float], refused: str = "") -> None:
+        self.skill, self.refused = skill, refused
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        return [[self._outcome(group, plan) for plan in group.plans] for group in groups]
+
+    def _outcome(self, group: PromptGroup, plan: Sequence[str]) -> Outcome:
+        source, _, goal = group.goal.split()
+        if source == self.refused:
+            return ComputeError("refused.")
+        true = tuple(f"{n} of {source} {goal}" for n in range(len(group.history), 7))
+        known = int(goal) < round(5 * self.skill[source])
+        return plain_reward(float(known and tuple(plan) == true), len(plan))
+
+
+def skilled(name: str, *skill: float) -> NamedScorer:
+    return NamedScorer(name, Skill(dict(zip(SOURCES, skill, strict=True))))
+
+
+@pytest.fixture(scope="module")
+def prompts() -> list[AuditPrompt]:
+    return build_prompts(select(PROCEDURES), EMBED)
+
+
+def test_each_source_gets_what_is_best_on_the_others(prompts: list[AuditPrompt]) -> None:
+    found = lodo(
+        [skilled("old", 0.4, 0.4, 0.4), skilled("a", 1.0, 0.2, 0.2), skilled("b", 0.6, 0.6, 0.6)], prompts, EMBED
+    )
+    assert [(one.source, one.chosen) for one in found.left_out] == [("coin", "b"), ("home", "a"), ("shop", "a")]
+    assert found.default == "old"
+    assert found.figures["b"]["home"].mean.mean == pytest.approx(0.5 + 0.6 / 2)
+    assert list(found.figures) == ["old", "a", "b", "relevance"]
+    assert [one.over_default.mean for one in found.left_out] == pytest.approx([0.1, -0.1, -0.1])
+    assert found.over_default.mean == pytest.approx(-0.1 / 3)
+    assert not found.warranted
+    assert found.figures["a"]["coin"].worst == found.figures["a"]["coin"].gaming_worst == 1.0
+
+
+def test_a_candidate_that_is_better_everywhere_is_warranted_and_its_verdict_says_so(prompts: list[AuditPrompt]) -> None:
+    found = lodo([skilled("old", 0.0, 0.0, 0.2), skilled("new", 0.8, 0.8, 0.8)], prompts, EMBED)
+    assert {one.chosen for one in found.left_out} == {"new"}
+    assert found.warranted
+    assert found.verdict.startswith("Changing the default from old to new is warranted: new, chosen each time")
+    assert found.over_default.low is not None
+    assert found.over_default.low > 0
+
+
+def test_a_loss_on_one_source_beyond_its_interval_forbids_the_change(prompts: list[AuditPrompt]) -> None:
+    found = lodo([skilled("old", 0.0, 0.0, 1.0), skilled("new", 1.0, 1.0, 0.0)], prompts, EMBED)
+    by_source = {one.source: one for one in found.left_out}
+    assert by_source["shop"].chosen == "new"
+    assert by_source["shop"].over_default.mean == pytest.approx(-0.5)
+    assert not found.warranted
+    assert "−50.0" in found.verdict
+    assert "on shop" in found.verdict
+
+
+def test_where_the_default_leads_nothing_is_changed(prompts: list[AuditPrompt]) -> None:
+    found = lodo([skilled("old", 0.8, 0.8, 0.8), skilled("new", 0.2, 0.2, 0.2)], prompts, EMBED)
+    assert {one.chosen for one in found.left_out} == {"old"}
+    assert (found.over_default.mean, found.over_default.low, found.over_default.high) == (0.0, 0.0, 0.0)
+    assert not found.warranted
+    assert "not warranted" in found.verdict
+    alike = lodo([skilled("old", 0.8, 0.8, 0.8), skilled("twin", 0.8, 0.8, 0.8)], prompts, EMBED)
+    assert {one.chosen for one in alike.left_out} == {"old"}
+
+
+def test_the_average_weighs_sources_alike_and_draws_goals_within_them(prompts: list[AuditPrompt]) -> None:
+    uneven = [one for one in prompts if one.source != "coin" or "v0" in one.video_id]
+    candidates = [skilled("old", 0.2, 0.4, 0.2), skilled("new", 0.6, 0.6, 0.6)]
+    found = lodo(candidates, uneven, EMBED)
+    gains, sources, goals = [], [], []
+    for source in SOURCES:
+        own = [one for one in uneven if one.source == source]
+        own.sort(key=lambda one: one.video_id)
+        old, new = (prompt_means(win_table(score_prompts(one, own).prompts)) for one in candidates)
+        gains.append(new - old)
+        sources += [source] * len(own)
+        goals += [same_goal(one.goal) for one in own]
+    assert found.over_default == macro_interval(np.concatenate(gains), sources, goals)
+    assert found.over_default.mean == pytest.approx(np.mean([one.over_default.mean for one in found.left_out]))
+
+
+def test_a_trained_reward_is_asked_for_once_a_source_and_never_scores_what_it_saw(prompts: list[AuditPrompt]) -> None:
+    asked: list[str] = []
+
+    def without(source: str) -> Any:
+        asked.append(source)
+        seen = dict.fromkeys(SOURCES, 1.0) | {source: 0.6}
+        return Skill(seen)
+
+    found = lodo([skilled("old", 0.4, 0.4, 0.4), SourceScorer("trained", without)], prompts, EMBED)
+    assert sorted(asked) == list(SOURCES)
+    assert [found.figures["trained"][source].mean.mean for source in SOURCES] == pytest.approx([0.8] * 3)
+
+
+def test_only_prompts_that_everyone_scored_are_compared(prompts: list[AuditPrompt]) -> None:
+    with pytest.raises(ComputeError, match="no prompt of shop is scored by all"):
+        lodo([skilled("old", 0, 0, 0), NamedScorer("new", Skill(dict.fromkeys(SOURCES, 0.5), "shop"))], prompts, EMBED)
+    scored = {one.name: score_prompts(one, prompts).prompts for one in (skilled("a", 1, 1, 1), skilled("b", 0, 0, 0))}
+    control = score_prompts(NamedScorer("length", LengthScorer()), prompts).prompts
+    scored["b"] = scored["b"][3:]
+    found = leave_one_out(scored, "length", control)
+    assert found.prompts == len(prompts) - 3
+    assert found.figures["a"]["coin"].mean.observations == found.figures["b"]["coin"].mean.observations == 7
+
+
+def test_what_cannot_be_compared_is_an_error(prompts: list[AuditPrompt]) -> None:
+    with pytest.raises(InputError, match="at least two verifiers"):
+        lodo([skilled("old", 0, 0, 0)], prompts, EMBED)
+    with pytest.raises(InputError, match="two sources"):
+        lodo(
+            [skilled("old", 0, 0, 0), skilled("new", 0, 0, 0)], [one for one in prompts if one.source == "coin"], EMBED
+        )
+    with pytest.raises(InputError, match="'old' is given twice"):
+        lodo([skilled("old", 0, 0, 0), skilled("old", 0, 0, 0)], prompts, EMBED)
+
+
+def test_an_audit_by_this_protocol_holds_it_and_its_verdict(corpus: Any) -> None:
+    audited = [skilled("old", 0.0, 0.0, 0.2), skilled("new", 0.8, 0.8, 0.8)]
+    found = audit_rewards(audited, corpus, PROCEDURES, EMBED, Extent(attacked=0, protocol="lodo"))
+    assert found.lodo is not None
+    assert found.lodo == lodo(audited, build_prompts(select(PROCEDURES), EMBED), EMBED)
+    assert found.lodo.verdict in found.findings
+    record = json.loads(json.dumps(lodo_json(found.lodo)))
+    assert record["warranted"] is True
+    assert record["figures"]["new"]["home"]["mean"]["p"] == pytest.approx(0.9)
+    assert record["left_out"][0]["over_default"]["p"] == pytest.approx(0.4)
