@@ -98,13 +98,14 @@ def main() -> None:
         corpus = Corpus.open(folder)
         embeddings = StepEmbeddings(corpus.encoder)  # each text is encoded once in all
         videos = frozenset(corpus.narration(number).video_id for number in range(len(corpus)))
-        prompts = build_prompts(select(procedures, 0, arguments.limit, videos), embeddings.stacked)
+        selection = select(procedures, 0, arguments.limit, videos)
+        prompts = build_prompts(selection, embeddings.stacked, edition=arguments.classes)
         for name, part in PARTS.items():
             figures = _figures(_scored(corpus, embeddings, prompts, part))
             found.setdefault(name, {})[folder.name] = figures
             print(f"{folder.name:10} {name:45} " + "  ".join(f"{k} {v:6.1f}" for k, v in figures.items()), flush=True)
-    record = {"machine": platform.processor(), "limit": arguments.limit, "prompts": len(prompts), "parts": found}
-    write_json(RESULT, record)
+    record = {"machine": platform.processor(), "limit": arguments.limit, "classes": arguments.classes}
+    write_json(RESULT, record | {"prompts": len(prompts), "parts": found})
     print(_table(found))
 
 
@@ -147,6 +148,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, nargs="+", help="corpus folders")
     parser.add_argument("--procedures", type=Path, action="append", required=True)
     parser.add_argument("--limit", type=int, default=100, help="procedures of each source")
+    parser.add_argument("--classes", choices=("v1", "v2"), default="v2", help="edition of the classes")
     return parser.parse_args()
 
 
