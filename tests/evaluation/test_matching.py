@@ -13,7 +13,18 @@ pytest.importorskip("scipy")
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.matching import Likeness, NearestStep, Scale, calibrate, ordered_f1, ordered_likeness, step_f1
+from recipe.evaluation.matching import (
+    FLOOR,
+    Likeness,
+    NearestStep,
+    Scale,
+    StepMatcher,
+    calibrate,
+    ordered_f1,
+    ordered_likeness,
+    step_f1,
+)
+from recipe.types import Example
 from recipe.world.load import load_world
 
 STEPS = st.lists(st.sampled_from("abcd"), max_size=6)
@@ -161,3 +172,106 @@ def test_nothing_is_paired_with_nothing_and_by_chance() -> None:
     likeness = Likeness(letters, Scale(0.1, 0.9), "ab")
     assert likeness.pairs([], ["a"]) == likeness.pairs(["a"], []) == likeness.pairs(["a"], ["b"]) == []
     assert likeness.between([], ["a"]).shape == (0, 1)
+
+
+def example(reference: Sequence[str], history: Sequence[str] = ("180",), goal: str = "270") -> Example:
+    """An example whose steps are angles."""
+    return Example("one", "", "", goal, tuple(history), tuple(reference), len(history))
+
+
+DEGREES = st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), max_size=5)
+WANTED = st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), min_size=1, max_size=5)
+HALF_TURN = Scale(0.0, 0.75)
+"""With the floor of two thirds a cosine of one half: within 60 degrees."""
+
+
+def matcher(floor: float = FLOOR) -> StepMatcher:
+    return StepMatcher(angles, HALF_TURN, floor)
+
+
+def apart(first: str, second: str) -> float:
+    """Degrees between two angles."""
+    turned = abs(float(first) - float(second)) % 360
+    return min(turned, 360 - turned)
+
+
+def test_a_line_below_the_floor_is_no_step() -> None:
+    wanted = example(["0", "90"], goal="225")
+    assert matcher().names(wanted, ["50", "100", "300", "299"]) == ("90", "90", "0", None)
+    assert matcher(floor=1.0).names(wanted, ["45", "41", "300"]) == (None, "0", None)
+    assert matcher().agreement(wanted, ["10", "299"]).f1 == 0.5
+
+
+def test_the_goal_and_what_is_done_are_no_step_of_the_reference() -> None:
+    """Both are within the floor of the reference; only what is nearer to the reference counts."""
+    near = example(["0"], history=["40"], goal="330")
+    assert matcher().names(near, ["40", "330", "21", "344", "20", "345", "0"]) == (
+        None,
+        None,
+        None,
+        None,
+        "0",
+        "0",
+        "0",
+    )
+    done_again = example(["40", "0"], history=["40"], goal="40")
+    assert matcher().names(done_again, ["40"]) == ("40",)
+
+
+@given(DEGREES, WANTED, DEGREES)
+@settings(deadline=None)
+def test_matched_steps_by_enumeration(plan: list[str], reference: list[str], history: list[str]) -> None:
+    asked = example(reference, history)
+    named = matcher().names(asked, plan)
+    for line, step in zip(plan, named, strict=True):
+        nearest = min(apart(line, one) for one in reference)
+        others = min(apart(line, one) for one in (*history, "270"))
+        assert (step is not None) == (nearest <= 60 and nearest <= others)
+        assert step is None or apart(line, step) == nearest
+    found, total = matcher().agreement(asked, plan), len(plan) + len(reference)
+    shared = sum(min(named.count(step), reference.count(step)) for step in set(reference))
+    assert found.f1 == 2 * shared / total
+    assert found.ordered_f1 == 2 * longest_common([one or "none" for one in named], reference) / total
+    assert 0 <= found.ordered_f1 <= found.f1 <= 1
+
+
+@given(WANTED, DEGREES)
+@settings(deadline=None)
+def test_the_reference_gets_all(reference: list[str], history: list[str]) -> None:
+    found = matcher().agreement(example(reference, history, goal=reference[0]), reference)
+    assert found.f1 == found.ordered_f1 == 1
+
+
+@given(WANTED, st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), min_size=1, max_size=5), st.data())
+@settings(deadline=None)
+def test_saying_a_step_again_gains_nothing(reference: list[str], plan: list[str], data: st.DataObject) -> None:
+    """Where the reference says each step once. A line that matches nothing gains nothing either."""
+    asked = example(list(dict.fromkeys(reference)), goal="225")
+    at = data.draw(st.integers(0, len(plan) - 1))
+    before, doubled = (matcher().agreement(asked, steps) for steps in (plan, [*plan[: at + 1], *plan[at:]]))
+    padded = matcher().agreement(asked, [*plan, "225"])
+    for more in (doubled, padded):
+        assert more.f1 <= before.f1
+        assert more.ordered_f1 <= before.ordered_f1
+
+
+@given(DEGREES, DEGREES, WANTED)
+@settings(deadline=None)
+def test_other_plans_change_nothing(plan: list[str], other: list[str], reference: list[str]) -> None:
+    fresh, used = matcher(), matcher()
+    used.learn(other)
+    used.agreement(example(list(reversed(reference))), other)
+    assert used.agreement(example(reference), plan) == fresh.agreement(example(reference), plan)
+
+
+def test_an_empty_plan_matches_nothing_and_a_text_without_words_matches_itself() -> None:
+    assert matcher().agreement(example(["0"]), ()).f1 == 0
+    hashed = StepMatcher(open_encoder(EncoderConfig(name="hash:64")).encode)
+    wordless = Example("one", "", "", "make tea", ("boil water",), ("!?", "pour it"), 1)
+    assert hashed.agreement(wordless, ("!?", "pour it")).ordered_f1 == 1
+
+
+def test_vectors_that_are_no_numbers_are_refused() -> None:
+    broken = StepMatcher(lambda texts: np.full((len(texts), 2), np.nan, dtype=np.float32), HALF_TURN)
+    with pytest.raises(ComputeError, match="no usable vectors"):
+        broken.agreement(example(["0"]), ["10"])

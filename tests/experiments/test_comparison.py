@@ -1,6 +1,7 @@
 """A comparison of rewards: settings, stages, and the report of a run folder whose models are made up."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,9 @@ def test_the_report_without_exact_validity(run_dir: Path, tmp_path: Path) -> Non
     folder = Path(shutil.copytree(run_dir, tmp_path / "run"))
     files = {"type": "files", "narrations": ["n"], "benchmarks": ["coin"]}
     real = comparison(source=files, rewards=["paper"], rankers=["paper"], seeds=[0, 1], samples=4, best_of=3, shown=1)
-    write_examples(folder / DOCUMENTS, read_examples(folder / TRAIN))
+    first = read_examples(folder / TEST)[0]
+    another = replace(first, example_id="another", video_id="another")
+    write_examples(folder / DOCUMENTS, [*read_examples(folder / TRAIN), another])
     write_report(folder, ReportSettings(real), SILENT)
     found = load_results(folder / "report.json")
     rows = {(row.split, row.regime): row.metrics for row in found.scores}
@@ -204,6 +207,21 @@ def test_the_report_without_exact_validity(run_dir: Path, tmp_path: Path) -> Non
         assert doubled["f1"].mean == pytest.approx(2 / 3)
         assert doubled["ordered_f1"].mean == pytest.approx(2 / 3)
         assert rows[split, "base"]["copied"].mean > 0.3
-    assert "f1" in found.curves[0].series
+        assert doubled["matched_ordered_f1"].mean == pytest.approx(2 / 3)
+        controls = {row.regime: row for row in found.controls if row.split == split}
+        assert controls["control: the goal alone"].metrics["steps"].mean == 1
+        assert controls["control: history copied"].metrics["copied"].mean == 1
+        assert controls["control: a random sample of the base"].samples == 1
+    labels = [row for row in found.controls if "two labels of the goal" in row.regime]
+    assert labels[0].split == first.split
+    for row in labels:
+        assert row.regime.endswith(f", {row.prompts} prompts") == (
+            row.prompts < rows[row.split, "base"]["steps"].observations
+        )
+    compared = {(one.regime, one.baseline) for one in found.control_differences}
+    assert ("RL, paper", "control: history copied") in compared
+    assert ("base", "control: a random sample of the base") not in compared
+    assert {one.metric for one in found.control_differences} == {"matched_ordered_f1"} == {found.main_metric()}
+    assert "matched_f1" in found.curves[0].series
     assert any("not the paper's judge" in caveat for caveat in found.caveats)
     assert "no exact measure of a plan" in (folder / "report.html").read_text()

@@ -1,12 +1,17 @@
 """Steps matched by their embeddings: agreement with the annotated continuation, and likeness on a common scale.
 
-*Agreement* is how far a plan agrees with the one annotated continuation, where no task graph says what is valid. A line
-of a plan is taken for the annotated step that is nearest to it by embedding, so that wordings do not count.
+*Agreement* is how far a plan agrees with the one annotated continuation, where no task graph says what is valid. Each
+line of a plan is taken for a step or for none, and then
 
     F1         = 2 |plan and reference| / (|plan| + |reference|)      as multisets: saying a step twice gains nothing
     ordered F1 = 2 LCS(plan, reference) / (|plan| + |reference|)      the longest common subsequence
 
-Neither is the paper's judge, and a right plan that differs from the reference counts as wrong.
+A line that is taken for none counts in |plan| and is common with nothing. Neither is the paper's judge, and a right
+plan that differs from the reference counts as wrong. There are two ways to take a line for a step:
+
+    nearest    the nearest step of everything that is annotated (`NearestStep`): always some step
+    matched    the nearest of the reference's steps, of those that are done, and of the goal itself (`StepMatcher`);
+               none where that is no step of the reference, or where it is less alike than `FLOOR`
 
 *Likeness* is how alike two steps are by their embeddings, on a scale that means the same with every encoder:
 
@@ -14,11 +19,13 @@ Neither is the paper's judge, and a right plan that differs from the reference c
 
 `chance` is the cosine below which 95% of the pairs of steps of different goals lie, `same` the one below which 95% of
 the pairs of different steps of one goal lie. Both come from the usual wordings of the embedded world's training goals,
-so that nothing is fitted to the texts that are judged, and to no measure of quality at all.
+so that nothing is fitted to the texts that are judged, and to no measure of quality at all. `FLOOR` alone is chosen on
+annotations, those of training videos (`benchmarks/agreement.py`).
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +34,7 @@ from numpy.typing import NDArray
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.planning.admissible import AdmissibleActions
 from recipe.planning.admissible import Embed as Embed
+from recipe.types import Example
 from recipe.world.load import load_world
 
 try:
@@ -37,6 +45,8 @@ except ModuleNotFoundError as error:
 Array = NDArray[np.float64]
 
 PERCENTILE = 95
+FLOOR = 2 / 3
+"""Least likeness of a line to the step that it is taken for; with MiniLM a cosine of 0.574."""
 _DECIMALS = 3
 """Of a cosine: it varies by a ten-thousandth with the other texts of a batch, which must not change a score."""
 _IN_PLACE = 1e-4
@@ -87,6 +97,65 @@ def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float
 def _f1(common: int, plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float:
     total = len(plan) + len(reference)
     return 2 * common / total if total else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far a plan agrees with the reference, 0 to 1."""
+
+    f1: float
+    ordered_f1: float
+
+
+class StepMatcher:
+    """Takes the lines of a plan for steps of its example's reference, or for none; each text is embedded once.
+
+    A line that is as near to the reference as to what is done or to the goal counts for the reference. Of equally near
+    steps of the reference the first counts. No result depends on the texts of other plans.
+    """
+
+    def __init__(self, embed: Embed, scale: "Scale | None" = None, floor: float = FLOOR) -> None:
+        """Without a scale it is calibrated; raises ComputeError for an encoder that tells no steps apart."""
+        self._embed = embed
+        self.scale = calibrate(embed) if scale is None else scale
+        self.floor = floor
+        self._least = self.scale.chance + floor * (self.scale.same - self.scale.chance)
+        self._vectors: dict[str, Array] = {}
+
+    def learn(self, texts: Iterable[str]) -> None:
+        """Embed those of the texts that are new in one call, for many plans at once."""
+        new = sorted({text for text in texts if text not in self._vectors})
+        if new:
+            vectors = np.asarray(self._embed(new), dtype=np.float64)
+            if len(vectors) != len(new) or not np.isfinite(vectors).all():
+                raise ComputeError(f"the encoder gave no usable vectors for {len(new)} texts; check its model.")
+            self._vectors.update(zip(new, vectors, strict=True))
+
+    def names(self, example: Example, steps: Sequence[str]) -> tuple[str | None, ...]:
+        """The reference's step that each line stands for, None for no step of it."""
+        wanted, others = tuple(dict.fromkeys(example.continuation)), (*example.history, example.goal)
+        if not steps or not wanted:
+            return (None,) * len(steps)
+        self.learn((*steps, *wanted, *others))
+        ours, theirs = self._cosines(steps, wanted), self._cosines(steps, others).max(axis=1)
+        nearest = ours.argmax(axis=1)
+        best = ours[np.arange(len(steps)), nearest]
+        counts = (best >= self._least) & (best >= theirs)
+        return tuple(wanted[place] if count else None for place, count in zip(nearest, counts, strict=True))
+
+    def agreement(self, example: Example, steps: Sequence[str]) -> Agreement:
+        """F1 and ordered F1 of a plan with its example's reference. The reference itself gets 1.
+
+        The reference is read as the plan is, so that steps which the encoder cannot tell apart are one step in both.
+        """
+        plan, reference = self.names(example, steps), self.names(example, example.continuation)
+        return Agreement(step_f1(plan, reference), ordered_f1(plan, reference))
+
+    def _cosines(self, lines: Sequence[str], steps: Sequence[str]) -> Array:
+        first, second = (np.stack([self._vectors[text] for text in texts]) for texts in (lines, steps))
+        cosines = np.minimum(np.round(first @ second.T, _DECIMALS), 1.0)
+        # An encoder may give a text without words no direction; it is the same as itself all the same.
+        return np.where([[line == step for step in steps] for line in lines], 1.0, cosines)
 
 
 class Scale(NamedTuple):

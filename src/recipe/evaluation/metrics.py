@@ -9,6 +9,8 @@ from recipe.stats import Interval
 
 METRICS: dict[str, str] = {
     "score": "validity",
+    "matched_f1": "matched step F1",
+    "matched_ordered_f1": "matched step F1 in order",
     "f1": "step F1",
     "ordered_f1": "step F1 in order",
     "order": "order",
@@ -35,6 +37,8 @@ SHARES = frozenset({"perfect", "repeats", "copied", "alien", "gated", "malformed
 """Metrics that are shares, shown in percent."""
 _DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "relevance": 3}
 
+CONTROL = "control: "
+"""Begins the name of a control where it stands among systems."""
 REGIMES = {
     "reference": GREY,
     "base": DARK_GREY,
@@ -72,6 +76,8 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
 
 
 def _known_colour(regime: str) -> str | None:
+    if regime.startswith(CONTROL):
+        return GREY
     name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
     for reward, colour in REWARDS.items():
         if name.endswith(reward):

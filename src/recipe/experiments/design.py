@@ -181,6 +181,7 @@ def _method(config: ExperimentConfig) -> Design:
         seeds=(config.seed,),
         choices=(Choice(best, "reward"),),
         reward=grpo.reward,
+        compares_references=not config.has_world,
         settings={"SFT": config.sft},
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean
 
+from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.metrics import METRICS
 from recipe.experiments.design import BASE, Design
 from recipe.experiments.probes import REFERENCE
@@ -24,6 +25,7 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
         sentences += [
             _plans(results, split),
             *_changes(results, split),
+            *_controls(results, split),
             *_lengths(results, split),
             *_choices(results, split),
         ]
@@ -61,6 +63,11 @@ def _changes(results: Results, split: str) -> list[str]:
         f"{'the base' if baseline == BASE else baseline}: {'; '.join(parts)}."
         for baseline, parts in changes.items()
     ]
+
+
+def _controls(results: Results, split: str) -> list[str]:
+    own = [one for one in results.control_differences if one.split == split]
+    return [f"On {SPLITS.get(split, split)}, {sentence}" for sentence in control_sentences(own)]
 
 
 def _seeds(runs: Sequence[Interval]) -> str:
@@ -204,7 +211,8 @@ def _on_files(design: Design) -> list[str]:
     if design.compares_references:
         return [
             "No exact validity is known here. Step F1 compares a plan with the one continuation that was annotated: a "
-            "right plan that differs from it counts as wrong. It is not the paper's judge.",
+            "right plan that differs from it counts as wrong. It is not the paper's judge, and what it gives a regime "
+            "means something only beside what it gives the controls.",
             corpus,
         ]
     return [

@@ -1,22 +1,24 @@
 """What is known of every plan of an experiment.
 
-On a world that is its exact validity. Elsewhere a comparison takes each line for the annotated step nearest to it, and
-compares the plan with the reference continuation.
+On a world that is its exact validity. Elsewhere the plan is compared with the reference continuation, and so are plans
+that are no planner's, the controls (`recipe.evaluation.controls`): a line is taken for the reference's step that it
+matches, or for none, and, as it was measured before, for the annotated step nearest to it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
 from recipe.artifacts import JsonObject, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
+from recipe.evaluation.controls import SAMPLE, control_plans, random_samples
+from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
 from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
 from recipe.experiments.design import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Design, PlanSet, TrainingRun
 from recipe.experiments.results import Curve
-from recipe.planning.predictions import read_predictions
+from recipe.planning.predictions import Prediction, read_predictions
 from recipe.reward.watchdog import copied_share
 from recipe.text import plan_steps
 from recipe.types import Example
@@ -44,12 +46,16 @@ class Measurement:
     world: World | None
     nearest: NearestStep | None
     """Names the annotated step nearest to a text; None on a world, and where plans are not compared."""
+    matcher: StepMatcher | None
+    """Names the step of the reference that a line matches; None where `nearest` is."""
     examples: Mapping[str, Example]
     """Training and test examples by id."""
     prompts: Mapping[str, Sequence[Example]]
     """Test examples by split."""
     plans: dict[str, dict[int | None, Sequence[ScoredPlan]]]
     """Regime to seed to plans of all splits; the seed is None where a regime has one run only."""
+    controls: dict[str, Sequence[ScoredPlan]] = field(default_factory=dict)
+    """Control to its plans of all splits, one for each prompt that has one; none on a world."""
 
     def of(self, split: str, regime: str) -> dict[int | None, list[ScoredPlan]]:
         """The plans of a split by seed."""
@@ -62,25 +68,37 @@ class Measurement:
         """Metrics of a plan beside its reference continuation."""
         apart = float(len(steps) - len(example.continuation))
         metrics = {"length_error": apart, "length_apart": abs(apart)}
-        if self.nearest is None:
+        if self.nearest is None or self.matcher is None:
             return metrics
+        matched = self.matcher.agreement(example, steps)
         plan, reference = self.nearest(steps), self.nearest(example.continuation)
+        metrics |= {"matched_f1": matched.f1, "matched_ordered_f1": matched.ordered_f1}
         metrics |= {"f1": step_f1(plan, reference), "ordered_f1": ordered_f1(plan, reference)}
         return metrics | {"copied": copied_share(example.history, steps)}
+
+    def learn(self, steps: Sequence[str]) -> None:
+        """Embed the steps of many plans at once, where plans are compared by embeddings."""
+        if self.nearest is not None and self.matcher is not None:
+            self.nearest.learn(steps)
+            self.matcher.learn(steps)
 
 
 def measure(run_dir: Path, design: Design, *, world: bool, best_of_count: int) -> Measurement:
     """Score every plan of every run, and let every reward choose among the base's first `best_of_count` samples."""
     training, tested = read_examples(run_dir / TRAIN), read_examples(run_dir / TEST)
-    nearest = None
+    nearest = matcher = None
+    annotated: Sequence[Example] = ()
     if design.compares_references and not world:
         annotated = (*training, *tested, *read_examples(run_dir / DOCUMENTS))
         steps = {step for example in annotated for step in (*example.history, *example.continuation)}
-        nearest = NearestStep(Corpus.open(run_dir / CORPUS).encoder.encode, sorted(steps))
+        embed = Corpus.open(run_dir / CORPUS).encoder.encode
+        nearest, matcher = NearestStep(embed, sorted(steps)), StepMatcher(embed)
+        matcher.learn(text for one in tested for text in (*one.history, *one.continuation, one.goal))
     measured = Measurement(
         design=design,
         world=load_world() if world else None,
         nearest=nearest,
+        matcher=matcher,
         examples={example.example_id: example for example in (*training, *tested)},
         prompts={split: [e for e in tested if e.split == split] for split in dict.fromkeys(e.split for e in tested)},
         plans={},
@@ -96,6 +114,11 @@ def measure(run_dir: Path, design: Design, *, world: bool, best_of_count: int) -
             for plan in best_of(paid, best_of_count)
         ]
         measured.plans[choice.regime] = {None: chosen}
+    if matcher is not None:
+        for control, made in control_plans(tested, annotated).items():
+            measured.controls[control] = _compared(measured, list(made.values()))
+        [base] = measured.plans[BASE].values()
+        measured.controls[SAMPLE] = list(random_samples(base).values())
     return measured
 
 
@@ -106,20 +129,28 @@ def _scored_plans(run_dir: Path, measured: Measurement, plans: PlanSet) -> list[
         ranker: [prediction.reward for prediction in read_predictions(run_dir / plans.rewarded(ranker))]
         for ranker in measured.design.rankers
     }
+    compared = _compared(measured, predictions)
+    complete = []
+    for place, plan in enumerate(compared):
+        known = {ranker: totals[place] for ranker, totals in rewards.items()}
+        paid = {str(ranker): reward for ranker, reward in known.items() if reward is not None}
+        complete.append(replace(plan, more={**plan.more, **paid}))
+    return complete
+
+
+def _compared(measured: Measurement, predictions: Sequence[Prediction]) -> list[ScoredPlan]:
+    """Plans with their validity on a world, and with their agreement with the reference where that is compared."""
     scored = score_predictions(measured.world, list(measured.examples.values()), predictions)
     if not measured.design.compares_references:
         return scored
-    if measured.nearest is not None:
-        measured.nearest.learn([step for prediction in predictions for step in prediction.steps])
-    complete = []
-    for place, plan in enumerate(scored):
+    measured.learn([step for prediction in predictions for step in prediction.steps])
+    compared = []
+    for plan in scored:
         more = measured.against_reference(measured.examples[plan.example_id], plan.texts)
         if plan.validity is not None:
             more["copied"] = plan.validity.copied
-        known = {ranker: paid[place] for ranker, paid in rewards.items()}
-        more |= {ranker: reward for ranker, reward in known.items() if reward is not None}
-        complete.append(replace(plan, more=more))
-    return complete
+        compared.append(replace(plan, more=more))
+    return compared
 
 
 def rewarded_by(plans: Sequence[ScoredPlan], metric: str) -> list[ScoredPlan]:
@@ -133,10 +164,10 @@ def training_rows(run_dir: Path, run: TrainingRun) -> list[JsonObject]:
 
 
 def training_curve(run_dir: Path, measured: Measurement, run: TrainingRun) -> Curve:
-    """A GRPO run step by step; with `validity`, or `f1`, of its own completions where that is known."""
+    """A GRPO run step by step; with `validity`, or `matched_f1`, of its own completions where that is known."""
     rows = training_rows(run_dir, run)
     series = {name: tuple(row.get(metric) for row in rows) for name, metric in SERIES.items()}
-    name = "validity" if measured.world is not None else "f1" if measured.nearest is not None else None
+    name = "validity" if measured.world is not None else "matched_f1" if measured.matcher is not None else None
     if name is not None:
         files = [run_dir / run.folder / "completions" / f"step-{row['step']:05d}.jsonl" for row in rows]
         series[name] = tuple(_mean_quality(measured, [row for _, row in read_jsonl(file)]) for file in files)
@@ -144,7 +175,7 @@ def training_curve(run_dir: Path, measured: Measurement, run: TrainingRun) -> Cu
 
 
 def _mean_quality(measured: Measurement, completions: Sequence[JsonObject]) -> float:
-    """Mean validity of recorded completions on a world, else their mean step F1."""
+    """Mean validity of recorded completions on a world, else their mean matched step F1."""
     plans = [plan_steps(row["completion"]) for row in completions]
     if measured.world is not None:
         world = measured.world
@@ -152,9 +183,9 @@ def _mean_quality(measured: Measurement, completions: Sequence[JsonObject]) -> f
             score_plan(world, row["goal"], row["history"], plan).score
             for row, plan in zip(completions, plans, strict=True)
         )
-    if measured.nearest is not None:
-        measured.nearest.learn([step for plan in plans for step in plan])
+    assert measured.matcher is not None
+    measured.matcher.learn([step for plan in plans for step in plan])
     return fmean(
-        measured.against_reference(measured.examples[row["example_id"]], plan)["f1"]
+        measured.matcher.agreement(measured.examples[row["example_id"]], plan).f1
         for row, plan in zip(completions, plans, strict=True)
     )

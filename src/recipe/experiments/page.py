@@ -7,7 +7,8 @@ from pathlib import Path
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.metrics import METRICS, metric_cell, ordered_metrics, regime_colours
+from recipe.evaluation.controls import control_sentences
+from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, regime_colours
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
@@ -30,6 +31,15 @@ EXACT = (
     "step of the goal; validity = order × F1(coverage, clean). Repeated steps are in the plan or the history "
     "already, foreign ones are no steps of the goal."
 )
+MATCHED = (
+    "There is no exact measure of a plan here. A line of a plan matches the step of the annotated continuation that it "
+    "is most alike by embedding, or none: where it is not alike enough, or is more alike a step that is done or the "
+    "goal itself. Matched step F1 counts the steps in common, each as often as the annotation has it, matched step F1 "
+    "in order those in the same order (longest common subsequence). Step F1 without a floor takes each line for the "
+    "annotated step nearest to it, and so pays for the goal and for what is done. A right plan that differs counts as "
+    "wrong. Controls are plans that no planner made; a regime that does not beat them has planned nothing that the "
+    "measure can see."
+)
 AGREEMENT = (
     "There is no exact measure of a plan here. Each line of a plan is taken for the annotated step nearest to it "
     "by embedding, and the plan is compared with the one continuation that was annotated: step F1 counts the "
@@ -48,7 +58,13 @@ BOLD = "bold where the interval excludes 0"
 def render_html(results: Results) -> str:
     """The whole page. The same results give the same page."""
     shown = [plan for prompt in results.prompts for plan in prompt.plans]
-    names = (*results.regimes(), *(one.regime for one in results.differences), *(plan.regime for plan in shown))
+    controls = (one.regime for one in results.controls)
+    names = (
+        *results.regimes(),
+        *controls,
+        *(one.regime for one in results.differences),
+        *(plan.regime for plan in shown),
+    )
     environment = page_environment("recipe.experiments")
     environment.filters |= {"number": format_number, "seconds": format_seconds}
     return environment.get_template("report.html.jinja").render(
@@ -79,7 +95,8 @@ def report_sections(results: Results) -> Iterator[Section]:
     exact = any("score" in scores.metrics for scores in results.scores)
     if results.scores:
         agreement = any("f1" in scores.metrics for scores in results.scores)
-        paragraph = EXACT if exact else AGREEMENT if agreement else REWARD
+        matched = any("matched_f1" in scores.metrics for scores in results.scores)
+        paragraph = EXACT if exact else MATCHED if matched else AGREEMENT if agreement else REWARD
         blocks = (*_means_figure(results), *_score_tables(results))
         yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), blocks)
     if results.differences:
@@ -89,6 +106,8 @@ def report_sections(results: Results) -> Iterator[Section]:
         tables = _difference_tables(results.differences, "regime", f"difference to {baseline}")
         title = f"Against {baseline}, prompt by prompt"
         yield Section("differences", title, "Differences", blocks=(*figure, *tables))
+    if results.control_differences:
+        yield _controls_section(results.control_differences)
     if results.by_seed:
         yield _seeds_section(results.by_seed)
     training = (*_training_figures(results.curves), *_cost_table(results))
@@ -136,7 +155,7 @@ def _means_figure(results: Results) -> Blocks:
 def _score_tables(results: Results) -> Iterator[Table | Figure]:
     """Every metric of each split, those in METRICS first and in their order; `malformed` only where it occurs."""
     for split in results.splits():
-        rows = [scores for scores in results.scores if scores.split == split]
+        rows = [scores for scores in (*results.scores, *results.controls) if scores.split == split]
         present = dict.fromkeys(name for scores in rows for name in scores.metrics)
         if all(scores.metrics["malformed"].mean == 0 for scores in rows if "malformed" in scores.metrics):
             present.pop("malformed", None)
@@ -164,6 +183,23 @@ def _difference_tables(differences: Sequence[Difference], first: str, about: str
             ),
             f"{about}; {BOLD}",
         )
+
+
+def _controls_section(differences: Sequence[Difference]) -> Section:
+    """Every regime minus every control in the main metric."""
+    metric = differences[0].metric
+    blocks = []
+    for split in dict.fromkeys(one.split for one in differences):
+        own = {(one.regime, one.baseline): one.value for one in differences if one.split == split}
+        regimes, controls = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
+        rows = (
+            row(name, *(metric_cell(own.get((name, one)), metric, signed=True) for one in controls)) for name in regimes
+        )
+        names = headings(*(control.removeprefix(CONTROL) for control in controls))
+        about = f"{METRICS.get(metric, metric)}: regime minus control on the same prompts; {BOLD}"
+        blocks.append(Table(SPLITS.get(split, split), "regime", names, tuple(rows), about))
+    sentences = tuple(control_sentences(differences))
+    return Section("controls", "Against the controls", "Controls", blocks=tuple(blocks), findings=sentences)
 
 
 def _seeds_section(by_seed: Sequence[Difference]) -> Section:

@@ -36,6 +36,7 @@ SERIES = {
 """Series of a curve beside those of the over-optimisation figure, with their names in words."""
 TITLES = {
     "validity": "exact validity",
+    "matched_f1": "matched step F1 with the reference",
     "f1": "step F1 with the reference",
     "length": "steps in a plan",
     "reward": "reward, each its own",
@@ -46,14 +47,14 @@ TITLES = {
 """Series of curves in the order of their panels, where several runs are drawn."""
 COLUMNS = 3
 """Panels of that figure side by side."""
-CHANGES = ("score", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
+CHANGES = ("score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
 """Metrics whose paired differences are drawn, one panel each; those of them that are known."""
 
 
 @mpl.rc_context(STYLE)
 def means_figure(results: Results, metric: str) -> Figure:
     """Mean and interval of a metric by regime, one panel a split."""
-    rows = len({row.regime for row in results.scores if metric in row.metrics})
+    rows = len({row.regime for row in (*results.scores, *results.controls) if metric in row.metrics})
     figure = new_figure(7.6, 0.9 + 0.4 * rows, gap=0.06)
     _draw_means(figure, results, metric)
     return figure
@@ -253,7 +254,7 @@ def key_figure(results: Results, target: Path) -> None:
 
 
 def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:
-    rows = [row for row in results.scores if metric in row.metrics]
+    rows = [row for row in (*results.scores, *results.controls) if metric in row.metrics]
     splits = list(dict.fromkeys(row.split for row in rows))
     regimes = list(dict.fromkeys(row.regime for row in rows))
     colours = regime_colours(regimes)

@@ -13,6 +13,8 @@ import torch
 
 from recipe.artifacts import from_json, installed, read_json, read_jsonl
 from recipe.corpus.store import Corpus
+from recipe.evaluation.controls import SAMPLE, control_differences
+from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.validity.measure import (
     Difference,
     Lengths,
@@ -55,6 +57,8 @@ from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
 from recipe.types import Example
 
+AGREEMENT = "matched_ordered_f1"
+"""The main metric where plans are compared with a reference."""
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 STAGES = {
     "data": "draw the data",
@@ -105,6 +109,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
         for split in measured.prompts
         for regime in measured.plans
     }
+    controls = {(split, name): row for split in measured.prompts for name, row in _controls(measured, split)}
     results = Results(
         title=config.title,
         provenance=_provenance(run_dir, config, measured),
@@ -124,6 +129,14 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
             )
         ),
         by_seed=tuple(_by_seed(measured, seed)),
+        controls=tuple(summarise(split, name, row, seed) for (split, name), row in controls.items()),
+        control_differences=tuple(
+            difference
+            for (split, name), row in controls.items()
+            for regime in measured.plans
+            if not (regime == BASE and name == f"{CONTROL}{SAMPLE}")
+            for difference in control_differences(split, {regime: means[split, regime]}, {name: row}, AGREEMENT, seed)
+        ),
         curves=tuple(training_curve(run_dir, measured, run) for run in design.grpo_runs),
         rerankings=tuple(_rerankings(measured, config)),
         lengths=tuple(_lengths(measured)),
@@ -190,6 +203,16 @@ def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, 
     return row
 
 
+def _controls(measured: Measurement, split: str) -> Iterator[tuple[str, PromptMeans]]:
+    """The controls of a split by the names of their rows, which count the prompts where not all have one."""
+    asked = {example.example_id for example in measured.prompts[split]}
+    for control, plans in measured.controls.items():
+        own = [plan for plan in plans if plan.example_id in asked]
+        few = f", {len(own)} prompts" if len(own) < len(asked) else ""
+        if own:
+            yield f"{CONTROL}{control}{few}", prompt_means(own)
+
+
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
     """The difference of each run alone to the baseline, or to the baseline's run of the same seed."""
     for split in measured.prompts:
@@ -204,9 +227,9 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
 
 def _rerankings(measured: Measurement, config: AnyExperiment) -> Iterator[Reranking]:
     """What each choice among the base's samples gains; none where only the reward that chooses could tell."""
-    if measured.world is None and measured.nearest is None:
+    if measured.world is None and measured.matcher is None:
         return
-    main, reward = "score" if measured.world is not None else "ordered_f1", measured.design.reward
+    main, reward = "score" if measured.world is not None else AGREEMENT, measured.design.reward
     for split in measured.prompts:
         for choice in measured.design.choices:
             [base] = measured.of(split, BASE).values()

@@ -17,7 +17,12 @@ SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 
-MAIN = {"score": "Exact validity", "ordered_f1": "Step F1 in order", "reward": "Reward"}
+MAIN = {
+    "score": "Exact validity",
+    "matched_ordered_f1": "Matched step F1 in order",
+    "ordered_f1": "Step F1 in order",
+    "reward": "Reward",
+}
 """Metrics of how good plans are, the best first."""
 
 
@@ -74,8 +79,9 @@ class Alarm:
 class Curve:
     """What was logged while a regime trained: one value a step and series, None where a step logged nothing.
 
-    Known series: `reward`, `length` (steps in a completion), `validity` (exact, of the logged completions), `f1`
-    (steps in common with the reference), `kl`, `gated`, `clipped` (share cut at the token limit), `copied`, `repeated`.
+    Known series: `reward`, `length` (steps in a completion), `validity` (exact, of the logged completions),
+    `matched_f1` or `f1` (steps in common with the reference, matched or nearest), `kl`, `gated`, `clipped` (share cut
+    at the token limit), `copied`, `repeated`.
     """
 
     regime: str
@@ -144,6 +150,10 @@ class Results:
     differences: tuple[Difference, ...] = ()
     by_seed: tuple[Difference, ...] = ()
     """The differences of every run alone."""
+    controls: tuple[Scores, ...] = ()
+    """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
+    control_differences: tuple[Difference, ...] = ()
+    """Every regime minus every control in the main metric, on the prompts that have the control."""
     curves: tuple[Curve, ...] = ()
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[Lengths, ...] = ()

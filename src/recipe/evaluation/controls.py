@@ -1,0 +1,104 @@
+"""Controls of a measure of agreement: plans that nobody would call planned, and which systems do not beat them.
+
+A measure with a single reference pays for more than planning: for naming the goal, for saying what is done, for the
+vocabulary of a goal. What it pays for these is what a system has to beat. Controls are plans like any other and are
+measured like them; a system is compared with a control prompt by prompt, with intervals that draw whole goals.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+from typing import TypeVar
+
+import numpy as np
+
+from recipe.evaluation.metrics import CONTROL, METRICS
+from recipe.evaluation.validity.measure import Difference, PromptMeans, ScoredPlan
+from recipe.planning.predictions import Prediction
+from recipe.stats import Interval, paired_interval, video_of
+from recipe.types import Example
+
+Sample = TypeVar("Sample", Prediction, ScoredPlan)
+
+GOAL, HISTORY, LABELS = "the goal alone", "history copied", "two labels of the goal"
+SAMPLE = "a random sample of the base"
+"""One of the base's samples of each prompt: what choosing one by a reward has to beat."""
+COUNT = 2
+"""Labels that a plan of labels has."""
+
+
+def control_plans(
+    examples: Sequence[Example], annotated: Iterable[Example], seed: int = 0
+) -> dict[str, dict[str, Prediction]]:
+    """Control to the plan of each example that has one, by its id.
+
+    Two labels of the goal are drawn, seeded, from the steps of other videos of the same goal among `annotated`; an
+    example whose goal no other video has two different steps of has no such plan.
+    """
+    labels: dict[tuple[str, str], dict[str, set[str]]] = {}
+    for example in annotated:
+        videos = labels.setdefault(_goal(example), {})
+        videos.setdefault(video_of(example), set()).update(example.history, example.continuation)
+    found: dict[str, dict[str, Prediction]] = {GOAL: {}, HISTORY: {}, LABELS: {}}
+    for example in examples:
+        name, own = example.example_id, video_of(example)
+        found[GOAL][name] = Prediction(name, (example.goal,))
+        found[HISTORY][name] = Prediction(name, example.history)
+        known = labels.get(_goal(example), {})
+        steps = sorted(set().union(*(steps for video, steps in known.items() if video != own)))
+        if len(steps) >= COUNT:
+            found[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))
+    return {control: plans for control, plans in found.items() if plans}
+
+
+def random_samples(predictions: Iterable[Sample], seed: int = 0) -> dict[str, Sample]:
+    """One sample of each example, drawn, seeded, by its id."""
+    samples: dict[str, list[Sample]] = {}
+    for prediction in predictions:
+        samples.setdefault(prediction.example_id, []).append(prediction)
+    return {name: _random(seed, name).choice(sorted(own, key=lambda one: one.sample)) for name, own in samples.items()}
+
+
+def control_differences(
+    split: str, systems: Mapping[str, PromptMeans], controls: Mapping[str, PromptMeans], metric: str, seed: int = 0
+) -> tuple[Difference, ...]:
+    """Each system minus each control in a metric, over the prompts that both have; none where they share none."""
+    found = []
+    for system, means in systems.items():
+        for control, base in controls.items():
+            place = {name: row for row, name in enumerate(base.example_ids)}
+            rows = [row for row, name in enumerate(means.example_ids) if name in place]
+            if rows and metric in means.values and metric in base.values:
+                others = base.values[metric][[place[means.example_ids[row]] for row in rows]]
+                goals = [means.goals[row] for row in rows]
+                value = paired_interval(np.asarray(means.values[metric])[rows], others, goals, seed)
+                found.append(Difference(split, system, control, metric, value))
+    return tuple(found)
+
+
+def is_beaten(value: Interval) -> bool:
+    """Whether a control is beaten: the whole interval of system minus control is above 0; without an interval not."""
+    return value.low is not None and value.low > 0
+
+
+def control_sentences(differences: Sequence[Difference]) -> list[str]:
+    """A sentence for each system that does not beat every control, with the controls it does not beat."""
+    missed: dict[tuple[str, str], list[str]] = {}
+    for one in differences:
+        if not is_beaten(one.value):
+            bounds = "" if one.value.low is None else f" [{one.value.low:+.3f}, {one.value.high:+.3f}]"
+            control = one.baseline.removeprefix(CONTROL)
+            missed.setdefault((one.regime, one.metric), []).append(f"{control}: {one.value.mean:+.3f}{bounds}")
+    return [
+        f"{system} does not beat {'these controls' if len(parts) > 1 else 'this control'} on "
+        f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."
+        for (system, metric), parts in missed.items()
+    ]
+
+
+def _goal(example: Example) -> tuple[str, str]:
+    return example.source, " ".join(example.goal.casefold().split())
+
+
+def _random(seed: int, name: str) -> Random:
+    return Random(hashlib.sha256(f"{seed}/{name}".encode()).digest())
