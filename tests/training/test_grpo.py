@@ -1,4 +1,3 @@
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +14,7 @@ from recipe.artifacts import read_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.reward.client import ServiceClient
 from recipe.reward.scorer import PromptGroup, plain_reward
-from recipe.reward.wire import reward_row
 from recipe.training import policy
 from recipe.training.grpo import RewardFunction, grpo_trainer, prompts_in_order, train_grpo, trl_arguments
 from recipe.training.loop import SilentGRPOTrainer, quiet
@@ -209,23 +206,6 @@ def test_rewards_that_are_no_numbers_are_missing_and_a_step_of_them_is_an_error(
     scorer.whole = False
     with pytest.raises(ComputeError, match=r"Step 1: not one of 8 completions .* example 'e\d+'"):
         train_grpo(config.model_copy(update={"output": config.output.with_name("none")}), scorer)
-
-
-def test_a_service_that_is_away_is_waited_for(config: GRPOConfig, caplog: pytest.LogCaptureFixture) -> None:
-    httpx2 = pytest.importorskip("httpx2")
-    tries = []
-
-    def answer(request: Any) -> Any:
-        tries.append(request)
-        if len(tries) <= 2:
-            return httpx2.Response(503, json={"error": {"code": "starting", "message": "not yet"}})
-        plans = json.loads(request.content)["continuations"]
-        return httpx2.Response(200, json={"rewards": [reward_row(plain_reward(1.0 * len(p), len(p))) for p in plans]})
-
-    with ServiceClient("http://rewards", transport=httpx2.MockTransport(answer), concurrency=1) as scorer:
-        train_grpo(config.model_copy(update={"steps": 1}), scorer)
-    assert metrics(config)[0]["unscored"] == 0
-    assert caplog.text.count("asking again in") == 2
 
 
 def test_half_written_checkpoint_is_not_resumed_from(config: GRPOConfig) -> None:

@@ -70,7 +70,7 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
         from recipe.training.grpo import train_grpo
 
         verifier = None
-        if ranks.main():  # scores for all
+        if ranks.main() and settings.corpus is not None:  # scores for all
             verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
         return lambda: train_grpo(settings, verifier, progress())
 

@@ -151,11 +151,17 @@ class GRPOConfig(TrainingSettings):
     give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint (stated, appendix A.4).
     """
 
-    corpus: Path
+    corpus: Path | None = None
     """The verification corpus. Stated (section 4.1): the HowToCaption release of HowTo100M."""
     corpus_devices: tuple[str, ...] = ()
     """Ours. GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor."""
     reward: RewardConfig = RewardConfig()
+    """Settings of the verifier on `corpus`."""
+    reward_service: str | None = None
+    """Ours. Address of a running `recipe reward serve`, in place of `corpus`: corpus, devices and settings of the
+    verifier are then the service's."""
+    reward_patience: Annotated[float, Field(gt=0)] = 3600.0
+    """Ours. Seconds for which training waits for a service that does not answer; may change when a run is resumed."""
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
     prompts_per_step: Positive = 8
@@ -195,6 +201,16 @@ class GRPOConfig(TrainingSettings):
         if self.min_coverage is None:
             values.pop("min_coverage", None)
         return values
+
+    @model_validator(mode="after")
+    def _one_source_of_rewards(self) -> Self:
+        if (self.corpus is None) == (self.reward_service is None):
+            raise ValueError("give one of corpus, a folder, and reward_service, an address")
+        if self.corpus is None:
+            for name in ("corpus_devices", "reward"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
+        return self
 
     @model_validator(mode="after")
     def _vllm_has_a_use(self) -> Self:

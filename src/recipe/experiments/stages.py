@@ -267,6 +267,7 @@ def train(run_dir: Path, settings: Training, progress: Progress) -> None:
     if settings.exact:
         train_grpo(config, ValidityScorer(load_world()), progress, clips)
     else:
+        assert config.corpus is not None
         corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
         train_grpo(config, Verifier(corpus, config.reward), progress, clips)
 

@@ -66,7 +66,6 @@ from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, 
 from recipe.world.examples import TextNoise
 
 SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
-SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")

@@ -33,6 +33,10 @@ _COMPUTE_TRIES = 4
 """Tries after which a reward that could not be computed is given up."""
 
 
+class ServiceAway(ComputeError):
+    """The service did not answer for as long as its client waits."""
+
+
 class _Busy(Exception):
     """The service cannot answer now; `wait`: after how many seconds it said to ask again."""
 
@@ -77,7 +81,9 @@ class ServiceClient:
         }
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward."""
+        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward,
+        which is a ServiceAway where it does not answer.
+        """
 
         def outcomes(group: PromptGroup) -> list[Outcome]:
             return try_groups([group], lambda tried: [self.score(one.history, one.plans, one.goal) for one in tried])[0]
@@ -149,7 +155,8 @@ class ServiceClient:
     def _give_up(self, state: tenacity.RetryCallState) -> Any:
         tries, spent = state.attempt_number, state.seconds_since_start or 0.0
         what = f"no answer in {tries} {'try' if tries == 1 else 'tries'} and {spent:.0f} s ({_reason(state)})"
-        raise ComputeError(f"{self.url}: {what}; check that the service runs.")
+        kind = ComputeError if _in_vain(state) else ServiceAway
+        raise kind(f"{self.url}: {what}; check that the service runs.")
 
 
 def _address(url: str) -> str:

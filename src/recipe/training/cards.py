@@ -19,6 +19,8 @@ from recipe.errors import InputError
 
 CARD = "card.json"
 README = "README.md"
+PLACES = ("output", "reward_service", "reward_patience")
+"""Settings that change no result: where the run lies, and where its rewards come from."""
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 _GOALS = {
     "base": "trained from scratch",
@@ -29,8 +31,13 @@ _GOALS = {
 Card = dict[str, Any]
 
 
-def run_card(stage: str, config: Settings, hashes: Mapping[str, str]) -> Card:
-    """What all checkpoints of a run and its model share; `hashes` are of the run's inputs."""
+def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
+    """What all checkpoints of a run and its model share; `inputs` are the hashes of the run's inputs.
+
+    One of them may be the reward that a service gives (`recipe.training.served`), as JSON.
+    """
+    served = inputs.get("reward")
+    hashes = {name: text for name, text in inputs.items() if name != "reward"}
     card: Card = {
         "format": 1,
         "stage": stage,
@@ -45,8 +52,8 @@ def run_card(stage: str, config: Settings, hashes: Mapping[str, str]) -> Card:
     if isinstance(config, SFTConfig | GRPOConfig):
         card["base_model"] = _base_model(config.model, config.revision, card["inputs"].get("model"))
     if isinstance(config, GRPOConfig):
-        card["corpus"] = _corpus(config.corpus)
-        card["reward"] = config.reward.version
+        card["corpus"] = served["corpus"] if served else _corpus(config.corpus)
+        card["reward"] = served["version"] if served else config.reward.version
     return card
 
 
@@ -63,8 +70,8 @@ def card_files(card: Card, step: int, figures: Mapping[str, Any], *, merged: boo
 
 
 def _portable(config: Settings) -> Card:
-    """The settings without places: of a file or folder only its name is left, and the run's own folder is dropped."""
-    values: Card = config.model_dump(mode="json", exclude={"output"})
+    """The settings without places: of a file or folder only its name is left, and `PLACES` are dropped."""
+    values: Card = config.model_dump(mode="json", exclude=set(PLACES))
     for name, value in values.items():
         raw = getattr(config, name)
         if isinstance(raw, Path) or (name == "model" and _local(raw)):
@@ -90,15 +97,18 @@ def _base_model(name: str, revision: str | None, weights: str | None) -> Card:
     return base
 
 
-def _corpus(folder: Path) -> Card | None:
-    """Id, size and encoder of a corpus; None where the scorer reads none."""
+def _corpus(folder: Path | None) -> Card | None:
+    """The card of the corpus in a folder; None where the scorer reads none."""
     try:
-        manifest = read_json(folder / "manifest.json")
-        encoder = {**manifest["encoder"], "name": Path(manifest["encoder"]["name"]).name}
+        return None if folder is None else corpus_card(read_json(folder / "manifest.json"))
     except (InputError, KeyError, TypeError):
         return None
-    if not Path(manifest["encoder"]["name"]).is_absolute():
-        encoder["name"] = manifest["encoder"]["name"]
+
+
+def corpus_card(manifest: Mapping[str, Any]) -> Card:
+    """Id, size and encoder of a corpus. Raises KeyError, TypeError for what is no manifest of one."""
+    name = manifest["encoder"]["name"]
+    encoder = {**manifest["encoder"], "name": Path(name).name if Path(name).is_absolute() else name}
     return {"id": manifest.get("id"), "narrations": manifest.get("narrations"), "encoder": encoder}
 
 

@@ -22,8 +22,8 @@ from datasets import Dataset
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
-from recipe.artifacts import write_json, write_jsonl
-from recipe.config import GRPOConfig
+from recipe.artifacts import JsonObject, write_json, write_jsonl
+from recipe.config import GRPOConfig, RewardConfig, parse_config
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
@@ -84,15 +84,29 @@ def train_grpo(
 ) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
-    Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer.
+    Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer. With
+    `reward_service` the service is the scorer of all, and `scorer` is None.
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
-    settings, ComputeError where training diverges.
+    settings or of another service's verifier, ComputeError where training diverges or the service stays away.
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
-    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model), "corpus": config.corpus}
+    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": Path(config.model)}
+    closing = ExitStack()
+    if config.corpus is not None:
+        inputs["corpus"] = config.corpus
+    elif scorer is not None:
+        raise ConfigError("reward_service names the scorer of this run; give no other.")
+    else:
+        from recipe.training.served import ServedReward, served_reward  # noqa: PLC0415 - an extra of its own
+
+        inputs["reward"] = served = ranks.from_main(lambda: served_reward(config))
+        settings = parse_config(served["settings"], RewardConfig, f"{config.reward_service}, verifier")
+        config = config.model_copy(update={"reward": settings})
+        scorer = service = ServedReward(config, served)
+        closing.callback(service.close)
     source = video_source(config, histories)
     if source is not None:
         inputs["videos"] = source.held
@@ -100,7 +114,7 @@ def train_grpo(
     if ranks.from_main(lambda: run.finished):
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
-    with quiet(), ExitStack() as shown:
+    with quiet(), closing, ExitStack() as shown:
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
         if ranks.main():
             _drop_later_completions(run)
@@ -148,7 +162,7 @@ def covered_examples(config: GRPOConfig, scorer: Scorer | None, examples: list[E
             f"not one of {len(examples):,} prompts has coverage {least:g} or more (highest {max(known.values()):.2f}, "
             f"mean {fmean(known.values()):.2f}), so that the corpus says little of their tasks"
         )
-        command = f"recipe reward coverage --corpus {config.corpus} --tasks {config.examples}"
+        command = f"recipe reward coverage --corpus {config.corpus or 'CORPUS'} --tasks {config.examples}"
         raise InputError.at(config.examples, problem, f"see which tasks need videos with: {command}")
     kept = [example for example in examples if example.example_id not in left_out]
     counts = {"examples": len(examples), "kept": len(kept), "unknown": len(examples) - len(known)}

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import file_sha256, read_json, sync, write_json, write_text
+from recipe.artifacts import JsonObject, file_sha256, read_json, sync, write_json, write_text
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
 from recipe.training import ranks
-from recipe.training.cards import Card, card_files, run_card
+from recipe.training.cards import PLACES, Card, card_files, run_card
 
 KEPT_CHECKPOINTS = 2
 VERSION = 1
@@ -168,13 +168,13 @@ def _disk_is_full(error: BaseException | None) -> bool:
     return False
 
 
-def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
+def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
     """The run folder of `config`, new or to be resumed.
 
-    `inputs` are files or model folders by name, or texts. Their content is part of the run's identity, their place is
-    not. A run that stopped before its first checkpoint may be replaced by one of other settings. Raises ConfigError
-    where the folder belongs to other settings or to something else, and where a machine holds other examples or another
-    model than that of the first process.
+    `inputs` are files or model folders by name, or texts or JSON. Their content is part of the run's identity, their
+    place is not, and neither are settings that change no result. A run that stopped before its first checkpoint may be
+    replaced by one of other settings. Raises ConfigError where the folder belongs to other settings or to something
+    else, and where a machine holds other examples or another model than that of the first process.
     """
     run = ranks.from_main(lambda: _opened(stage, config, output, inputs))
     read = {name: path for name, path in inputs.items() if name in ("examples", "model")}
@@ -186,8 +186,8 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     return run
 
 
-def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str]) -> Run:
-    settings = config.model_dump(mode="json", exclude={"output", *inputs})
+def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
+    settings = config.model_dump(mode="json", exclude={*PLACES, *inputs})
     hashes = {name: _identity(path) for name, path in inputs.items()}
     manifest = {
         "stage": stage,
@@ -255,11 +255,11 @@ def _overlaid(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _identity(path: Path | str) -> str:
-    """A hash of a file, of a model folder's weights, or of a corpus folder's manifest; a hub id or a text stands
+def _identity(path: Path | str | JsonObject) -> Any:
+    """A hash of a file, of a model folder's weights, or of a corpus folder's manifest; a hub id, a text or JSON stands
     for itself.
     """
-    if isinstance(path, str):
+    if not isinstance(path, Path):
         return path
     if path.is_file():
         return file_sha256(path)

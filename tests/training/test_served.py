@@ -1,0 +1,259 @@
+"""A run whose rewards come from a service: the service goes away, comes back, and comes back as another one."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recipe.artifacts import read_json, read_jsonl
+from recipe.cli import app
+from recipe.cli.console import run
+from recipe.config import GRPOConfig, RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, ConfigError
+from recipe.reward.scorer import PromptGroup
+from recipe.reward.verifier import Verifier
+from recipe.training.grpo import train_grpo
+
+httpx2 = pytest.importorskip("httpx2")
+pytest.importorskip("recipe.reward.service.server")
+served = pytest.importorskip("recipe.training.served")
+
+# One process loads the packages, and each service is a child of it.
+SERVICES = """
+import os, signal, sys
+from recipe.config import RewardConfig
+from recipe.corpus.store import Corpus
+from recipe.reward.service.app import create_app
+from recipe.reward.service.messages import ServiceSettings
+from recipe.reward.service.server import listen, serve
+from recipe.reward.verifier import Verifier
+
+with listen("127.0.0.1", 0) as free:
+    port = free.getsockname()[1]
+child = 0
+for line in sys.stdin:
+    if child:
+        os.kill(child, signal.SIGTERM)
+        os.waitpid(child, 0)
+    child = 0 if line == "stop\\n" else os.fork()
+    if line != "stop\\n" and not child:
+        corpus, config = Corpus.open(sys.argv[1]), RewardConfig(tau=float(line))
+        with listen("127.0.0.1", port) as bound:
+            print(port, flush=True)
+            serve(create_app(Verifier(corpus, config), ServiceSettings(), corpus=corpus, config=config), bound)
+        os._exit(0)
+    if not child:
+        print(port, flush=True)
+"""
+
+
+class Services:
+    """Reward services at one port, one after the other."""
+
+    def __init__(self, corpus: Path) -> None:
+        command = [sys.executable, "-c", SERVICES, str(corpus)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def start(self, tau: float = 0.1) -> str:
+        """Serve the paper's reward; returns the address."""
+        return f"http://127.0.0.1:{self._send(str(tau))}"
+
+    def stop(self) -> None:
+        self._send("stop")
+
+    def _send(self, line: str) -> str:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(line, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def services(world_run: dict[str, Any]) -> Iterator[Services]:
+    services = Services(world_run["corpus"])
+    yield services
+    services.stop()
+    assert services.process.stdin is not None
+    assert services.process.stdout is not None
+    services.process.stdin.close()
+    services.process.stdout.close()
+    assert services.process.wait(30) == 0
+
+
+class Back(logging.Handler):
+    """Starts the service again once its client has asked twice in vain."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__()
+        self.services, self.waits = services, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.waits += "asking again in" in record.getMessage()
+        if self.waits == 2:
+            self.services.start()
+
+    def __enter__(self) -> "Back":
+        logging.getLogger("recipe.reward.client").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("recipe.reward.client").removeHandler(self)
+
+
+class At:
+    """Calls a function at the end of a step."""
+
+    def __init__(self, step: int, then: Callable[[], object]) -> None:
+        self.step, self.then = step, then
+
+    @contextmanager
+    def task(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            if count and done == self.step:  # a count of 0 says that a step goes on
+                self.then()
+
+        yield advance
+
+
+def recorded(config: GRPOConfig) -> list[list[dict[str, Any]]]:
+    """The completions of all steps, with their rewards."""
+    return [[row for _, row in read_jsonl(file)] for file in sorted((config.output / "completions").iterdir())]
+
+
+def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
+    services: Services,
+    world_run: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = {**world_run, "steps": 3, "save_every": 1}
+    local = GRPOConfig(**settings, output=tmp_path / "local")
+    train_grpo(local, Verifier(Corpus.open(world_run["corpus"]), local.reward))
+    del settings["corpus"]
+    address = services.start()
+    config = GRPOConfig(**settings, output=tmp_path / "served", reward_service=address, reward_patience=0.3)
+
+    # The service ends after the first step and stays away: the run ends with one sentence.
+    with pytest.raises(ComputeError, match=r"no answer in .* run the same command again to resume\.$"):
+        train_grpo(config, None, At(1, services.stop))
+    assert (config.output / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
+
+    # It comes back with other settings: refused. As it was, and away for a moment after the second step: waited for.
+    services.start(tau=0.2)
+    with pytest.raises(ConfigError, match=r"reward.settings.tau was 0.1, is 0.2"):
+        train_grpo(config, None)
+    services.start()
+    patient = config.model_copy(update={"reward_patience": 60.0})
+    with Back(services) as back:
+        model = train_grpo(patient, None, At(2, services.stop))
+    assert back.waits == 2
+    assert recorded(config) == recorded(local)
+    card = read_json(model / "card.json")
+    assert (card["reward"], card["config"]["reward"]["tau"]) == ("paper-1", 0.1)
+    assert card["corpus"] == read_json(local.output / "model" / "card.json")["corpus"]
+    assert address not in (model / "card.json").read_text()
+
+    # The same command on the finished run needs no service.
+    services.stop()
+    file = tmp_path / "grpo.toml"
+    given = {name: str(value) for name, value in settings.items() if name in ("model", "examples")}
+    given |= {"output": str(config.output), "reward_service": address}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
+    lines += [f"{name} = {settings[name]}" for name in settings if name not in (*given, "metrics")]
+    file.write_text("\n".join([*lines, "metrics = []"]))
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", str(file), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(run(app))
+    assert not ended.value.code
+    assert json.loads(capsys.readouterr().out)["last_step"]["step"] == 3
+
+
+class Info:
+    """A service that says what it serves, and nothing else; what it says changes."""
+
+    def __init__(self, *said: Any) -> None:
+        self.said = list(said)
+
+    def __call__(self, request: Any) -> Any:
+        if request.url.path == "/score":
+            return httpx2.Response(503, json={"error": {"code": "stopped", "message": "The service ends."}})
+        return httpx2.Response(200, json=self.said.pop(0) if len(self.said) > 1 else self.said[0])
+
+
+def said(version: str = "paper-1", corpus: str = "c") -> dict[str, Any]:
+    return {
+        "reward": version,
+        "verifier": RewardConfig().model_dump(mode="json"),
+        "corpus": {"id": corpus, "narrations": 3, "folder": "/elsewhere"},
+        "encoder": {"name": "/elsewhere/encoder"},
+    }
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Opens clients of a service that says these things in turn."""
+
+    def open_clients(*what: Any) -> GRPOConfig:
+        transport = httpx2.MockTransport(Info(*what))
+        client = served.ServiceClient
+        monkeypatch.setattr(served, "ServiceClient", lambda *given, **more: client(*given, **more, transport=transport))
+        return GRPOConfig(model="m", examples="e", output="o", reward_service="http://r", reward_patience=0.2)
+
+    return open_clients
+
+
+@pytest.mark.parametrize("name", ["version", "corpus"])
+@pytest.mark.parametrize("answers", [1, 2])
+def test_a_service_that_becomes_another_ends_the_run(asked: Callable[..., Any], name: str, answers: int) -> None:
+    config = asked(*[said()] * answers, said(**{name: "other"}))
+    reward = served.served_reward(config)
+    assert reward["corpus"]["encoder"]["name"] == "encoder"
+    with pytest.raises(ConfigError, match=f"another {name}"):
+        # The first time it is another before it scores, the second time after it.
+        served.ServedReward(config, reward).score_groups([])
+
+
+def test_a_service_that_leaves_while_it_scores_leaves_no_gaps(asked: Callable[..., Any]) -> None:
+    config = asked(said())
+    scorer = served.ServedReward(config, served.served_reward(config))
+    with pytest.raises(ComputeError, match=r"no answer in .* run the same command again to resume\.$"):
+        scorer.score_groups([PromptGroup("tea", (), [("pour",)])])
+
+
+def test_a_service_without_a_verifier_is_no_source_of_a_run(asked: Callable[..., Any]) -> None:
+    config = asked({"reward": None, "verifier": None, "corpus": None, "encoder": None})
+    with pytest.raises(ConfigError, match="names no verifier"):
+        served.served_reward(config)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "give one of corpus"),
+        ({"corpus": "c", "reward_service": "http://r"}, "give one of corpus"),
+        ({"reward_service": "http://r", "reward": {"tau": 0.2}}, "reward has a use with corpus only"),
+        ({"reward_service": "http://r", "corpus_devices": ["cuda:0"]}, "corpus_devices has a use with corpus only"),
+    ],
+)
+def test_a_run_has_one_source_of_rewards(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GRPOConfig(model="m", examples="e", output="o", **given)
+
+
+def test_a_scorer_beside_the_service_is_refused(asked: Callable[..., Any], scorer: Sequence[Any]) -> None:
+    with pytest.raises(ConfigError, match="give no other"):
+        train_grpo(asked(said()), scorer)  # type: ignore[arg-type]
