@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from recipe.artifacts import write_json
 from recipe.config import GRPOConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
+from recipe.experiments.schedule import RECORDS, _fingerprints
 from recipe.experiments.stages import Training
 from recipe.reproduce import study as studies
 from recipe.reproduce.cost import estimate
+from recipe.reproduce.run import finished_tables
 from recipe.reproduce.runs import Below, ScaleRuns, plan_runs
 from recipe.reproduce.study import Regime, Study, grpo_config, names, regime, scale, sft_config, sized
 from recipe.reproduce.tables import SPLITS, TABLES, table, tables
@@ -212,3 +215,23 @@ def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
     assert (run.model, run.input, run.videos) == ("Qwen/Qwen2.5-VL-3B-Instruct", "video", tmp_path / "videos")
     assert str(run.examples) == "data/weak-100.jsonl"
     assert (run.max_tokens, run.frames.count) == (8192, 32)
+
+
+def test_a_page_shows_what_is_finished_with_its_own_settings(tmp_path: Path) -> None:
+    made = plan_runs(study("main", "qualitative", seeds=(0, 1)), "tiny")
+    marks = _fingerprints(made.stages)
+    for stage in made.stages:
+        for output in stage.outputs:
+            (tmp_path / output).mkdir(parents=True)
+        write_json(tmp_path / RECORDS / f"{stage.name}.json", {"fingerprint": marks[stage.name], "done": True})
+
+    def finished(**settings: Any) -> list[str]:
+        whole = plan_runs(dataclasses.replace(study("all"), **settings), "tiny")
+        return [one.name for one in finished_tables(whole, tmp_path)]
+
+    assert finished(seeds=(0, 1)) == ["main", "qualitative"]
+    assert finished(seeds=(1,)) == ["main", "qualitative"]
+    assert finished(seeds=(0, 1, 2)) == []
+    assert finished(seeds=(0, 1), quick=True) == []
+    (tmp_path / "scores" / "sft-annotated-1.jsonl").rmdir()
+    assert finished(seeds=(0, 1)) == ["main"]

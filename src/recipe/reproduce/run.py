@@ -2,8 +2,8 @@
 
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from recipe.reproduce.data import HISTORIES, TRACES, mined_sentence
 from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import visible_devices
 from recipe.reproduce.page import ScaleResults, StudyResults, write_results
-from recipe.reproduce.runs import ScaleRuns, plan_runs
-from recipe.reproduce.study import Study
-from recipe.reproduce.tables import published_scale
+from recipe.reproduce.runs import ScaleRuns, plan_runs, table_stages
+from recipe.reproduce.study import Study, names
+from recipe.reproduce.tables import ALL, TABLES, PaperTable, published_scale
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
 
@@ -32,6 +32,7 @@ def study_cost(study: Study, output: Path) -> list[tuple[Estimate, ScaleRuns]]:
 def reproduce(study: Study, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
     """Run what is missing, several runs beside each other, and write the tables; returns them.
 
+    Tables that earlier calls finished with the same settings are written again beside those of this call.
     With several GPUs there is a worker on each, without any there are `workers`. Raises what the stages raise; what is
     done stays, and the same call goes on from there.
     """
@@ -41,7 +42,7 @@ def reproduce(study: Study, output: Path, workers: int, progress: Progress, comm
     with locked(output):
         for made in planned:
             run_stages(output / made.name, made.stages, workers, progress, devices, keep_going=True)
-        scales = tuple(_results(study, made, output / made.name) for made in planned)
+        scales = tuple(_scales(study, planned, output))
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -65,18 +66,38 @@ def _versions() -> Iterator[tuple[str, str]]:
             continue
 
 
-def _results(study: Study, made: ScaleRuns, folder: Path) -> ScaleResults:
-    names = {stage.name for stage in made.stages}
+def _scales(study: Study, planned: Sequence[ScaleRuns], output: Path) -> Iterator[ScaleResults]:
+    """The results of the scales of this call, then of others in the same folder."""
+    asked = {made.name: made for made in planned}
+    others = [name for name in names("scales") if name not in asked and (output / name).is_dir()]
+    for name in (*asked, *others):
+        whole = plan_runs(replace(study, tables=(ALL,), scales=(name,), regimes=()), name)
+        made = asked.get(name, replace(whole, tables=(), missing=()))
+        result = _results(study, made, whole, output / name)
+        if result.tables:
+            yield result
+
+
+def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:
+    """The tables of which every regime was run and measured with every seed."""
+    done = set(finished_stages(folder, whole.stages))
+    return [one for one in whole.tables if (stages := table_stages(whole, one)) and stages <= done]
+
+
+def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> ScaleResults:
+    """The tables of `made`, and those of `whole` that are finished."""
+    plans = dict.fromkeys(finished_tables(whole, folder), whole) | dict.fromkeys(made.tables, made)
+    stages = {stage.name for stage in (*made.stages, *whole.stages)}
     return ScaleResults(
         scale=made.name,
         title=made.scale.title,
         published=published_scale(made.scale.title),
         seeds=study.seeds,
         judge=_judge(study),
-        tables=tuple(measure_table(folder, made, one) for one in made.tables),
+        tables=tuple(measure_table(folder, plans[one], one) for one in TABLES if one in plans),
         missing=made.missing,
         notes=tuple(_notes(study, made, folder)),
-        seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in names),
+        seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in stages),
     )
 
 

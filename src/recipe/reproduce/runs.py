@@ -166,6 +166,14 @@ def plan_runs(study: Study, name: str) -> ScaleRuns:
     )
 
 
+def table_stages(made: ScaleRuns, one: PaperTable) -> set[str]:
+    """Names of the stages that measure the plans of a table's runs."""
+    kinds = ("scores", *({one.name} & {"diversity", "vpa"}))
+    runs = [run for name in one.regimes for run in made.runs_of(name)]
+    runs += made.frontier if one.name == "frontier" else ()
+    return {f"{kind}-{run.stage}" for kind in kinds for run in runs}
+
+
 def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> str:
     """Why a table cannot be made; empty where it can."""
     if one.name == "frontier" and not study.endpoints.frontier:
