@@ -191,12 +191,40 @@ class ValidityScores:
     kind: Literal["validity"] = "validity"
 
 
-SystemScores = JudgeScores | DiversityScores | VpaScores | ValidityScores
+@dataclass(frozen=True, slots=True)
+class MatchControl:
+    """A control on the same examples: plans that are no planner's."""
+
+    name: str
+    metrics: dict[str, Interval]
+    difference: Interval
+    """System minus control in the matched step F1 in order, on the examples that have the control."""
+    prompts: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchScores:
+    """A system against annotated continuations, step by step; clusters are goals."""
+
+    system: str
+    metrics: dict[str, Interval]
+    """By the names of `metrics.METRICS`."""
+    counts: Counts
+    controls: tuple[MatchControl, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    """Encoder, ends of its scale, floor."""
+    samples: int = 1
+    """Samples of each prompt: the smallest number where they differ."""
+    kind: Literal["match"] = "match"
+
+
+SystemScores = JudgeScores | DiversityScores | VpaScores | ValidityScores | MatchScores
 KINDS: dict[str, type[SystemScores]] = {
     "judge": JudgeScores,
     "diversity": DiversityScores,
     "vpa": VpaScores,
     "validity": ValidityScores,
+    "match": MatchScores,
 }
 
 

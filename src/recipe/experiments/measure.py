@@ -14,12 +14,12 @@ from recipe.artifacts import JsonObject, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.controls import SAMPLE, control_plans, random_samples
+from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
 from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
 from recipe.experiments.design import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Design, PlanSet, TrainingRun
 from recipe.experiments.results import Curve
 from recipe.planning.predictions import Prediction, read_predictions
-from recipe.reward.watchdog import copied_share
 from recipe.text import plan_steps
 from recipe.types import Example
 from recipe.world.graph import World
@@ -66,15 +66,12 @@ class Measurement:
 
     def against_reference(self, example: Example, steps: Sequence[str]) -> dict[str, float]:
         """Metrics of a plan beside its reference continuation."""
-        apart = float(len(steps) - len(example.continuation))
-        metrics = {"length_error": apart, "length_apart": abs(apart)}
         if self.nearest is None or self.matcher is None:
-            return metrics
-        matched = self.matcher.agreement(example, steps)
+            apart = float(len(steps) - len(example.continuation))
+            return {"length_error": apart, "length_apart": abs(apart)}
         plan, reference = self.nearest(steps), self.nearest(example.continuation)
-        metrics |= {"matched_f1": matched.f1, "matched_ordered_f1": matched.ordered_f1}
-        metrics |= {"f1": step_f1(plan, reference), "ordered_f1": ordered_f1(plan, reference)}
-        return metrics | {"copied": copied_share(example.history, steps)}
+        metrics = match_metrics(self.matcher, example, steps)
+        return metrics | {"f1": step_f1(plan, reference), "ordered_f1": ordered_f1(plan, reference)}
 
     def learn(self, steps: Sequence[str]) -> None:
         """Embed the steps of many plans at once, where plans are compared by embeddings."""

@@ -14,6 +14,7 @@ import torch
 from recipe.artifacts import from_json, installed, read_json, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
+from recipe.evaluation.match import MAIN as AGREEMENT
 from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.validity.measure import (
     Difference,
@@ -57,8 +58,6 @@ from recipe.reward.verifier import Verifier
 from recipe.reward.watchdog import read_records, replay
 from recipe.types import Example
 
-AGREEMENT = "matched_ordered_f1"
-"""The main metric where plans are compared with a reference."""
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 STAGES = {
     "data": "draw the data",

@@ -22,6 +22,8 @@ from recipe.evaluation.scores import (
     HorizonScores,
     JudgeAgreement,
     JudgeIdentity,
+    MatchControl,
+    MatchScores,
     SystemScores,
     ValidityScores,
     VpaScores,
@@ -140,6 +142,16 @@ def write_others(folder: Path) -> list[Path]:
     }
     agreement = (JudgeAgreement(PROXY, 12, Interval(0.7, 0.4, 0.9), 0.6),)
     share = Interval(0.5, 0.4, 0.6, 12, 3)
+    match_row = {
+        "example_id": EXAMPLES[0].example_id,
+        "steps": valid_row["steps"],
+        "metrics": {"matched_ordered_f1": 0.25},
+    }
+    matched = {"matched_f1": share, "matched_ordered_f1": share}
+    controls = (
+        MatchControl("the goal alone", matched, Interval(0.4, 0.3, 0.5, 12, 3), 12),
+        MatchControl("history copied", matched, Interval(0.01, -0.02, 0.04, 12, 3), 12),
+    )
     return [
         write_with_rows(
             folder / "diversity.json",
@@ -157,6 +169,9 @@ def write_others(folder: Path) -> list[Path]:
                 agreement=agreement,
             ),
             [valid_row],
+        ),
+        write_with_rows(
+            folder / "match.json", MatchScores("RL", matched, Counts(12), controls, {"floor": "0.667"}), [match_row]
         ),
     ]  # fmt: skip
 

@@ -150,7 +150,7 @@ def test_mean_over_plans_weighs_datasets_by_their_plans(judged_files: list[Path]
 def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[Path], examples_file: Path) -> None:
     report = make_report(gather([*judged_files, *other_files], [examples_file]), "t")
     names = [one.name for one in report.sections]
-    assert names == ["accuracy-1", "differences", "diversity", "vpa", "validity", "files"]
+    assert names == ["accuracy-1", "differences", "diversity", "vpa", "validity", "match", "files"]
     vpa = section(report, "vpa")
     assert "per sample" in vpa.paragraphs[0]
     assert any("true history" in warning for warning in vpa.warnings)
@@ -160,6 +160,10 @@ def test_every_kind_has_its_section(judged_files: list[Path], other_files: list[
     validity = section(report, "validity")
     assert [cell.text for cell in row(tables(validity)[-1], "RL").cells] == [PROXY.name, "0.70", "0.60", "12"]
     assert "50 %" in [cell.text for cell in row(tables(validity)[0], "RL").cells]
+    match = section(report, "match")
+    assert [one.name for one in tables(match)[0].rows] == ["RL", "control: the goal alone", "control: history copied"]
+    [sentence] = match.findings
+    assert "history copied: +0.010 [-0.020, +0.040]" in sentence
 
 
 def test_a_protocol_that_is_not_calibrated_is_told(other_files: list[Path]) -> None:
@@ -176,7 +180,7 @@ def test_views_hold_every_plan_and_what_was_measured(
     judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
     views = make_report(gather([*judged_files, *other_files], [examples_file]), "t").views
-    assert views.measures == (PROXY.name, "validity", "VPA")
+    assert views.measures == (PROXY.name, "validity", "matched step F1 in order", "VPA")
     assert [case.example_id for case in views.examples] == [*(one.example_id for one in EXAMPLES), "v:2"]
     first = views.examples[0]
     assert (first.goal, first.history) == (EXAMPLES[0].goal, EXAMPLES[0].history)
@@ -186,7 +190,8 @@ def test_views_hold_every_plan_and_what_was_measured(
     ]  # fmt: skip
     [plan] = views.examples[-1].plans.values()
     assert plan.actions == [["stir mixture", "stir mixture", 0.25], ["add sugar", "pour water", 0.01]]
-    assert plan.scores == {2: [50.0]}
+    assert plan.scores == {3: [50.0]}
+    assert [25.0] in [plan.scores.get(2) for plan in first.plans.values()]
 
 
 def test_rows_missing_beside_scores_leave_tables_and_are_told(judged_files: list[Path], examples_file: Path) -> None:
@@ -263,7 +268,7 @@ def test_rows_that_name_no_example_are_located(other_files: list[Path], row: dic
 def test_odd_rows_are_shown_for_what_they_hold(other_files: list[Path]) -> None:
     write_jsonl(rows_path(other_files[1]), [{"sample_id": "v:1", "gold": ["a", "b"], "predicted": [1], "margins": "x"}])
     write_jsonl(rows_path(other_files[2]), [{"example_id": "e", "metrics": [1], "statuses": None, "steps": ["s"]}])
-    first, second = gather_views(gather(other_files)).examples
+    first, second = gather_views(gather(other_files[:-1])).examples
     [plan] = first.plans.values()
     assert plan.actions == [["1", "a", None], [None, "b", None]]
     [plan] = second.plans.values()

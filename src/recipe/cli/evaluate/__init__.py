@@ -2,7 +2,7 @@
 
 import typer
 
-from recipe.cli.evaluate import compare, diversity, histories, judge, people, validity, vpa
+from recipe.cli.evaluate import compare, diversity, histories, judge, match, people, validity, vpa
 
 app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
 
@@ -15,6 +15,7 @@ def evaluate() -> None:
 app.command("judge")(judge.judge)
 app.command("diversity")(diversity.diversity)
 app.command("validity")(validity.validity)
+app.command("match")(match.match)
 app.command("vpa")(vpa.vpa)
 app.command("histories")(histories.histories)
 app.command("compare")(compare.compare)

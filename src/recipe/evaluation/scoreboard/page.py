@@ -8,7 +8,13 @@ from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.scoreboard import figures
 from recipe.evaluation.scoreboard.accuracy import JudgeResults, accuracy_section, judge_results, split_name
 from recipe.evaluation.scoreboard.differences import differences_section, system_differences
-from recipe.evaluation.scoreboard.sections import account_section, diversity_section, validity_section, vpa_section
+from recipe.evaluation.scoreboard.sections import (
+    account_section,
+    diversity_section,
+    match_section,
+    validity_section,
+    vpa_section,
+)
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scoreboard.views import (
     NO_EXPLANATIONS,
@@ -63,6 +69,7 @@ def make_report(board: Board, title: str) -> Report:
         diversity_section(board, figures.diversity_figures(board, judges, colours)),
         vpa_section(board, figures.vpa_figures(board, colours)),
         validity_section(board, figures.validity_figures(board, colours)),
+        match_section(board),
         account_section(board),
     )
     sections += [section for section in others if section is not None]

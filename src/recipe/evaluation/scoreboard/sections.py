@@ -2,11 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 
-from recipe.evaluation.metrics import METRICS, metric_cell, ordered_metrics
+from recipe.evaluation.match import MAIN, match_sentences
+from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import comparability, published_table
 from recipe.evaluation.scoreboard.sources import Board
-from recipe.evaluation.scores import DiversityScores, HorizonScores, ValidityScores, VpaScores
+from recipe.evaluation.scores import (
+    DiversityScores,
+    HorizonScores,
+    JudgeScores,
+    MatchScores,
+    ValidityScores,
+    VpaScores,
+)
 from recipe.report.elements import NONE, Cell, Figure, Heading, Section, Table, headings, row
 
 LEVELS = ("0", "0.25", "0.5", "0.75", "1")
@@ -139,6 +147,50 @@ def validity_section(board: Board, figures: Sequence[Figure]) -> Section | None:
     )
 
 
+def match_section(board: Board) -> Section | None:
+    """Agreement with annotated continuations, each system beside its controls."""
+    every = [scores for _, scores in board.of(MatchScores)]
+    if not every:
+        return None
+    names = ordered_metrics(name for one in every for name in one.metrics)
+    rows = []
+    for one in every:
+        cells = (metric_cell(one.metrics.get(name), name) for name in names)
+        rows.append(row(one.system, *cells, Cell(None), one.counts.plans, one.counts.missing))
+        for control in one.controls:
+            cells = (metric_cell(control.metrics.get(name), name) for name in names)
+            against = metric_cell(control.difference, MAIN, signed=True)
+            about = f"beside {one.system}" if len(every) > 1 else ""
+            rows.append(row(CONTROL + control.name, *cells, against, control.prompts, Cell(None), about=about))
+    settings = dict.fromkeys(name for one in every for name in one.settings)
+    described = tuple(row(one.system, *(one.settings.get(name, NONE) for name in settings)) for one in every)
+    return Section(
+        name="match",
+        title="Agreement with annotated continuations",
+        short="Agreement",
+        paragraphs=(
+            "No judge: a line of a plan matches the step of the annotated continuation that it is most alike by "
+            "embedding, or none: where it is not alike enough, or is more alike a step that is done or the goal "
+            "itself. Matched step F1 counts the steps in common, each as often as the annotation has it; in order, "
+            "those of the longest common subsequence. A right plan that differs from the annotation counts as wrong. "
+            "Controls are plans that no planner made, on the same examples. Intervals are clustered by goal.",
+        ),
+        blocks=(
+            Table(
+                caption="Matched steps",
+                first="system",
+                headings=headings(
+                    *(METRICS.get(name, name) for name in names), "system minus control, in order", "plans", "missing"
+                ),
+                rows=tuple(rows),
+                about="95% interval below; bold where that of the difference excludes 0",
+            ),
+            Table("How steps were matched", "system", headings(*settings), described, folded=True),
+        ),
+        findings=tuple(sentence for one in every for sentence in match_sentences(one)),
+    )
+
+
 def vpa_section(board: Board, figures: Sequence[Figure]) -> Section | None:
     """Visual planning for assistance: systems by horizon, then the published rows."""
     every = [scores for _, scores in board.of(VpaScores)]
@@ -259,7 +311,7 @@ def account_section(board: Board) -> Section:
 
 
 def _ledger(board: Board) -> Iterable[Table]:
-    judged = [source.scores for source in board.sources if not isinstance(source.scores, VpaScores | ValidityScores)]
+    judged = [source.scores for source in board.sources if isinstance(source.scores, JudgeScores | DiversityScores)]
     names = dict.fromkeys(name for scores in judged for name in scores.ledger)
     rows = [
         row(scores.system, scores.judge.name, *(_amount(scores.ledger.get(name)) for name in names))

@@ -18,10 +18,11 @@ from typing import TypeGuard
 from recipe.artifacts import JsonObject
 from recipe.errors import MissingExtra
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, accuracy_of
+from recipe.evaluation.match import MAIN
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import CRITERION_NAMES, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import Board, Source, judge_key
-from recipe.evaluation.scores import JudgeScores, ValidityScores, VpaScores
+from recipe.evaluation.scores import JudgeScores, MatchScores, ValidityScores, VpaScores
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.explain.explain import explain, in_words
 from recipe.explain.page import page_environment, panel, step_rows
@@ -39,7 +40,7 @@ except ModuleNotFoundError as error:
 STEP, STEPS, ANSWER = 400, 60, 1500
 """Characters of a step, steps of a plan, and characters of a judge's answer that are shown."""
 _PARTS = ("score", "order", "coverage", "clean", "reward")
-VALIDITY, VPA = "validity", "VPA"
+VALIDITY, MATCH, VPA = "validity", METRICS[MAIN], "VPA"
 _NO_SPLITS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -103,7 +104,9 @@ class ExampleViews:
 def gather_views(board: Board) -> ExampleViews:
     """All rows by example; examples that no row is about are left out."""
     measures = [results.name for results in judge_results(board)]
-    measures += [name for name, kind in ((VALIDITY, ValidityScores), (VPA, VpaScores)) if board.of(kind)]
+    measures += [
+        name for name, kind in ((VALIDITY, ValidityScores), (MATCH, MatchScores), (VPA, VpaScores)) if board.of(kind)
+    ]
     gatherer = _Gatherer(board)
     for source in board.sources:
         gatherer.add(source, measures)
@@ -147,6 +150,8 @@ class _Gatherer:
             self._add_judgements(source, self._judges.index(judge_key(source.scores.judge)))
         elif isinstance(source.scores, ValidityScores):
             self._add_validity(source, measures.index(VALIDITY))
+        elif isinstance(source.scores, MatchScores):
+            self._add_matches(source, measures.index(MATCH))
         elif isinstance(source.scores, VpaScores):
             self._add_actions(source, measures.index(VPA))
 
@@ -199,6 +204,14 @@ class _Gatherer:
             plan.flags |= dict.fromkeys(_texts(row.get("flags")))
             if "score" in plan.metrics:
                 plan.scores[measure] = [100 * plan.metrics["score"]]
+
+    def _add_matches(self, source: Source, measure: int) -> None:
+        for row in source.rows or ():
+            plan = self._plan(self._view(row["example_id"]), source, row.get("sample", 0), _texts(row.get("steps")))
+            metrics = row.get("metrics")
+            plan.flags |= dict.fromkeys(_texts(row.get("flags")))
+            if isinstance(metrics, dict) and _is_number(metrics.get(MAIN)):
+                plan.scores[measure] = [100 * metrics[MAIN]]
 
     def _add_actions(self, source: Source, measure: int) -> None:
         """Samples of VPA: the reference actions, those predicted, and by what margin each was the nearest one."""

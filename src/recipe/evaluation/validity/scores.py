@@ -57,12 +57,12 @@ class PlanSelection(NamedTuple):
 def select_plans(
     examples: Sequence[Example],
     predictions: Sequence[Prediction],
-    reader: Reader,
+    reader: Reader | None,
     known: Sequence[Example] | None = None,
     missing: Missing = "zero",
     skip_goals: bool = False,
 ) -> PlanSelection:
-    """The plans of `examples` whose goals have a task graph; `known` are the examples of all splits.
+    """The plans of `examples` whose goals have a task graph, of all without a reader; `known` are those of all splits.
 
     Raises InputError for predictions for unknown examples, for missing ones where those are refused, and for goals
     without a graph where they are not to be skipped.
@@ -70,9 +70,9 @@ def select_plans(
     matched = match_predictions(examples, predictions, known)
     skipped: dict[str, int] = {}
     for example in examples:
-        if not reader.knows(example.goal):
+        if reader is not None and not reader.knows(example.goal):
             skipped[example.goal] = skipped.get(example.goal, 0) + 1
-    if skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
+    if reader is not None and skipped and (not skip_goals or sum(skipped.values()) == len(examples)):
         raise _unknown_goals(reader, skipped, len(examples))
     kept = [example for example in examples if example.goal not in skipped]
     lost = frozenset(matched.missing).intersection(example.example_id for example in kept)

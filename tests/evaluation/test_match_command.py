@@ -1,0 +1,125 @@
+"""`recipe evaluate match` from the command line: metrics, controls, rows, what is missing and what is wrong."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("scipy")
+from recipe.artifacts import read_jsonl
+from recipe.cli import main
+from recipe.evaluation.scores import MatchScores, read_scores, rows_path
+
+Command = Callable[..., tuple[int, str, str]]
+STEPS = {
+    "tea": ("boil the water", "warm the pot", "steep the leaves", "pour a cup"),
+    "toast": ("cut a slice", "heat the grill", "turn it over", "spread butter"),
+    "bed": ("strip the sheets", "shake the duvet", "tuck the corners", "fluff pillows"),
+}
+
+
+def rows_of_examples() -> list[dict[str, Any]]:
+    return [
+        {
+            "example_id": f"{goal} {cut}", "video_id": f"{goal} {cut}", "goal": f"prepare {goal} nicely",
+            "split": "test", "history": list(steps[:cut]), "continuation": list(steps[cut:]),
+        }
+        for goal, steps in STEPS.items()
+        for cut in (1, 2)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `recipe` with arguments; returns exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        told = capsys.readouterr()
+        return int(stop.value.code or 0), told.out, told.err
+
+    return call
+
+
+@pytest.fixture
+def ask(tmp_path: Path, recipe: Command) -> Callable[..., tuple[int, str, str]]:
+    """Evaluate plans, by example, with further arguments."""
+    write(tmp_path / "test.jsonl", rows_of_examples())
+
+    def call(plans: dict[str, list[str]], *more: object) -> tuple[int, str, str]:
+        write(tmp_path / "RL.jsonl", [{"example_id": name, "steps": steps} for name, steps in plans.items()])
+        asked = ("--examples", tmp_path / "test.jsonl", "--encoder", "hash:512")
+        return recipe("evaluate", "match", tmp_path / "RL.jsonl", *asked, *more)
+
+    return call
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+Ask = Callable[..., tuple[int, str, str]]
+TRUTH = {row["example_id"]: row["continuation"] for row in rows_of_examples()}
+
+
+def test_the_truth_beats_all_controls(ask: Ask, tmp_path: Path) -> None:
+    target = tmp_path / "match.json"
+    code, _, errors = ask(TRUTH, "--output", target)
+    assert code == 0, errors
+    scores = read_scores(target)
+    assert isinstance(scores, MatchScores)
+    assert scores.metrics["matched_ordered_f1"].mean == scores.metrics["matched_f1"].mean == 1
+    controls = {one.name: one for one in scores.controls}
+    assert controls["the goal alone"].metrics["matched_f1"].mean == 0
+    assert controls["history copied"].metrics["matched_f1"].mean == 0
+    assert all(one.difference.low is not None and one.difference.low > 0 for one in scores.controls)
+    assert (scores.counts.plans, scores.counts.missing, scores.samples) == (6, 0, 1)
+
+
+def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) -> None:
+    copied = {row["example_id"]: row["history"] for row in rows_of_examples()}
+    code, shown, _ = ask(copied, "--output", tmp_path / "match.json")
+    assert code == 0
+    assert "RL does not beat" in shown
+    assert "history copied: +0.000 [+0.000, +0.000]" in shown.replace("\n", " ")
+    rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
+    assert {step for row in rows for step in row["matched"]} == {None}
+    assert all(row["metrics"]["copied"] == 1 for row in rows)
+
+
+def test_rows_name_the_matched_steps(ask: Ask, tmp_path: Path) -> None:
+    plan = ["now warm the pot", "whistle a tune", "steep the leaves"]
+    code, out, _ = ask({"tea 1": plan}, "--output", tmp_path / "match.json", "--json")
+    assert code == 0
+    assert json.loads(out)["counts"]["missing"] == 5
+    first, *others = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
+    assert first["matched"] == ["warm the pot", None, "steep the leaves"]
+    assert first["metrics"]["matched_f1"] == pytest.approx(2 * 2 / (3 + 3))
+    assert all(row["flags"] == ["missing"] and row["steps"] == [] for row in others)
+
+
+def test_labels_are_drawn_from_more_examples_where_given(ask: Ask, tmp_path: Path) -> None:
+    train = [{**row, "example_id": row["example_id"] + "x", "video_id": "new"} for row in rows_of_examples()]
+    write(tmp_path / "train.jsonl", train)
+    found = [json.loads(ask(TRUTH, "--json", *more)[1]) for more in ((), ("--annotated", tmp_path / "train.jsonl"))]
+    assert [one["controls"][-1]["name"] for one in found] == ["two labels of the goal"] * 2
+    assert [one["controls"][-1]["prompts"] for one in found] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("plans", "more", "said"),
+    [
+        ({"other": []}, (), "given: other"),
+        ({"tea 1": []}, ("--missing", "refuse"), "no prediction"),
+        (TRUTH, ("--split", "x"), "'x'"),
+    ],
+)
+def test_what_cannot_be_used(ask: Ask, plans: dict[str, list[str]], more: tuple[str, ...], said: str) -> None:
+    code, _, errors = ask(plans, *more)
+    assert code == 1
+    assert said in errors
