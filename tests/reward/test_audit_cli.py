@@ -15,8 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from recipe.audit.classes import CORRUPTIONS, EDITIONS
+from recipe.audit.lodo import LeftOut, Lodo, SourceFigures
 from recipe.audit.page import render_audit
-from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit
+from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, SampleResult
 from recipe.cli.reward import app
 from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
@@ -218,7 +219,12 @@ def some_audit(**changes: Any) -> Audit:
             9, share, 1.5, {"true": 0.5, "filler": 0.5}, 0.1, 0.0, 3.0, "tea & <i>", (("a<b", "true"),)
         ),
         seconds=1.25,
+        best_of=AttackResult(9, share, 0.5, {"goal": 1.0}, 0.0, 0.0, 1.0),
+        samples={"<u>lm": SampleResult(share, 80, 0, 0.25, 1.5)},
     )
+    figures = SourceFigures(share, 0.1, "goal_half", None, None)
+    left_out = LeftOut("<s>home", "<b>mine", share, share)
+    compared = Lodo("<b>old", {"<b>mine": {"<s>home": figures}}, (left_out,), share, share, 40, False, "Not <p>.")
     parts: dict[str, Any] = {
         "settings": {"corpus": "corpora/<mine>", "procedures": ["a.jsonl", "b.jsonl"], "limit": None},
         "procedures": {"home": 40},
@@ -227,6 +233,7 @@ def some_audit(**changes: Any) -> Audit:
         "findings": ("One & two.",),
         "coverage": CoverageResult(share, {"home": share}, 0.3, 0.1),
         "rewards": (reward,),
+        "lodo": compared,
     }
     return Audit(**(parts | changes))
 
@@ -258,7 +265,7 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
     assert len(elements.ids) == len(set(elements.ids))
     assert all(link.startswith("#") for link in elements.links)
     assert not re.search(r"https?://(?!www\.w3\.org)", page)
-    for hostile in ("<b>mine", "<mine>", '<i>"', "a<b"):
+    for hostile in ("<b>mine", "<mine>", '<i>"', "a<b", "<u>lm", "<s>home", "<b>old", "<p>."):
         assert hostile not in page
     assert page.index("The corpus covers these tasks.") < page.index("<table")
     defined = set(re.findall(r"(--[\w-]+):", page))
@@ -269,9 +276,12 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
 def test_a_page_without_attack_and_coverage_leaves_them_out() -> None:
     [reward] = some_audit().rewards
     changes = {name: getattr(reward, name) for name in RewardAudit.__dataclass_fields__}
-    bare = RewardAudit(**changes | {"attack": None, "coverage": None, "mean_by_coverage": ()})
-    page = render_audit(some_audit(coverage=None, rewards=(bare,)))
+    bare = RewardAudit(
+        **changes | {"attack": None, "best_of": None, "samples": {}, "coverage": None, "mean_by_coverage": ()}
+    )
+    page = render_audit(some_audit(coverage=None, rewards=(bare,), lodo=None))
     assert 'id="attack"' not in page
+    assert 'id="sources"' not in page
     assert "as it reports" not in page
     assert "covers least" not in page
 

@@ -84,13 +84,34 @@ def test_a_candidate_that_is_better_everywhere_is_warranted_and_its_verdict_says
 
 
 def test_a_loss_on_one_source_beyond_its_interval_forbids_the_change(prompts: list[AuditPrompt]) -> None:
-    found = lodo([skilled("old", 0.0, 0.0, 1.0), skilled("new", 1.0, 1.0, 0.0)], prompts, EMBED)
-    by_source = {one.source: one for one in found.left_out}
-    assert by_source["shop"].chosen == "new"
-    assert by_source["shop"].over_default.mean == pytest.approx(-0.5)
+    found = lodo([skilled("old", 0.0, 0.0, 0.8), skilled("new", 1.0, 1.0, 0.0)], prompts, EMBED)
+    assert {one.chosen for one in found.left_out} == {"new"}
+    shop = found.left_out[-1].over_default
+    assert shop.mean == pytest.approx(-0.4)
+    assert shop.high is not None
+    assert shop.high < 0
+    assert found.over_default.low is not None
+    assert found.over_default.low > 0
     assert not found.warranted
-    assert "−50.0" in found.verdict
+    assert "−40.0" in found.verdict
     assert "on shop" in found.verdict
+    small = lodo([skilled("old", 0.0, 0.0, 0.2), skilled("new", 1.0, 1.0, 0.0)], prompts, EMBED)
+    assert small.left_out[-1].over_default.mean == pytest.approx(-0.1)
+    assert small.warranted  # the loss lies within its interval
+
+
+def test_a_gain_whose_interval_holds_zero_is_not_enough(prompts: list[AuditPrompt]) -> None:
+    found = lodo([skilled("old", 0.0, 0.0, 0.0), skilled("new", 0.0, 0.2, 0.2)], prompts, EMBED)
+    assert found.over_default.mean > 0
+    assert not found.warranted
+
+
+def test_where_the_default_is_best_on_all_sources_a_varying_choice_changes_nothing(prompts: list[AuditPrompt]) -> None:
+    candidates = [skilled("old", 0.6, 0.6, 0.6), skilled("a", 1.0, 0.2, 0.2), skilled("b", 0.2, 1.0, 0.4)]
+    found = lodo(candidates, prompts, EMBED)
+    assert [one.chosen for one in found.left_out] == ["b", "old", "old"]
+    assert not found.warranted
+    assert found.verdict.startswith("Changing the default from old is not warranted: what is chosen")
 
 
 def test_where_the_default_leads_nothing_is_changed(prompts: list[AuditPrompt]) -> None:

@@ -6,8 +6,8 @@ is highest is chosen, and its figures on the source that is left out count: pair
 the first candidate, and with those of R0, which reads no corpus. The differences are averaged over sources, each source
 with the same weight; the interval draws whole goals within their source, and says nothing about further sources.
 
-A change is warranted where the chosen candidate is better on average, with an interval above 0, and on no source worse
-than the default with an interval below 0.
+A change, to the candidate that is best on all sources, is warranted where what is chosen is better on average, with an
+interval above 0, and on no source worse than the default with an interval below 0.
 
 A candidate may be trained on audited sources. It is given as a function of a source that returns a scorer that never
 saw that source; each source is scored by its own scorer. Where it is compared on the other sources to be chosen, its
@@ -146,7 +146,7 @@ def leave_one_out(
     )
     new = _best(list(scored), figures, sources)
     worse = [one for one in left_out if one.over_default.high is not None and one.over_default.high < 0]
-    warranted = over_default.low is not None and over_default.low > 0 and not worse
+    warranted = new != default and over_default.low is not None and over_default.low > 0 and not worse
     return Lodo(
         default=default,
         figures=figures,
@@ -207,7 +207,7 @@ def _verdict(
     losses = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
     against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
     return (
-        f"Changing the default from {default} to {new} is {'' if warranted else 'not '}warranted: {told} is "
+        f"Changing the default from {default}{f' to {new}' if new != default else ''} is {'' if warranted else 'not '}warranted: {told} is "
         f"{points(gain)} points from it on average{against} beyond its interval."
     )
 

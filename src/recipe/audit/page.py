@@ -100,7 +100,7 @@ PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {
 CAPTIONS = {
     "filler": "Mean reward with its 95% interval; dashed: the true continuation by itself.",
     "attack": "Mean length of the greedy optimum, by the kinds of its steps; how often it earns more than the truth.",
-    "best_of": f"The same of the best of {BEST_OF} plans that are composed at random, of 1 to 2 true lengths.",
+    "best_of": f"The same of the best of {BEST_OF} plans that are composed at random, of one step to two true lengths.",
 }
 
 
