@@ -1,0 +1,458 @@
+"""How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/coverage.md).
+
+A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
+b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`). The same is done for
+mixtures: as many steps of other tasks, under the goal of one of them. m_i is the mean of their b_i, so that steps which
+many narrations hold do not count. The statistic is the excess over the mixtures; the i-th narration weighs 1 / i:
+
+    excess = sum over i of (b_i - m_i) / i
+
+A corpus that holds the steps and not the task has an excess near 0. Each further narration of a task adds less than the
+one before, as it does to the quality of the reward.
+"""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recipe.alignment import backends
+from recipe.artifacts import JsonObject, read_jsonl, text_field, text_list_field
+from recipe.audit.classes import Edition
+from recipe.audit.perturb import FEWEST as FEWEST_STEPS
+from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
+from recipe.audit.score import FEWEST, MIXTURES
+from recipe.data.procedures import read_procedures
+from recipe.errors import ComputeError, InputError
+from recipe.progress import SILENT, Progress
+from recipe.report.elements import Cell, Table, headings
+from recipe.report.elements import row as table_row
+from recipe.reward.coverage import prompt_outcomes
+from recipe.reward.embeddings import NarrationIndex, Vectors
+from recipe.reward.grounded import SimilarityBaseline, calibrated
+from recipe.reward.relevance import centred
+from recipe.reward.scorer import Steps
+from recipe.reward.verifier import Verifier
+from recipe.stats import Interval
+from recipe.types import Reward
+
+Floats = NDArray[np.float64]
+
+RANKS = 50
+"""Narrations that a sequence of steps is compared with."""
+BARELY = 0.5
+"""Effective videos below which a task counts as not covered."""
+LAW = "coverage_law.json"
+
+
+class TaskPrompt(NamedTuple):
+    """A prompt of a task, and the steps of its video that mixtures for other tasks may take."""
+
+    source: str
+    video_id: str
+    goal: str
+    history: Steps
+    steps: Steps
+    """History and, where it is known, continuation."""
+
+
+def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
+    """The prompts of a file of procedures, cut as the audit cuts them, or of examples, with or without continuations.
+
+    Prompts without a history are left out: nothing of theirs can be looked for. Raises InputError for a file that holds
+    neither, or no prompt.
+    """
+    first = next(read_jsonl(path), None)
+    if first is None:
+        raise InputError.at(path, "the file is empty", "give procedures or examples, JSON lines")
+    prompts = list(_of_procedures(path, seed) if "steps" in first[1] else _of_examples(path))
+    if not prompts:
+        raise InputError.at(path, "no prompt has a step that is done", "give histories of one step or more")
+    return prompts
+
+
+def _of_procedures(path: Path, seed: int) -> Iterator[TaskPrompt]:
+    for procedure in read_procedures(path).procedures:
+        one = collapsed(procedure)
+        within = FEWEST_STEPS <= len(one.steps) <= MOST
+        history = cut_at(one, seed).history if within else one.steps[: (len(one.steps) + 1) // 2]
+        yield TaskPrompt(one.source, one.video_id, one.goal, history, one.steps)
+
+
+def _of_examples(path: Path) -> Iterator[TaskPrompt]:
+    for line, row in read_jsonl(path):
+        goal = text_field(path, line, row, "goal")
+        if row.get("history") == []:
+            continue
+        history = text_list_field(path, line, row, "history")
+        after = text_list_field(path, line, row, "continuation") if row.get("continuation") else ()
+        yield TaskPrompt(_text(row, "source"), _text(row, "video_id"), goal, history, (*history, *after))
+
+
+def _text(row: JsonObject, name: str) -> str:
+    return str(row.get(name) or "")
+
+
+def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt]:
+    """At most `limit` prompts of each task, at even distances in the file."""
+    by_task: dict[str, list[TaskPrompt]] = {}
+    for prompt in prompts:
+        by_task.setdefault(same_goal(prompt.goal), []).append(prompt)
+    counts = {task: min(limit, len(own)) for task, own in by_task.items()}
+    return [own[i * len(own) // counts[task]] for task, own in by_task.items() for i in range(counts[task])]
+
+
+def excesses(
+    corpus: NarrationIndex, prompts: Sequence[TaskPrompt], embed: Embed, seed: int = 0, progress: Progress = SILENT
+) -> list[float]:
+    """The excess of each prompt, in order; narrations of its own video are passed over.
+
+    Raises ComputeError for a corpus of fewer than 8 narrations, and where all prompts are of one task.
+    """
+    if len(corpus) < FEWEST:
+        raise ComputeError(
+            f"A corpus of {len(corpus)} narrations is too small to measure coverage; {FEWEST} are needed."
+        )
+    queries = [(one.video_id, one.goal, steps) for one in prompts for steps in (one.history,)]
+    mixtures = [mixed_prompts(one, prompts, seed) for one in prompts]
+    if not all(mixtures):
+        raise ComputeError("All prompts are of one task, so that there is nothing to compare with; add another task.")
+    queries += [(one.video_id, *mixed) for one, own in zip(prompts, mixtures, strict=True) for mixed in own]
+    levels = match_levels(corpus, queries, embed, progress)
+    own, mixed = levels[: len(prompts)], levels[len(prompts) :].reshape(len(prompts), MIXTURES, -1)
+    ranks = np.arange(1, own.shape[1] + 1)
+    found: list[float] = ((own - mixed.mean(axis=1)) / ranks).sum(axis=1).tolist()
+    return found
+
+
+def mixed_prompts(prompt: TaskPrompt, prompts: Sequence[TaskPrompt], seed: int) -> list[tuple[str, Steps]]:
+    """4 mixtures for a prompt: a goal and as many steps, each of a video of another task, of its source if possible.
+
+    Tasks come again only after all others have come. Empty where all prompts are of one task.
+    """
+    own = same_goal(prompt.goal)
+    others = [one for one in prompts if same_goal(one.goal) != own]
+    others = [one for one in others if one.source == prompt.source] or others
+    by_task: dict[str, list[TaskPrompt]] = {}
+    for one in others:
+        by_task.setdefault(same_goal(one.goal), []).append(one)
+    if not by_task:
+        return []
+    random, count, mixtures = (
+        Random("/".join((str(seed), prompt.source, prompt.video_id, own))),
+        len(prompt.history),
+        [],
+    )
+    for _ in range(MIXTURES):
+        order = [task for _ in range(-(-count // len(by_task))) for task in random.sample(list(by_task), len(by_task))]
+        drawn = [random.choice(by_task[task]) for task in order[:count]]
+        mixtures.append((drawn[0].goal, tuple(random.choice(one.steps) for one in drawn)))
+    return mixtures
+
+
+def match_levels(
+    corpus: NarrationIndex, queries: Sequence[tuple[str, str, Steps]], embed: Embed, progress: Progress = SILENT
+) -> Floats:
+    """The best values of B(s) / |s| [queries, RANKS] for (video id to pass over, goal, steps), the best first.
+
+    A small corpus fills fewer ranks; the rest is 0.
+    """
+    texts = sorted({text for _, goal, steps in queries for text in (goal, *steps)})
+    vectors = dict(zip(texts, embed(texts), strict=True))
+    searches = list(dict.fromkeys(one for _, goal, steps in queries for one in ((goal,), steps)))
+    stacks = [np.stack([vectors[text] for text in one]) for one in searches]
+    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
+    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    kept: dict[int, tuple[str, Vectors]] = {}
+    levels = np.zeros((len(queries), RANKS))
+    with progress.task("Match narrations", len(queries)) as advance:
+        for row, (video, goal, steps) in enumerate(queries):
+            pool = []
+            turns = zip(hits[goal,], hits[steps], strict=False)
+            for number in dict.fromkeys(hit.narration for turn in turns for hit in turn):
+                if number not in kept:
+                    kept[number] = corpus.narration(number).video_id, corpus.embeddings(number)
+                if not video or kept[number][0] != video:
+                    pool.append(kept[number][1])
+            pool = pool[:RANKS]
+            x = centred(np.stack([vectors[step] for step in steps]), baseline.mean)
+            if pool:
+                W = calibrated(baseline.similarities(np.concatenate(pool), x), baseline.floors(x))
+                matched = backend.grouped_free_alignment(W, [0, len(steps)], np.cumsum([0, *map(len, pool)])).matched[1]
+                levels[row, : len(pool)] = np.sort(matched)[::-1] / len(steps)
+            advance(1)
+    return levels
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageLaw:
+    """The gain of a verifier's audit over R0 as a function of the excess, as `benchmarks/coverage_law.py` fitted it."""
+
+    verifier: str
+    """Version of the verifier (`RewardConfig.version`)."""
+    classes: Edition
+    encoder: str
+    relevance: float
+    """MEAN of R0 on the prompts that it was fitted on."""
+    base: float
+    rise: float
+    scale: float
+    """gain(e) = base + rise (1 - exp(-max(e, 0) / scale))"""
+    between: float
+    """Standard deviation between data sets: of measured minus predicted gain, each set predicted from the others."""
+    grid: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    """95% band of the curve on `grid`, by a bootstrap over goals."""
+    one_video: float
+    growth: float
+    """excess(k) = one_video log(1 + growth k) with k covering step lists."""
+    record: Mapping[str, Any]
+    """The measured points, and the test on sources that it was not fitted on."""
+
+    def gain(self, excess: float) -> float:
+        """Expected MEAN minus that of R0.
+
+        >>> law = CoverageLaw("v", "v2", "e", .7, 0.0, .2, .5, .03, (0.0, 1.0), (0.0, .1), (0.0, .3), .3, 2.0, {})
+        >>> law.gain(-1.0), round(law.gain(50.0), 6), law.interval(1.0).low < .1
+        (0.0, 0.2, True)
+        """
+        return self.base + self.rise * (1.0 - math.exp(-max(excess, 0.0) / self.scale))
+
+    def interval(self, excess: float) -> Interval:
+        """The expected gain with the 95% interval for a data set that the law has not seen."""
+        mean = self.gain(excess)
+        ends = (float(np.interp(excess, self.grid, end)) for end in (self.low, self.high))
+        low, high = (math.hypot(end - mean, 1.96 * self.between) for end in ends)
+        return Interval(mean, mean - low, mean + high)
+
+    def videos(self, excess: float) -> float:
+        """How many covering step lists give this excess: the effective number of covering narrations."""
+        return math.expm1(max(excess, 0.0) / self.one_video) / self.growth
+
+    def excess_for(self, gain: float) -> float | None:
+        """The excess at which this gain is expected; None where the law does not reach it."""
+        share = (gain - self.base) / self.rise
+        if share <= 0:
+            return 0.0
+        return None if share >= 1 else -self.scale * math.log1p(-share)
+
+
+@cache
+def known_laws() -> dict[str, CoverageLaw]:
+    """The laws of the package by the version of their verifier."""
+    rows = json.loads(files(__package__).joinpath(LAW).read_text(encoding="utf-8"))["laws"]
+    return {row["verifier"]: law_of(row) for row in rows}
+
+
+def law_of(row: Mapping[str, Any]) -> CoverageLaw:
+    """A law from its JSON."""
+    ends = {name: tuple(row[name]) for name in ("grid", "low", "high")}
+    return CoverageLaw(**{**row, **ends})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCoverage:
+    """One task of a file; what no law says is None."""
+
+    task: str
+    prompts: int
+    excess: float
+    """Mean over its prompts."""
+    coverage: float | None
+    """Mean of `Reward.coverage`, which `min_coverage` of training reads; None where the verifier reports none."""
+    videos: float | None
+    """Effective number of covering narrations, counted in step lists."""
+    gain: Interval | None
+    """Expected MEAN minus that of R0."""
+    mean: float | None
+    """Expected MEAN."""
+    missing: int | None
+    """Further covering videos to the target; 0 where it is reached, None where the law does not reach it."""
+
+    @property
+    def covered(self) -> bool | None:
+        """Whether the corpus tells the task at all."""
+        return None if self.videos is None else self.videos >= BARELY
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageReport:
+    """All tasks, those that are covered least first."""
+
+    tasks: tuple[TaskCoverage, ...]
+    target: float
+    law: CoverageLaw | None
+    settings: Mapping[str, Any]
+    cautions: tuple[str, ...]
+
+    @property
+    def answer(self) -> str:
+        """How many tasks the corpus covers, and what to expect; one sentence."""
+        count = len(self.tasks)
+        if self.law is None:
+            return f"{count} tasks are sorted by coverage; how well the reward will work on them is not predicted."
+        uncovered = [one for one in self.tasks if not one.covered]
+        reached = sum(one.missing == 0 for one in self.tasks)
+        mean = float(np.mean([one.mean for one in self.tasks if one.mean is not None]))
+        return (
+            f"The corpus covers {count - len(uncovered)} of {count} tasks; the expected audit MEAN is {100 * mean:.0f} "
+            f"(R0, which reads no corpus: {100 * self.law.relevance:.0f}), and {reached} tasks reach the target of "
+            f"{100 * self.target:.0f}."
+        )
+
+
+def task_coverage(
+    prompts: Sequence[TaskPrompt],
+    found: Sequence[float],
+    coverages: Sequence[float | None],
+    law: CoverageLaw | None,
+    target: float,
+) -> list[TaskCoverage]:
+    """The tasks of prompts with these excesses and coverages as the reward reports them; the least covered first."""
+    by_task: dict[str, list[int]] = {}
+    for place, prompt in enumerate(prompts):
+        by_task.setdefault(same_goal(prompt.goal), []).append(place)
+    tasks = []
+    for places in by_task.values():
+        excess = float(np.mean([found[place] for place in places]))
+        known = [value for place in places if (value := coverages[place]) is not None]
+        gain = None if law is None else law.interval(excess)
+        tasks.append(
+            TaskCoverage(
+                task=prompts[places[0]].goal,
+                prompts=len(places),
+                excess=excess,
+                coverage=float(np.mean(known)) if known else None,
+                videos=None if law is None else law.videos(excess),
+                gain=gain,
+                mean=None if law is None or gain is None else min(law.relevance + gain.mean, 1.0),
+                missing=None if law is None else missing_videos(law, excess, target),
+            )
+        )
+    return sorted(tasks, key=lambda one: (one.excess, one.task))
+
+
+def missing_videos(law: CoverageLaw, excess: float, target: float) -> int | None:
+    """Covering videos that are expected to raise MEAN to `target`; None where no number does."""
+    needed = law.excess_for(target - law.relevance)
+    return None if needed is None else max(math.ceil(law.videos(needed) - law.videos(excess) - 1e-9), 0)
+
+
+def measure_tasks(
+    verifier: Verifier,
+    encoder: str,
+    prompts: Sequence[TaskPrompt],
+    target: float,
+    seed: int = 0,
+    record: Mapping[str, Any] | None = None,
+    progress: Progress = SILENT,
+) -> CoverageReport:
+    """The coverage of each task by the verifier's corpus, with what its law predicts where there is one.
+
+    `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
+    ComputeError as `excesses`.
+    """
+    law = known_laws().get(verifier.config.version)
+    found = excesses(verifier.corpus, prompts, verifier.embed, seed, progress)
+    outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
+    reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
+    return CoverageReport(
+        tasks=tuple(task_coverage(prompts, found, reported, law, target)),
+        target=target,
+        law=law,
+        settings=dict(record or {}) | {"verifier": verifier.config.version, "encoder": encoder, "target": target},
+        cautions=tuple(_cautions(verifier.config.version, encoder, law)),
+    )
+
+
+def _cautions(version: str, encoder: str, law: CoverageLaw | None) -> Iterator[str]:
+    if law is None:
+        known = ", ".join(known_laws()) or "no verifier"
+        yield (
+            f"There is no coverage law for {version} (there is one for {known}), so that no quality is predicted; "
+            "benchmarks/coverage_law.py fits one."
+        )
+    elif encoder != law.encoder:
+        yield f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
+
+
+def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
+    """The tasks as a table, the least covered first, `limit` of them at most."""
+    return Table(
+        f"Coverage of {len(report.tasks)} tasks",
+        "task",
+        headings("MEAN expected", "gain over R0", "videos", "advice", "excess", "coverage", "prompts"),
+        rows=tuple(
+            table_row(
+                one.task,
+                Cell(None if one.mean is None else 100 * one.mean, 0),
+                Cell(None if one.gain is None else _scaled(one.gain), 0, signed=True),
+                Cell(one.videos, 1),
+                advice(one, report.target),
+                Cell(one.excess, 2),
+                Cell(one.coverage, 2),
+                one.prompts,
+            )
+            for one in report.tasks[:limit]
+        ),
+        notes=(
+            "videos: as many covering step lists give this excess. coverage: mean Reward.coverage, which min_coverage "
+            "of training reads. MEAN and gain in points, with the 95% interval for a data set that the law has not "
+            "seen.",
+        ),
+    )
+
+
+def advice(one: TaskCoverage, target: float) -> str:
+    """What to do about a task, in words; empty where no law says."""
+    if one.covered is None:
+        return ""
+    if one.missing == 0:
+        return "train"
+    more = f"no number of videos reaches {100 * target:.0f}"
+    if one.missing is not None:
+        more = f"{one.missing} more video{'s' * (one.missing != 1)} to reach {100 * target:.0f}"
+    return f"{'train' if one.covered else 'leave out'}; {more}"
+
+
+def _scaled(share: Interval) -> Interval:
+    """A share in percent points."""
+    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
+    return Interval(100 * share.mean, low, high, share.observations, share.clusters)
+
+
+def report_json(report: CoverageReport) -> dict[str, Any]:
+    """The whole report as plain values; shares in 0..1."""
+    law = report.law
+    return {
+        "settings": dict(report.settings),
+        "answer": report.answer,
+        "cautions": list(report.cautions),
+        "relevance": None if law is None else law.relevance,
+        "leave_out": [one.task for one in report.tasks if one.covered is False],
+        "tasks": [
+            {
+                "task": one.task,
+                "prompts": one.prompts,
+                "excess": one.excess,
+                "coverage": one.coverage,
+                "videos": one.videos,
+                "mean": one.mean,
+                "gain": None if one.gain is None else one.gain.mean,
+                "gain_low": None if one.gain is None else one.gain.low,
+                "gain_high": None if one.gain is None else one.gain.high,
+                "missing_videos": one.missing,
+                "advice": advice(one, report.target),
+            }
+            for one in report.tasks
+        ],
+    }

@@ -1,0 +1,259 @@
+"""Coverage of tasks: the statistic where its answer is known, the law's algebra, the command and its page."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from recipe.audit import coverage
+from recipe.audit.coverage import (
+    CoverageLaw,
+    TaskPrompt,
+    advice,
+    excesses,
+    known_laws,
+    match_levels,
+    missing_videos,
+    mixed_prompts,
+    read_tasks,
+    spread_prompts,
+    task_coverage,
+)
+from recipe.audit.coverage_page import render_coverage
+from recipe.cli.reward import app
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.encoders import open_encoder
+from recipe.corpus.store import Corpus
+from recipe.errors import ComputeError, InputError
+from recipe.stats import Interval
+from recipe.types import Narration, Segment
+
+TASKS = {
+    "brew tea": ["boil the water", "warm the pot", "add the leaves", "pour water on leaves", "wait", "serve the tea"],
+    "fix a tyre": ["lift the car", "undo the bolts", "take the wheel off", "fit the spare", "lower the car", "drive"],
+    "bake bread": ["weigh flour", "mix the dough", "knead it well", "let it rise", "shape a loaf", "bake it hot"],
+    "plant a tree": ["dig a hole", "loosen roots", "set in the sapling", "fill with soil", "tread down", "support it"],
+    "wash a dog": ["brush its fur", "wet the coat", "lather shampoo", "rinse off foam", "towel dry", "give a treat"],
+    "paint a wall": ["mask edges", "sand the plaster", "stir primer", "roll first layer", "let dry", "second layer"],
+}
+LAW = CoverageLaw(
+    verifier="grounded-1",
+    classes="v2",
+    encoder="hash:256",
+    relevance=0.7,
+    base=0.0,
+    rise=0.2,
+    scale=0.5,
+    between=0.03,
+    grid=(0.0, 1.0, 2.0),
+    low=(-0.02, 0.15, 0.16),
+    high=(0.02, 0.19, 0.22),
+    one_video=0.3,
+    growth=2.0,
+    record={"cells": [{"excess": 0.4, "gain": 0.1, "videos": 1}, {"excess": 0.2, "gain": 0.0, "videos": None}]},
+)
+
+
+def told(tasks: dict[str, int]) -> list[Narration]:
+    """So many narrations of each task, and chatter of like length."""
+    chatter = [Narration(f"chat {n}", tuple(Segment(f"zq{n}{i} xk{i}{n}") for i in range(6))) for n in range(60)]
+    return chatter + [
+        Narration(f"{goal} {n}", tuple(Segment(f"{step} number {n}") for step in TASKS[goal]))
+        for goal, count in tasks.items()
+        for n in range(count)
+    ]
+
+
+def corpus_of(folder: Path, tasks: dict[str, int]) -> Corpus:
+    build_corpus(told(tasks), folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
+    return Corpus.open(folder)
+
+
+def prompts(videos: int = 3) -> list[TaskPrompt]:
+    return [
+        TaskPrompt("home", f"own {goal} {n}", goal, tuple(steps[: 2 + n]), tuple(steps))
+        for goal, steps in TASKS.items()
+        for n in range(videos)
+    ]
+
+
+@pytest.fixture(scope="module")
+def by_count(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, float]]:
+    """Excess of each task with k narrations of tea, and none of bread."""
+    found = {}
+    for count in (0, 1, 4):
+        corpus = corpus_of(tmp_path_factory.mktemp("corpus") / str(count), {"brew tea": count, "fix a tyre": 2})
+        values = excesses(corpus, prompts(), corpus.encoder.encode)
+        found[count] = {
+            goal: float(np.mean([value for value, one in zip(values, prompts(), strict=True) if one.goal == goal]))
+            for goal in TASKS
+        }
+    return found
+
+
+def test_each_covering_narration_adds_and_adds_less(by_count: dict[int, dict[str, float]]) -> None:
+    none, one, four = (by_count[count]["brew tea"] for count in (0, 1, 4))
+    assert none < 0.1 < 0.3 < one < four
+    assert (four - one) / 3 < one - none
+    assert all(values["bake bread"] < 0.1 for values in by_count.values())
+    assert all(values["fix a tyre"] > 0.3 for values in by_count.values())
+
+
+def test_a_prompts_own_video_does_not_cover_it(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path / "c", {"brew tea": 1, "fix a tyre": 2})
+    query = ("brew tea", tuple(TASKS["brew tea"][:3]))
+    levels = match_levels(corpus, [("", *query), ("brew tea 0", *query)], corpus.encoder.encode)
+    assert levels[0, 0] > 0.5 > 0.3 > levels[1, 0]
+    assert (np.diff(levels, axis=1) <= 0).all()
+
+
+def test_one_task_alone_and_a_tiny_corpus_have_no_excess(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path / "c", {"brew tea": 1})
+    with pytest.raises(ComputeError, match="one task"):
+        excesses(corpus, prompts()[:3], corpus.encoder.encode)
+    build_corpus(told({})[:5], tmp_path / "tiny", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    with pytest.raises(ComputeError, match="5 narrations"):
+        excesses(Corpus.open(tmp_path / "tiny"), prompts(), open_encoder(EncoderConfig(name="hash:64")).encode)
+
+
+def test_mixtures_are_of_other_tasks_and_of_the_same_source_where_there_is_one() -> None:
+    mine, foreign = prompts(), [replace_source(one, "away") for one in prompts()]
+    for goal, steps in mixed_prompts(mine[0], [*mine, *foreign], 0):
+        assert goal != "brew tea"
+        assert len(steps) == len(mine[0].history)
+        assert not set(steps) & set(TASKS["brew tea"])
+    assert mixed_prompts(mine[0], [*mine, *foreign], 0) == mixed_prompts(mine[0], [*mine, *foreign], 0)
+    assert mixed_prompts(mine[0], mine[:3], 0) == []
+
+
+def replace_source(prompt: TaskPrompt, source: str) -> TaskPrompt:
+    return prompt._replace(source=source, steps=("never taken",))
+
+
+@given(st.floats(-0.5, 3), st.floats(-0.5, 3))
+def test_the_law_rises_and_inverts(first: float, second: float) -> None:
+    low, high = sorted((first, second))
+    assert LAW.gain(low) <= LAW.gain(high)
+    assert LAW.videos(low) <= LAW.videos(high)
+    if low > 0:
+        assert LAW.excess_for(LAW.gain(low)) == pytest.approx(low, abs=1e-6)
+        assert LAW.one_video * math.log1p(LAW.growth * LAW.videos(low)) == pytest.approx(low)
+    interval = LAW.interval(low)
+    assert interval.low is not None
+    assert interval.high is not None
+    # Never narrower than the spread between data sets.
+    assert interval.high - interval.low >= 2 * 1.96 * LAW.between - 1e-9
+
+
+def test_missing_videos_follow_from_the_law() -> None:
+    # MEAN .8 needs gain .1, half of the rise: excess .5 log 2, of which (exp(.5 log 2 / .3) - 1) / 2 videos are told.
+    needed = (math.exp(0.5 * math.log(2) / 0.3) - 1) / 2
+    assert missing_videos(LAW, 0.0, 0.8) == math.ceil(needed)
+    assert missing_videos(LAW, LAW.one_video * math.log(3), 0.8) == math.ceil(needed - 1)
+    assert missing_videos(LAW, 3.0, 0.8) == 0
+    assert missing_videos(LAW, 3.0, 0.95) is None
+
+
+def test_tasks_are_sorted_and_advised() -> None:
+    chosen = [TaskPrompt("s", "", goal, ("a",), ("a",)) for goal in ("Tea", "tea ", "bread", "tyre")]
+    found = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], [0.3, None, 0.1, None], LAW, 0.8)
+    assert [one.task for one in found] == ["bread", "Tea", "tyre"]
+    bread, tea, tyre = found
+    assert (tea.prompts, tea.excess, tea.coverage, tyre.coverage) == (2, 0.5, 0.3, None)
+    assert (bread.covered, tea.covered, tyre.missing) == (False, True, 0)
+    assert advice(bread, 0.8) == "leave out; 2 more videos to reach 80"
+    assert advice(tyre, 0.8) == "train"
+    assert tea.mean == pytest.approx(0.7 + 0.2 * (1 - math.exp(-1)))
+    unknown = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], [None] * 4, None, 0.8)[0]
+    assert (unknown.gain, unknown.mean, unknown.missing, unknown.covered, advice(unknown, 0.8)) == (*[None] * 4, "")
+
+
+def test_the_law_of_the_package_is_one_of_a_monotone_curve() -> None:
+    for version, law in known_laws().items():
+        assert version == law.verifier
+        assert law.rise > 0 < law.scale
+        assert len(law.grid) == len(law.low) == len(law.high)
+        assert all(low <= high for low, high in zip(law.low, law.high, strict=True))
+        assert law.record["cells"]
+
+
+def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    rows = [
+        {"goal": "tea", "history": ["boil"]},
+        {"goal": "tea", "history": []},
+        {"goal": "b", "history": ["mix", "x"]},
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert [(one.goal, one.history) for one in read_tasks(path)] == [("tea", ("boil",)), ("b", ("mix", "x"))]
+    steps = [{"text": text} for text in TASKS["brew tea"]]
+    path.write_text(json.dumps({"source": "s", "video_id": "v", "goal": "tea", "steps": steps}))
+    [one] = read_tasks(path)
+    assert one.steps[: len(one.history)] == one.history
+    assert 2 <= len(one.history) <= 3
+    path.write_text(json.dumps({"goal": "tea", "history": []}))
+    with pytest.raises(InputError, match=r"examples\.jsonl"):
+        read_tasks(path)
+
+
+def test_prompts_are_spread_over_a_task() -> None:
+    many = [TaskPrompt("s", str(n), "tea", ("a",), ("a",)) for n in range(10)]
+    assert [one.video_id for one in spread_prompts(many, 3)] == ["0", "3", "6"]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Arguments on a corpus that tells two of three tasks, with a law of its own."""
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-1": LAW})
+    corpus_of(tmp_path / "corpus", {"brew tea": 4, "fix a tyre": 1})
+    rows = [{"goal": one.goal, "history": list(one.history), "source": "home"} for one in prompts()]
+    (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return ["coverage", "--corpus", str(tmp_path / "corpus"), "--tasks", str(tmp_path / "examples.jsonl")]
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -> None:
+    found: dict[str, Any] = json.loads(run(*command, "--target", "80", "--output", str(tmp_path / "out"), "--json"))
+    assert [one["task"] for one in found["tasks"]][-2:] == ["fix a tyre", "brew tea"]
+    assert found["leave_out"] == [one["task"] for one in found["tasks"]][:-2]
+    assert found["tasks"][0]["missing_videos"] >= 2
+    assert found["tasks"][-1]["missing_videos"] == 0
+    assert found["tasks"][0]["coverage"] < found["tasks"][-1]["coverage"]
+    assert json.loads((tmp_path / "out" / "coverage.json").read_text()) == found
+    page = (tmp_path / "out" / "coverage.html").read_text()
+    assert page.count("<svg") == 1
+    assert "bake bread" in page
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-0": replace(LAW, verifier="grounded-0")})
+    found = json.loads(run(*command, "--json"))
+    assert any("grounded-1" in sentence and "grounded-0" in sentence for sentence in found["cautions"])
+    assert all(one["mean"] is one["missing_videos"] is one["gain"] is None for one in found["tasks"])
+    assert found["leave_out"] == []
+    assert all(isinstance(one["excess"], float) for one in found["tasks"])
+
+
+def test_a_text_of_a_task_cannot_break_the_page() -> None:
+    chosen = [TaskPrompt("s", "", "<script>x</script>", ("a",), ("a",))]
+    tasks = tuple(task_coverage(chosen, [0.4], [0.3], LAW, 0.8))
+    report = coverage.CoverageReport(tasks, 0.8, LAW, {"corpus": "<em>"}, ())
+    page = render_coverage(report)
+    assert "<script" not in page
+    assert "<em>" not in page
+    assert page == render_coverage(report)
+    assert isinstance(tasks[0].gain, Interval)
