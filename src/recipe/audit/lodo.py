@@ -206,9 +206,10 @@ def _verdict(
     )
     losses = ", ".join(f"{points(one.over_default)} on {one.source}" for one in worse)
     against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
+    change = default if new == default else f"{default} to {new}"
     return (
-        f"Changing the default from {default}{f' to {new}' if new != default else ''} is {'' if warranted else 'not '}warranted: {told} is "
-        f"{points(gain)} points from it on average{against} beyond its interval."
+        f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {told} is {points(gain)} points "
+        f"from it on average{against} beyond its interval."
     )
 
 
