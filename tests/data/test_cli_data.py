@@ -309,7 +309,7 @@ def test_prepare_gives_the_same_bytes_whatever_the_order_of_its_input(
     names += ["--benchmark=niv", "--benchmark=egoper", "--benchmark=egoexo4d"]
 
     def written(name: str) -> bytes:
-        options = ["--zero-shot-training", "--procedures", own, "--pseudo", traces, "--weak", "50", "--limit", "3"]
+        options = ["--zero-shot-training", "--procedures", own, "--traces", traces, "--weak", "50", "--limit", "3"]
         recipe.json("prepare", "--root", seven, "--output", tmp_path / name, *options, *names)
         return (tmp_path / name).read_bytes()
 
@@ -355,7 +355,17 @@ def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path
     seen = [{"text": "something is heated", "start": 0.0}, {"text": "something is poured", "start": 4.5}]
     rows = [{"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}]
     traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = ("prepare", "--root", seven, "--output", output, "--pseudo", traces, "--benchmark", "coin")
+    options = (
+        "prepare",
+        "--root",
+        seven,
+        "--output",
+        output,
+        "--pseudo",
+        traces,
+        "--benchmark",
+        "coin",
+    )  # its earlier name
     result = recipe.json(*options, "--benchmark", "crosstask", "--weak", "100")
     groups = {(g["source"], g["split"]): (g["examples"], g["weak"]) for g in result["groups"]}
     # COIN's cuts lie at 2, 4, 6 and 8 s, and the second step of the trace starts at 4.5 s.
@@ -380,7 +390,7 @@ def test_paired_mixtures_hold_the_same_examples(recipe: Recipe, coin: Path, tmp_
     traces, output = tmp_path / "traces.jsonl", tmp_path / "e.jsonl"
     seen = [{"text": f"seen {n}", "start": 2.5 * n} for n in range(4)]
     traces.write_text(json.dumps({"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}) + "\n")
-    options = ("prepare", "--root", coin, "--output", output, "--pseudo", traces, "--paired", "--weak-cuts", "trace")
+    options = ("prepare", "--root", coin, "--output", output, "--traces", traces, "--paired", "--weak-cuts", "trace")
     weak = {}
     for percent in (0, 25, 50, 75, 100):
         result = recipe.json(*options, "--weak", str(percent))
@@ -427,11 +437,11 @@ def test_prepare_gives_training_examples_the_histories_that_phi_told(
     [
         (("--paired",), 2, "--paired"),
         (("--weak-cuts", "trace"), 2, "--weak-cuts"),
-        (("--weak", "50"), 2, "give --pseudo and --weak together"),
-        (("--pseudo", "TRACES"), 2, "give --pseudo and --weak together"),
-        (("--pseudo", "TRACES", "--weak", "101"), 2, "--weak"),
-        (("--pseudo", "nowhere.jsonl", "--weak", "50"), 1, "nowhere.jsonl: the file does not exist"),
-        (("--pseudo", "BAD", "--weak", "50"), 1, "line 1, field 'steps'"),
+        (("--weak", "50"), 2, "give --traces and --weak together"),
+        (("--traces", "TRACES"), 2, "give --traces and --weak together"),
+        (("--traces", "TRACES", "--weak", "101"), 2, "--weak"),
+        (("--traces", "nowhere.jsonl", "--weak", "50"), 1, "nowhere.jsonl: the file does not exist"),
+        (("--traces", "BAD", "--weak", "50"), 1, "line 1, field 'steps'"),
     ],
 )
 def test_weak_supervision_that_cannot_be_had(

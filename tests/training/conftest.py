@@ -88,6 +88,21 @@ def base_model(base_config: BaseModelConfig) -> Path:
     return train_base(base_config)
 
 
+@pytest.fixture
+def grpo_settings(examples_file: Path, tmp_path: Path) -> dict[str, Any]:
+    """Settings of two steps of GRPO by a scorer without a corpus; the model is missing."""
+    return {
+        "examples": examples_file,
+        "output": tmp_path / "grpo",
+        "corpus": tmp_path / "no-corpus",
+        "steps": 2,
+        "prompts_per_step": 2,
+        "max_completion_tokens": 12,
+        "learning_rate": 1e-2,
+        "metrics": (),
+    }
+
+
 @pytest.fixture(scope="session")
 def video_model(base_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The miniature base with a visual tower that knows nothing yet: 4 tokens for two frames of 56 x 56 pixels."""

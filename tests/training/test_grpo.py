@@ -24,18 +24,8 @@ from recipe.types import Example, Reward
 
 
 @pytest.fixture
-def config(base_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
-    return GRPOConfig(
-        model=str(base_model),
-        examples=examples_file,
-        output=tmp_path / "grpo",
-        corpus=tmp_path / "no-corpus",
-        steps=2,
-        prompts_per_step=2,
-        max_completion_tokens=12,
-        learning_rate=1e-2,
-        metrics=(),
-    )
+def config(base_model: Path, grpo_settings: dict[str, Any]) -> GRPOConfig:
+    return GRPOConfig(**grpo_settings | {"model": str(base_model)})
 
 
 class NumberScorer:

@@ -77,20 +77,9 @@ def report(line: str) -> None:
 
 
 @pytest.fixture
-def config(text_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
-    return GRPOConfig(
-        model=str(text_model),
-        examples=examples_file,
-        output=tmp_path / "vllm",
-        corpus=tmp_path / "no-corpus",
-        rollouts="vllm",
-        steps=4,
-        prompts_per_step=2,
-        max_completion_tokens=24,
-        learning_rate=1e-2,
-        bf16=False,
-        metrics=(),
-    )
+def config(text_model: Path, grpo_settings: dict[str, Any]) -> GRPOConfig:
+    longer = {"steps": 4, "max_completion_tokens": 24}
+    return GRPOConfig(**grpo_settings | longer | {"model": str(text_model), "rollouts": "vllm", "bf16": False})
 
 
 def changed(config: GRPOConfig, **settings: Any) -> GRPOConfig:

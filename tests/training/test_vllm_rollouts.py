@@ -36,20 +36,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[fake_vllm.LLM]]:
 
 
 @pytest.fixture
-def config(base_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
-    return GRPOConfig(
-        model=str(base_model),
-        examples=examples_file,
-        output=tmp_path / "vllm",
-        corpus=tmp_path / "no-corpus",
-        rollouts="vllm",
-        steps=2,
-        prompts_per_step=2,
-        max_completion_tokens=12,
-        learning_rate=1e-2,
-        temperature=1.2,
-        metrics=(),
-    )
+def config(base_model: Path, grpo_settings: dict[str, Any]) -> GRPOConfig:
+    return GRPOConfig(**grpo_settings | {"model": str(base_model), "rollouts": "vllm", "temperature": 1.2})
 
 
 @pytest.fixture

@@ -150,12 +150,13 @@ def prepare(
     cuts_test: Annotated[
         str, typer.Option(metavar="N|all", help="Cut points per video of the splits val and test.")
     ] = "1",
-    pseudo: Annotated[
+    traces: Annotated[
         Path | None, typer.Option(help="Pseudo-traces of `recipe perceive`, JSON lines, for weak supervision.")
     ] = None,
+    pseudo: Annotated[Path | None, typer.Option(hidden=True, help="The earlier name of --traces.")] = None,
     weak: Annotated[
         float | None,
-        typer.Option(min=0, max=100, metavar="PERCENT", help="Share of the training examples to take from --pseudo."),
+        typer.Option(min=0, max=100, metavar="PERCENT", help="Share of the training examples to take from --traces."),
     ] = None,
     weak_cuts: Annotated[
         Literal["annotated", "trace"],
@@ -202,10 +203,11 @@ def prepare(
     from recipe.errors import InputError
 
     train, test = _cut_count(cuts_train, "--cuts-train"), _cut_count(cuts_test, "--cuts-test")
-    if (pseudo is None) != (weak is None):
-        raise typer.BadParameter("give --pseudo and --weak together.", param_hint="--weak")
-    if pseudo is None and (paired or weak_cuts != "annotated"):
-        raise typer.BadParameter("it has a use with --pseudo only.", param_hint="--paired" if paired else "--weak-cuts")
+    traces = traces or pseudo
+    if (traces is None) != (weak is None):
+        raise typer.BadParameter("give --traces and --weak together.", param_hint="--weak")
+    if traces is None and (paired or weak_cuts != "annotated"):
+        raise typer.BadParameter("it has a use with --traces only.", param_hint="--paired" if paired else "--weak-cuts")
     names = known_benchmarks(benchmark)
     if root is None and (names or procedures is None):
         raise typer.BadParameter("give --root, a folder of benchmarks, or --procedures alone.", param_hint="--root")
@@ -224,11 +226,11 @@ def prepare(
             f"{len(cut.too_short)} have fewer than two steps; give videos with a split and two steps or more."
             + (" Training videos of zero-shot benchmarks need --zero-shot-training." if zero_shot else "")
         )
-    traces = read_procedures(pseudo).procedures if pseudo else []
-    mixture = mix_supervision(cut.examples, traces, weak or 0.0, seed, cuts=weak_cuts, paired=paired)
+    readings = read_procedures(traces).procedures if traces else []
+    mixture = mix_supervision(cut.examples, readings, weak or 0.0, seed, cuts=weak_cuts, paired=paired)
     if not mixture.examples:
         raise InputError(
-            f"{pseudo}: no example has a pseudo-trace that can be cut; run `recipe perceive` on the videos."
+            f"{traces}: no example has a pseudo-trace that can be cut; run `recipe perceive` on the videos."
         )
     examples, no_history = mixture.examples, Counter[str]()
     if histories is not None:

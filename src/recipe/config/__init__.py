@@ -1,8 +1,7 @@
 """The settings of every stage, one module a stage; defaults are the paper's where it states them."""
 
 from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config
-from recipe.config.corpus import CorpusConfig, EncoderConfig
-from recipe.config.mining import MiningConfig
+from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (

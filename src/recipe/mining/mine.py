@@ -15,6 +15,7 @@ In both, narrations of excluded videos and near-copies of excluded texts are lef
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -155,7 +156,7 @@ class _Found(NamedTuple):
     origin: Origin
 
 
-class _Source:
+class _Source(ABC):
     """What is mined, by its place in the input; the outcome of an item depends on that item only."""
 
     mode: ClassVar[str]
@@ -177,21 +178,21 @@ class _Source:
         """The fingerprint of all that the outcomes of these items depend on."""
         return fingerprint([self._identity, self.items(places)])
 
+    @abstractmethod
     def items(self, places: Sequence[int]) -> object:
         """The items as JSON values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def order(self, drawn: bool) -> list[int]:
         """The places of all items in the order in which they are mined; drawn by the seed for a limit."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcomes(self, places: Sequence[int]) -> list[JsonObject]:
         """What each item gives, as `_outcome` writes it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def example(self, place: int, row: JsonObject) -> Example:
         """The example of one mined row."""
-        raise NotImplementedError
 
     def usable(self, narration: Narration) -> list[bool] | None:
         """Which segments are no near-copies of excluded texts; None for an excluded video."""

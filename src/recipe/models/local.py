@@ -160,6 +160,13 @@ class ClipPatches:
         return [self._made[prompt.clip] if prompt.clip else None for prompt in prompts] if self._made else None
 
 
+def end_tokens(settings: Any, tokenizer: Any) -> list[int]:
+    """The tokens that end a completion: those of the model's generation settings, and the tokenizer's."""
+    ends = settings.eos_token_id
+    listed = ends if isinstance(ends, list) else [ends]
+    return sorted({end for end in (*listed, tokenizer.eos_token_id) if end is not None})
+
+
 class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
@@ -182,9 +189,7 @@ class LocalEngine(Engine):
             fast_vision(self._model)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video)
-        ends = self._model.generation_config.eos_token_id
-        listed = ends if isinstance(ends, list) else [ends]
-        self._ends = sorted({end for end in (*listed, self._tokenizer.eos_token_id) if end is not None})
+        self._ends = end_tokens(self._model.generation_config, self._tokenizer)
         self._context: int = self._model.config.get_text_config().max_position_embeddings
 
     def answer(

@@ -17,8 +17,8 @@ import transformers
 
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.checkpoints import Reader, load_reader
-from recipe.models.local import Prompt, Prompts
+from recipe.models.checkpoints import load_reader
+from recipe.models.local import Prompt, Prompts, end_tokens
 from recipe.models.protocol import (
     Answer,
     Chat,
@@ -62,7 +62,11 @@ class VllmEngine(Engine):
         reader = load_reader(config.model, config.revision)
         self._tokenizer, self._structured = reader.tokenizer, config.structured
         self._video = reader.video.within(frames) if reader.video and frames else reader.video
-        self._ends = _ends(reader, config)
+        try:
+            settings = transformers.GenerationConfig.from_pretrained(config.model, revision=config.revision)
+        except OSError:
+            settings = transformers.GenerationConfig.from_model_config(reader.config)
+        self._ends = end_tokens(settings, reader.tokenizer)
         try:
             self._llm = LLM(
                 config.model,
@@ -189,17 +193,6 @@ class VllmEngine(Engine):
     def _decode(self, tokens: Sequence[int]) -> str:
         bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens
         return str(self._tokenizer.decode(list(bare), skip_special_tokens=True))
-
-
-def _ends(reader: Reader, config: ModelConfig) -> list[int]:
-    """The tokens that end a completion."""
-    try:
-        settings = transformers.GenerationConfig.from_pretrained(config.model, revision=config.revision)
-    except OSError:
-        settings = transformers.GenerationConfig.from_model_config(reader.config)
-    ends = settings.eos_token_id
-    listed = ends if isinstance(ends, list) else [ends]
-    return sorted({end for end in (*listed, reader.tokenizer.eos_token_id) if end is not None})
 
 
 def seed_of(key: str) -> int:

@@ -29,19 +29,8 @@ MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weig
 
 
 @pytest.fixture
-def config(video_model: Path, examples_file: Path, tmp_path: Path) -> GRPOConfig:
-    return GRPOConfig(
-        model=str(video_model),
-        examples=examples_file,
-        output=tmp_path / "grpo",
-        corpus=tmp_path / "no-corpus",
-        input="video",
-        steps=2,
-        prompts_per_step=2,
-        max_completion_tokens=12,
-        learning_rate=1e-2,
-        metrics=(),
-    )
+def config(video_model: Path, grpo_settings: dict[str, Any]) -> GRPOConfig:
+    return GRPOConfig(**grpo_settings | {"model": str(video_model), "input": "video"})
 
 
 def trainer_of(config: GRPOConfig, scorer: Any, paintings: Any) -> tuple[VideoGRPOTrainer, Checkpoint]:
