@@ -208,8 +208,8 @@ def _verdict(
     against = f", and worse on a source that was left out ({losses})" if worse else ", and on no source worse"
     change = default if new == default else f"{default} to {new}"
     return (
-        f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {told} is {points(gain)} points "
-        f"from it on average{against} beyond its interval."
+        f"Changing the default from {change} is {'' if warranted else 'not '}warranted: {told} is {points(gain)} "
+        f"points from it on average{against} beyond its interval."
     )
 
 
