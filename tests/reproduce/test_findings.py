@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.reproduce.data import PROMPTS, perceived
 from recipe.reproduce.findings import Values, columns_of, judge, measure_table
+from recipe.reproduce.measures import CONTROLS
 from recipe.reproduce.page import ScaleResults, StudyResults, load_results, made_table, write_results
 from recipe.reproduce.runs import ScaleRuns, plan_runs
 from recipe.reproduce.study import Study
@@ -146,6 +147,25 @@ def test_a_table_from_its_files(tmp_path: Path) -> None:
     assert main.findings[0].difference.mean == pytest.approx(10)  # two seeds 2 apart: t(1) is 12.7
     shown = measure_table(tmp_path, made, table("qualitative")).prompts
     assert [plan.regime for plan in shown[0].plans] == ["reference", "base", "rl"]
+
+
+def test_controls_stand_beside_the_regimes_that_they_are_compared_with(tmp_path: Path) -> None:
+    """The first control is the base itself; the second has one prompt of a split only, and is far below."""
+    made = world_runs(tmp_path)
+    base = read_jsonl(tmp_path / made.runs_of("base")[0].file("scores"))
+    rows = [{**row, "control": "like the base"} for _, row in base]
+    rows += [{**rows[0], "control": "poor", "accuracy": 1.0}, {**rows[1], "control": "poor", "accuracy": None}]
+    write_jsonl(tmp_path / CONTROLS, rows)
+    main = measure_table(tmp_path, made, table("main"))
+    found = {(one.regime, one.column): one for one in main.controls}
+    assert found["control: like the base", "in-domain"].value.mean == pytest.approx(41.5)
+    assert found["control: poor", "in-domain"].value == Interval(1.0, observations=1, clusters=1)
+    assert ("control: poor", "zero-shot") not in found
+    assert any(one.startswith("in-domain: base") and "like the base: +0.0 [" in one for one in main.not_beaten)
+    assert any("rl" in one and "like the base: +10.0 [" in one for one in main.not_beaten)  # two seeds: t(1) is 12.7
+    scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
+    shown = made_table(scale, main)
+    assert [row.name for row in shown.rows][-2:] == ["control: like the base", "control: poor"]
 
 
 def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Accuracy by exact validity, by the proxy and by a judge behind an endpoint; diversity; models behind endpoints."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,23 @@ from tests.models.endpoint_server import Reply, completion, serving
 from recipe.artifacts import read_jsonl
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.data.examples import write_examples
+from recipe.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.reproduce import measures
 from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.measures import Diversity, FrontierPlans, Scoring, ask_frontier, compare, score, told
+from recipe.reproduce.measures import (
+    CONTROLS,
+    ControlScoring,
+    Diversity,
+    FrontierPlans,
+    Scoring,
+    ask_frontier,
+    compare,
+    score,
+    score_controls,
+    told,
+)
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -67,6 +81,22 @@ def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], mo
     assert all(row["accuracy"] == 0 for row in found[1::2])
     compare(tmp_path, Diversity("plans.jsonl", "diversity.jsonl", 2, True, None), SILENT)
     assert {row["diversity"] for row in rows(tmp_path / "diversity.jsonl")} <= {0.0, 0.25}  # nothing is of no use
+
+
+def test_controls_are_judged_as_plans_are(
+    tmp_path: Path, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Labels of a goal come from training videos too; a goal without other videos has none."""
+    monkeypatch.setattr(measures, "embed", lambda: letters)
+    first = examples[0]
+    write_examples(tmp_path / TRAIN, [replace(first, example_id="more", video_id="another", split="train")])
+    score_controls(tmp_path, ControlScoring(None), SILENT)
+    found = rows(tmp_path / CONTROLS)
+    counts = Counter(row["control"] for row in found)
+    assert counts["the goal alone"] == counts["history copied"] == 4
+    assert first.example_id in {row["example_id"] for row in found if row["control"] == "two labels of the goal"}
+    assert all(0 <= row["accuracy"] < 100 for row in found)
+    assert {row["steps"] for row in found if row["control"] == "the goal alone"} == {1}
 
 
 def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(

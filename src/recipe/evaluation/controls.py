@@ -81,14 +81,14 @@ def is_beaten(value: Interval) -> bool:
     return value.low is not None and value.low > 0
 
 
-def control_sentences(differences: Sequence[Difference]) -> list[str]:
+def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, with the controls it does not beat."""
     missed: dict[tuple[str, str], list[str]] = {}
     for one in differences:
         if not is_beaten(one.value):
-            bounds = "" if one.value.low is None else f" [{one.value.low:+.3f}, {one.value.high:+.3f}]"
-            control = one.baseline.removeprefix(CONTROL)
-            missed.setdefault((one.regime, one.metric), []).append(f"{control}: {one.value.mean:+.3f}{bounds}")
+            value, control = one.value, one.baseline.removeprefix(CONTROL)
+            bounds = "" if value.low is None else f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+            missed.setdefault((one.regime, one.metric), []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
     return [
         f"{system} does not beat {'these controls' if len(parts) > 1 else 'this control'} on "
         f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."

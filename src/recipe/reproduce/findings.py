@@ -1,7 +1,7 @@
 """From measured plans to figures with intervals over seeds and prompts, and what becomes of each claim of the paper."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -13,10 +13,14 @@ from recipe.artifacts import JsonObject, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError
+from recipe.evaluation.controls import control_sentences
+from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.published import published
+from recipe.evaluation.validity.measure import Difference
 from recipe.planning.predictions import read_predictions
 from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
+from recipe.reproduce.measures import CONTROLS
 from recipe.reproduce.runs import Run, ScaleRuns
 from recipe.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
 from recipe.stats import Interval, seeded_interval, video_of
@@ -26,6 +30,7 @@ Array = NDArray[np.float64]
 
 WORLD_SPLITS = {"test_cuts": IN_DOMAIN, "test_goals": ZERO_SHOT}
 """The world's held-out cut points are of goals that are trained on, its held-out goals are not."""
+ACCURACY = "accuracy"
 DATASETS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 
 
@@ -98,6 +103,10 @@ class TableFigures:
     figures: tuple[Figure, ...]
     findings: tuple[Finding, ...]
     prompts: tuple[ShownPrompt, ...] = ()
+    controls: tuple[Figure, ...] = ()
+    """Figures of plans that no planner made, on benchmarks; their regimes begin with `control: `."""
+    not_beaten: tuple[str, ...] = ()
+    """A sentence for each regime that does not beat every control."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,10 @@ class Values:
 
     def restricted(self, datasets: Sequence[str]) -> "Values":
         """The same over the prompts of some datasets."""
-        chosen = [place for place, name in enumerate(self.datasets) if name in datasets]
+        return self.chosen([place for place, name in enumerate(self.datasets) if name in datasets])
+
+    def chosen(self, chosen: Sequence[int]) -> "Values":
+        """The same over the prompts at some places."""
         return Values(
             tuple(self.names[place] for place in chosen),
             tuple(self.datasets[place] for place in chosen),
@@ -149,7 +161,10 @@ def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigure
     figures, findings = _accuracy_figures(made, one, values)
     prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
     columns = tuple(dict.fromkeys(figure.column for figure in figures))
-    return TableFigures(one.name, columns, tuple(figures), tuple(findings), tuple(prompts))
+    controls, not_beaten = _controls(folder, one, values)
+    return TableFigures(
+        one.name, columns, tuple(figures), tuple(findings), tuple(prompts), tuple(controls), tuple(not_beaten)
+    )
 
 
 def made_regimes(made: ScaleRuns, one: PaperTable) -> list[str]:
@@ -173,6 +188,39 @@ def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple
         figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
     parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
     return figures, [_finding(one, claim, split, parts.get(split)) for claim in one.claims for split in claim.splits]
+
+
+def _controls(folder: Path, one: PaperTable, values: Values) -> tuple[list[Figure], list[str]]:
+    """Figures of the controls, and the regimes that do not beat them; none where no controls were scored.
+
+    A control and a regime are compared on the prompts that have both.
+    """
+    path = folder / CONTROLS
+    rows = measured_rows(path) if one.name != "video" and path.is_file() else []
+    figures: list[Figure] = []
+    differences: list[Difference] = []
+    for control in dict.fromkeys(row["control"] for row in rows):
+        known = {row["example_id"]: row["accuracy"] for row in rows if row["control"] == control}
+        places = [place for place, name in enumerate(values.names) if known.get(name) is not None]
+        if not places:
+            continue
+        both = values.chosen(places)
+        title = f"{CONTROL}{control}"
+        both = replace(both, table={**both.table, title: np.asarray([[known[name] for name in both.names]])})
+        for column, datasets in columns_of(both.datasets, per_dataset=one.per_dataset):
+            part = both.restricted(datasets)
+            figures.append(part.figure(title, column))
+            if column in SPLITS:
+                differences += [
+                    Difference(column, regime, title, ACCURACY, part.difference(regime, title))
+                    for regime in values.table
+                ]
+    sentences = [
+        f"{column}: {sentence}"
+        for column in dict.fromkeys(one.split for one in differences)
+        for sentence in control_sentences([one for one in differences if one.split == column], digits=1)
+    ]
+    return figures, sentences
 
 
 def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[str, list[str]]]:

@@ -16,6 +16,7 @@ from recipe.artifacts import JsonObject, write_jsonl
 from recipe.config import EncoderConfig, FrameConfig, ModelConfig, SamplingConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
+from recipe.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import Progress
 from recipe.reproduce.data import PROMPTS
@@ -131,8 +132,32 @@ def score(run_dir: Path, settings: Scoring, progress: Progress) -> None:
     if settings.on_world:
         rows = _exact(examples, predictions, progress)
     else:
-        rows = _judged(run_dir, settings, examples, predictions, progress)
+        rows = _judged(run_dir, settings.judge, examples, predictions, progress)
     write_jsonl(run_dir / settings.output, rows)
+
+
+CONTROLS = "scores/controls.jsonl"
+"""Accuracies of plans that no planner made, below the folder of a scale; on benchmarks only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlScoring:
+    """The judge that scores the controls."""
+
+    judge: ModelConfig | None
+
+
+def score_controls(run_dir: Path, settings: ControlScoring, progress: Progress) -> None:
+    """Write one row for each prompt and control that it has: example, control, accuracy in percent, steps."""
+    from recipe.evaluation.controls import control_plans
+
+    examples = read_examples(run_dir / PROMPTS)
+    rows: list[JsonObject] = []
+    for name, plans in control_plans(examples, (*examples, *read_examples(run_dir / TRAIN))).items():
+        own = [one for one in examples if one.example_id in plans]
+        judged = _judged(run_dir, settings.judge, own, list(plans.values()), progress)
+        rows += [row | {"control": name} for row in judged]
+    write_jsonl(run_dir / CONTROLS, rows)
 
 
 def _exact(examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress) -> Iterator[JsonObject]:
@@ -151,13 +176,17 @@ def _exact(examples: Sequence[Example], predictions: Sequence[Prediction], progr
 
 
 def _judged(
-    run_dir: Path, settings: Scoring, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress
+    run_dir: Path,
+    judge: ModelConfig | None,
+    examples: Sequence[Example],
+    predictions: Sequence[Prediction],
+    progress: Progress,
 ) -> Iterator[JsonObject]:
     from recipe.evaluation.judge.plans import cases_of
     from recipe.evaluation.judge.verdicts import accuracy_of
 
     cases = cases_of(examples, predictions, samples="all").cases
-    if settings.judge is None:
+    if judge is None:
         from recipe.evaluation.judge.proxy import ProxyJudge
 
         judged = ProxyJudge(embed()).judge(cases, progress)
@@ -165,8 +194,8 @@ def _judged(
         from recipe.evaluation.judge.llm import LlmJudge
         from recipe.models.model import open_model
 
-        with open_model(settings.judge.model_copy(update={"cache": run_dir / "answers" / "judge"})) as model:
-            judged = LlmJudge(model, settings.judge.model).judge(cases, progress)
+        with open_model(judge.model_copy(update={"cache": run_dir / "answers" / "judge"})) as model:
+            judged = LlmJudge(model, judge.model).judge(cases, progress)
     for one in judged:
         accuracy = accuracy_of(one.outcome) if isinstance(one.outcome, Verdict) else None
         yield {"example_id": one.example_id, "sample": one.sample, "accuracy": accuracy, "steps": len(one.steps)}

@@ -85,7 +85,9 @@ def load_results(path: Path) -> StudyResults:
 
 def render_page(results: StudyResults) -> str:
     """The whole page. The same results give the same page."""
-    measured = [one.regime for scale in results.scales for made in scale.tables for one in made.figures]
+    measured = [
+        one.regime for scale in results.scales for made in scale.tables for one in (*made.figures, *made.controls)
+    ]
     known = [name for one in TABLES for name in one.regimes]
     colours = regime_colours(regime_title(name) for name in (*known, *measured))
     prompts = {
@@ -142,6 +144,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 short=f"{several}{made.name}",
                 paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
                 blocks=tuple(_blocks(scale, made)),
+                findings=made.not_beaten,
             )
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
@@ -186,7 +189,8 @@ def _about(scale: ScaleResults, made: TableFigures) -> str:
 
 def made_table(scale: ScaleResults, made: TableFigures) -> Table:
     """The measured figures of a table beside the published ones."""
-    values = {(one.regime, one.column): one for one in made.figures}
+    every = (*made.figures, *made.controls)
+    values = {(one.regime, one.column): one for one in every}
     printed = {column for (_, column), one in values.items() if one.published is not None}
     names: list[Heading] = []
     for column in made.columns:
@@ -194,7 +198,7 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
         if column in printed:
             names.append(Heading("paper", column_title(column)))
     rows = []
-    for name in dict.fromkeys(one.regime for one in made.figures):
+    for name in dict.fromkeys(one.regime for one in every):
         cells: list[Cell] = []
         for column in made.columns:
             figure = values.get((name, column))

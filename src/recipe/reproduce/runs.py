@@ -242,6 +242,10 @@ class _Maker:
             given = {"seed": 0, **self._scale.base, "examples": DOCUMENTS, "output": BASE}
             base = parse_config(given, BaseModelConfig, f"scale {self._name}, [base]")
             stages.append(Stage("base", train, Training(base), (BASE,), needs=("data",)))
+        if not self._study.on_world:
+            controls = measures.ControlScoring(self._study.endpoints.judge)
+            needs = ("data", "supervision")
+            stages.append(Stage("controls", measures.score_controls, controls, (measures.CONTROLS,), needs))
         start = _Start(
             self._scale.model or f"{BASE}/model", bool(self._scale.model), () if self._scale.model else ("base",)
         )
