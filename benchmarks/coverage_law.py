@@ -29,10 +29,10 @@ from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
 from recipe.audit.classes import Edition
-from recipe.audit.coverage import LAW, TaskPrompt, excesses, law_of
-from recipe.audit.measure import prompt_means, win_table
+from recipe.audit.coverage import LAW, TaskPrompt, law_of, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, same_goal, select
 from recipe.audit.score import NamedScorer, controls, score_prompts
+from recipe.audit.shares import prompt_means, win_table
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
@@ -113,7 +113,9 @@ def main() -> None:
     write_json(arguments.output, {"limit": arguments.limit, "points": points, "law": law})
     for cell in law["record"]["cells"]:
         print("  ".join(f"{value:.3f}" if isinstance(value, float) else f"{value!s:14}" for value in cell.values()))
-    print({name: law[name] for name in ("base", "rise", "scale", "between", "one_video", "growth", "relevance")})
+    print(
+        {name: law[name] for name in ("zero", "base", "rise", "scale", "between", "one_video", "growth", "relevance")}
+    )
     for name, rows in tested.items():
         for row in rows:
             print(name, {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
@@ -142,8 +144,10 @@ def measure(
         for videos in VIDEOS:
             covering = [one for name in groups for one in _covering(procedures[name], sources[name], videos)]
             left = [name for name in groups if (name, "lists", videos) not in done]
-            corpus = index([*recipes, *covering]) if left else None
-            for name in left if corpus else ():
+            if not left:
+                continue
+            corpus = index([*recipes, *covering])
+            for name in left:
                 yield from _points(name, "lists", videos, corpus, sources[name], embeddings, progress)
     if speech is None:
         return
@@ -189,18 +193,18 @@ def _points(
     if scored.unscored:
         raise SystemExit(scored.unscored[0])
     means, relevance = prompt_means(win_table(scored.prompts)), prompt_means(audited.relevance)
-    found = excesses(corpus, audited.tasks, embeddings.stacked)
+    found = matches(corpus, audited.tasks, embeddings.stacked)
     reported = [one.rewards[TRUE].coverage or 0.0 for one in scored.prompts]
     by_goal: dict[str, list[int]] = {}
     for place, prompt in enumerate(audited.prompts):
         by_goal.setdefault(same_goal(prompt.goal), []).append(place)
-    print(source, kind, videos, f"{means.mean():.3f} R0 {relevance.mean():.3f} excess {np.mean(found):.3f}", flush=True)
+    print(source, kind, videos, f"{means.mean():.3f} R0 {relevance.mean():.3f} match {np.mean(found):.3f}", flush=True)
     for goal, places in by_goal.items():
-        yield {
-            "source": source, "kind": kind, "videos": videos, "verifier": config.version, "task": _digest(goal)[:8],
-            "prompts": len(places), "mean": float(means[places].sum()), "relevance": float(relevance[places].sum()),
-            "excess": sum(found[place] for place in places), "coverage": sum(reported[place] for place in places),
-        }  # fmt: skip
+        own = {"mean": means[places], "relevance": relevance[places]}
+        own |= {"match": np.take(found, places), "coverage": np.take(reported, places)}
+        named = {"source": source, "kind": kind, "videos": videos, "verifier": config.version}
+        sums = {name: round(float(values.sum()), 6) for name, values in own.items()}
+        yield named | {"task": _digest(goal)[:8], "prompts": len(places)} | sums
 
 
 def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
@@ -208,8 +212,8 @@ def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
     versions = {one["verifier"] for one in points}
     if len(versions) != 1:
         raise SystemExit(f"the points are of {', '.join(sorted(versions))}; measure again.")
-    base, rise, scale = curve(points)
-    grid = np.linspace(-0.2, 2.5, 28)
+    zero, base, rise, scale = curve(points)
+    grid = np.linspace(0.0, 1.0, 41)
     generator, drawn = np.random.default_rng(0), []
     tasks: dict[tuple[str, str], list[Point]] = {}
     for one in points:
@@ -225,13 +229,14 @@ def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
             cell["gain"] - predicted(parameters, members)
             for cell, members in _cells([one for one in points if one["source"] == source])
         ]
-    one_video, growth = _growth([cell for cell, _ in _cells(points) if cell["kind"] == "lists"])
+    one_video, growth = _growth([cell for cell, _ in _cells(points) if cell["kind"] == "lists"], zero)
     prompts = sum(one["prompts"] for one in points)
     return {
         "verifier": versions.pop(),
         "classes": edition,
         "encoder": "minilm",
         "relevance": sum(one["relevance"] for one in points) / prompts,
+        "zero": zero,
         "base": base,
         "rise": rise,
         "scale": scale,
@@ -244,30 +249,36 @@ def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
     }
 
 
-def gains(excess: NDArray[np.float64], base: float, rise: float, scale: float) -> NDArray[np.float64]:
+def gains(match: NDArray[np.float64], zero: float, base: float, rise: float, scale: float) -> NDArray[np.float64]:
     """The curve of `CoverageLaw.gain`."""
-    return np.asarray(base + rise * (1.0 - np.exp(-np.maximum(excess, 0.0) / scale)))
+    return np.asarray(base + rise * (1.0 - np.exp(-np.maximum(match - zero, 0.0) / scale)))
 
 
-def curve(points: Sequence[Point]) -> tuple[float, float, float]:
-    """base, rise and scale by least squares over tasks, weighted by their prompts."""
-    weight = np.array([one["prompts"] for one in points], dtype=np.float64)
-    excess = np.array([one["excess"] for one in points]) / weight
-    gain = np.array([one["mean"] - one["relevance"] for one in points]) / weight
+def curve(points: Sequence[Point]) -> tuple[float, float, float, float]:
+    """zero, the mean match without covering step lists; base, rise and scale by least squares over sources and corpora.
+
+    A task's own match is noisy, which would flatten a curve through tasks; each source and corpus is one mean.
+    """
+    sums: dict[Cell, NDArray[np.float64]] = {}
+    for one in points:
+        values = np.array([one["prompts"], one["match"], one["mean"] - one["relevance"]])
+        sums[_cell(one)] = sums.get(_cell(one), np.zeros(3)) + values
+    weight, match, gain = np.array(list(sums.values())).T
+    match, gain = match / weight, gain / weight
+    zero = float(np.mean([value for key, value in zip(sums, match, strict=True) if key[1:] == ("lists", 0)]))
 
     def errors(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         base, rise, scale = parameters[0], *np.exp(parameters[1:])
-        return np.asarray(np.sqrt(weight) * (gains(excess, base, rise, scale) - gain))
+        return np.asarray(np.sqrt(weight) * (gains(match, zero, base, rise, scale) - gain))
 
-    base, rise, scale = least_squares(errors, [0.0, np.log(0.2), np.log(0.4)], bounds=([-1, -6, -4], [1, 1, 1.5])).x
-    return float(base), float(np.exp(rise)), float(np.exp(scale))
+    base, rise, scale = least_squares(errors, [0.0, np.log(0.2), np.log(0.1)], bounds=([-1, -6, -5], [1, 1, 1])).x
+    return zero, float(base), float(np.exp(rise)), float(np.exp(scale))
 
 
-def predicted(parameters: tuple[float, float, float], members: Sequence[Point]) -> float:
-    """Mean over the prompts of some tasks of the gain that their excess predicts."""
-    weight = np.array([one["prompts"] for one in members], dtype=np.float64)
-    excess = np.array([one["excess"] for one in members]) / weight
-    return float(np.average(gains(excess, *parameters), weights=weight))
+def predicted(parameters: tuple[float, float, float, float], members: Sequence[Point]) -> float:
+    """The gain that the mean match of some tasks predicts."""
+    match = sum(one["match"] for one in members) / sum(one["prompts"] for one in members)
+    return float(gains(np.array(match), *parameters))
 
 
 def _cells(points: Sequence[Point]) -> Iterator[tuple[dict[str, Any], list[Point]]]:
@@ -276,7 +287,7 @@ def _cells(points: Sequence[Point]) -> Iterator[tuple[dict[str, Any], list[Point
         members = [one for one in points if _cell(one) == (source, kind, videos)]
         prompts = sum(one["prompts"] for one in members)
         sums = {
-            name: sum(one[name] for one in members) / prompts for name in ("mean", "relevance", "excess", "coverage")
+            name: sum(one[name] for one in members) / prompts for name in ("mean", "relevance", "match", "coverage")
         }
         # Each prompt of a task gets the task's mean: clusters are what the bootstrap draws.
         values = [(one["mean"] - one["relevance"]) / one["prompts"] for one in members for _ in range(one["prompts"])]
@@ -299,25 +310,25 @@ def test(row: dict[str, Any], points: Sequence[Point], source: str) -> list[dict
     law = law_of({**row, "record": {}})
     rows = []
     for cell, members in _cells([one for one in points if one["source"] == source]):
-        gain = predicted((law.base, law.rise, law.scale), members)
-        around = law.interval(cell["excess"])
+        gain = predicted((law.zero, law.base, law.rise, law.scale), members)
+        around = law.interval(cell["match"])
         rows.append(
-            {"kind": cell["kind"], "videos": cell["videos"], "prompts": cell["prompts"], "excess": cell["excess"]}
+            {"kind": cell["kind"], "videos": cell["videos"], "prompts": cell["prompts"], "match": cell["match"]}
             | {"measured": cell["gain"], "low": cell["low"], "high": cell["high"], "predicted": gain}
             | {"predicted_low": around.low, "predicted_high": around.high}
         )
     return rows
 
 
-def _growth(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """one_video and growth of excess(k) = one_video log(1 + growth k), by least squares over sources and k."""
-    videos, excess = (np.array([row[name] for row in rows], dtype=np.float64) for name in ("videos", "excess"))
+def _growth(rows: Sequence[dict[str, Any]], zero: float) -> tuple[float, float]:
+    """one_video and growth of match(k) = zero + one_video log(1 + growth k), by least squares over sources and k."""
+    videos, match = (np.array([row[name] for row in rows], dtype=np.float64) for name in ("videos", "match"))
 
     def errors(parameters: NDArray[np.float64]) -> NDArray[np.float64]:
         first, growth = np.exp(parameters)
-        return np.asarray(first * np.log1p(growth * videos) - excess)
+        return np.asarray(zero + first * np.log1p(growth * videos) - match)
 
-    first, growth = np.exp(least_squares(errors, [np.log(0.4), np.log(1.0)]).x)
+    first, growth = np.exp(least_squares(errors, [np.log(0.1), np.log(1.0)]).x)
     return float(first), float(growth)
 
 
@@ -335,7 +346,7 @@ def _tests(procedures: Sequence[Procedure], name: str) -> list[Procedure]:
 def _audited(procedures: Sequence[Procedure], limit: int, edition: Edition, embeddings: StepEmbeddings) -> Audited:
     prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0, edition)
     relevance = controls(prompts, embeddings.stacked)[1]
-    tasks = [TaskPrompt(p.source, p.video_id, p.goal, p.history, (*p.history, *p.true)) for p in prompts]
+    tasks = [TaskPrompt(p.video_id, p.goal, p.history) for p in prompts]
     return Audited(prompts, tasks, win_table(score_prompts(relevance, prompts).prompts))
 
 

@@ -1,14 +1,12 @@
 """How well a corpus covers each task, and the audit to expect of a reward there: the coverage law (docs/coverage.md).
 
 A prompt is a goal and the steps s that are done. Narrations are searched for by the goal and by s, in turns, and
-b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`). The same is done for
-mixtures: as many steps of other tasks, under the goal of one of them. m_i is the mean of their b_i, so that steps which
-many narrations hold do not count. The statistic is the excess over the mixtures; the i-th narration weighs 1 / i:
+b_1 >= b_2 >= ... are the best values of B(s) / |s| among them (B as in `recipe.reward.grounded`); q is the mean over
+random narrations. The statistic is the match, in which the i-th narration weighs 1 / i:
 
-    excess = sum over i of (b_i - m_i) / i
+    match = (sum over i of (b_i - q) / i) / (sum over i of 1 / i)
 
-A corpus that holds the steps and not the task has an excess near 0. Each further narration of a task adds less than the
-one before, as it does to the quality of the reward.
+Each further narration of a task adds less to it than the one before, as it does to the quality of the reward.
 """
 
 import json
@@ -18,18 +16,17 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.artifacts import JsonObject, read_jsonl, text_field, text_list_field
+from recipe.artifacts import read_jsonl, text_field, text_list_field
 from recipe.audit.classes import Edition
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
-from recipe.audit.score import FEWEST, MIXTURES
+from recipe.audit.score import FAR, FEWEST
 from recipe.data.procedures import read_procedures
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
@@ -48,20 +45,16 @@ Floats = NDArray[np.float64]
 
 RANKS = 50
 """Narrations that a sequence of steps is compared with."""
-BARELY = 0.5
-"""Effective videos below which a task counts as not covered."""
 LAW = "coverage_law.json"
 
 
 class TaskPrompt(NamedTuple):
-    """A prompt of a task, and the steps of its video that mixtures for other tasks may take."""
+    """A prompt of a task."""
 
-    source: str
     video_id: str
+    """Its video, which does not cover it; empty where it is not known."""
     goal: str
     history: Steps
-    steps: Steps
-    """History and, where it is known, continuation."""
 
 
 def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
@@ -84,7 +77,7 @@ def _of_procedures(path: Path, seed: int) -> Iterator[TaskPrompt]:
         one = collapsed(procedure)
         within = FEWEST_STEPS <= len(one.steps) <= MOST
         history = cut_at(one, seed).history if within else one.steps[: (len(one.steps) + 1) // 2]
-        yield TaskPrompt(one.source, one.video_id, one.goal, history, one.steps)
+        yield TaskPrompt(one.video_id, one.goal, history)
 
 
 def _of_examples(path: Path) -> Iterator[TaskPrompt]:
@@ -92,13 +85,7 @@ def _of_examples(path: Path) -> Iterator[TaskPrompt]:
         goal = text_field(path, line, row, "goal")
         if row.get("history") == []:
             continue
-        history = text_list_field(path, line, row, "history")
-        after = text_list_field(path, line, row, "continuation") if row.get("continuation") else ()
-        yield TaskPrompt(_text(row, "source"), _text(row, "video_id"), goal, history, (*history, *after))
-
-
-def _text(row: JsonObject, name: str) -> str:
-    return str(row.get(name) or "")
+        yield TaskPrompt(str(row.get("video_id") or ""), goal, text_list_field(path, line, row, "history"))
 
 
 def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt]:
@@ -110,91 +97,58 @@ def spread_prompts(prompts: Sequence[TaskPrompt], limit: int) -> list[TaskPrompt
     return [own[i * len(own) // counts[task]] for task, own in by_task.items() for i in range(counts[task])]
 
 
-def excesses(
+def matches(
     corpus: NarrationIndex, prompts: Sequence[TaskPrompt], embed: Embed, seed: int = 0, progress: Progress = SILENT
 ) -> list[float]:
-    """The excess of each prompt, in order; narrations of its own video are passed over.
+    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
 
-    Raises ComputeError for a corpus of fewer than 8 narrations, and where all prompts are of one task.
+    Raises ComputeError for a corpus of fewer than 8 narrations.
     """
     if len(corpus) < FEWEST:
-        raise ComputeError(
-            f"A corpus of {len(corpus)} narrations is too small to measure coverage; {FEWEST} are needed."
-        )
-    queries = [(one.video_id, one.goal, steps) for one in prompts for steps in (one.history,)]
-    mixtures = [mixed_prompts(one, prompts, seed) for one in prompts]
-    if not all(mixtures):
-        raise ComputeError("All prompts are of one task, so that there is nothing to compare with; add another task.")
-    queries += [(one.video_id, *mixed) for one, own in zip(prompts, mixtures, strict=True) for mixed in own]
-    levels = match_levels(corpus, queries, embed, progress)
-    own, mixed = levels[: len(prompts)], levels[len(prompts) :].reshape(len(prompts), MIXTURES, -1)
-    ranks = np.arange(1, own.shape[1] + 1)
-    found: list[float] = ((own - mixed.mean(axis=1)) / ranks).sum(axis=1).tolist()
+        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
+    texts = sorted({text for one in prompts for text in (one.goal, *one.history)})
+    vectors = dict(zip(texts, embed(texts), strict=True))
+    searches = list(dict.fromkeys(steps for one in prompts for steps in ((one.goal,), one.history)))
+    stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
+    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    segments, videos = dict[int, Vectors](), dict[int, str]()
+    found = []
+    with progress.task("Match narrations", len(prompts)) as advance:
+        for one in prompts:
+            turns = zip(hits[one.goal,], hits[one.history], strict=False)
+            ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
+            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
+            for number in (*ranked, *far):
+                if number not in segments:
+                    segments[number], videos[number] = corpus.embeddings(number), corpus.narration(number).video_id
+            others = [n for n in ranked if not one.video_id or videos[n] != one.video_id][:RANKS]
+            far = [n for n in far if not one.video_id or videos[n] != one.video_id][:FAR]
+            x = centred(np.stack([vectors[step] for step in one.history]), baseline.mean)
+            told = [segments[number] for number in (*others, *far)]
+            W = calibrated(baseline.similarities(np.concatenate(told), x), baseline.floors(x))
+            offsets = np.cumsum([0, *map(len, told)])
+            matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
+            found.append(ranked_mean(matched[: len(others)]) - (float(matched[len(others) :].mean()) if far else 0.0))
+            advance(1)
     return found
 
 
-def mixed_prompts(prompt: TaskPrompt, prompts: Sequence[TaskPrompt], seed: int) -> list[tuple[str, Steps]]:
-    """4 mixtures for a prompt: a goal and as many steps, each of a video of another task, of its source if possible.
+def ranked_mean(values: Floats) -> float:
+    """The mean of values with weights 1 / i from the highest to the lowest, RANKS of them; missing ones are 0.
 
-    Tasks come again only after all others have come. Empty where all prompts are of one task.
+    >>> round(ranked_mean(np.array([0.0, 1.0])) * sum(1 / i for i in range(1, RANKS + 1)), 9)
+    1.0
     """
-    own = same_goal(prompt.goal)
-    others = [one for one in prompts if same_goal(one.goal) != own]
-    others = [one for one in others if one.source == prompt.source] or others
-    by_task: dict[str, list[TaskPrompt]] = {}
-    for one in others:
-        by_task.setdefault(same_goal(one.goal), []).append(one)
-    if not by_task:
-        return []
-    random, count, mixtures = (
-        Random("/".join((str(seed), prompt.source, prompt.video_id, own))),
-        len(prompt.history),
-        [],
-    )
-    for _ in range(MIXTURES):
-        order = [task for _ in range(-(-count // len(by_task))) for task in random.sample(list(by_task), len(by_task))]
-        drawn = [random.choice(by_task[task]) for task in order[:count]]
-        mixtures.append((drawn[0].goal, tuple(random.choice(one.steps) for one in drawn)))
-    return mixtures
-
-
-def match_levels(
-    corpus: NarrationIndex, queries: Sequence[tuple[str, str, Steps]], embed: Embed, progress: Progress = SILENT
-) -> Floats:
-    """The best values of B(s) / |s| [queries, RANKS] for (video id to pass over, goal, steps), the best first.
-
-    A small corpus fills fewer ranks; the rest is 0.
-    """
-    texts = sorted({text for _, goal, steps in queries for text in (goal, *steps)})
-    vectors = dict(zip(texts, embed(texts), strict=True))
-    searches = list(dict.fromkeys(one for _, goal, steps in queries for one in ((goal,), steps)))
-    stacks = [np.stack([vectors[text] for text in one]) for one in searches]
-    hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
-    baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
-    kept: dict[int, tuple[str, Vectors]] = {}
-    levels = np.zeros((len(queries), RANKS))
-    with progress.task("Match narrations", len(queries)) as advance:
-        for row, (video, goal, steps) in enumerate(queries):
-            pool = []
-            turns = zip(hits[goal,], hits[steps], strict=False)
-            for number in dict.fromkeys(hit.narration for turn in turns for hit in turn):
-                if number not in kept:
-                    kept[number] = corpus.narration(number).video_id, corpus.embeddings(number)
-                if not video or kept[number][0] != video:
-                    pool.append(kept[number][1])
-            pool = pool[:RANKS]
-            x = centred(np.stack([vectors[step] for step in steps]), baseline.mean)
-            if pool:
-                W = calibrated(baseline.similarities(np.concatenate(pool), x), baseline.floors(x))
-                matched = backend.grouped_free_alignment(W, [0, len(steps)], np.cumsum([0, *map(len, pool)])).matched[1]
-                levels[row, : len(pool)] = np.sort(matched)[::-1] / len(steps)
-            advance(1)
-    return levels
+    weights = 1.0 / np.arange(1, RANKS + 1)
+    best = np.sort(values)[::-1][:RANKS]
+    return float(best @ weights[: len(best)] / weights.sum())
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageLaw:
-    """The gain of a verifier's audit over R0 as a function of the excess, as `benchmarks/coverage_law.py` fitted it."""
+    """The gain of a verifier's audit over R0 as a function of the match, as `benchmarks/coverage_law.py` fitted it."""
 
     verifier: str
     """Version of the verifier (`RewardConfig.version`)."""
@@ -205,7 +159,8 @@ class CoverageLaw:
     base: float
     rise: float
     scale: float
-    """gain(e) = base + rise (1 - exp(-max(e, 0) / scale))"""
+    zero: float
+    """The match without a covering narration. gain(x) = base + rise (1 - exp(-max(x - zero, 0) / scale))"""
     between: float
     """Standard deviation between data sets: of measured minus predicted gain, each set predicted from the others."""
     grid: tuple[float, ...]
@@ -214,36 +169,36 @@ class CoverageLaw:
     """95% band of the curve on `grid`, by a bootstrap over goals."""
     one_video: float
     growth: float
-    """excess(k) = one_video log(1 + growth k) with k covering step lists."""
+    """match(k) = zero + one_video log(1 + growth k) with k covering step lists."""
     record: Mapping[str, Any]
     """The measured points, and the test on sources that it was not fitted on."""
 
-    def gain(self, excess: float) -> float:
+    def gain(self, match: float) -> float:
         """Expected MEAN minus that of R0.
 
-        >>> law = CoverageLaw("v", "v2", "e", .7, 0.0, .2, .5, .03, (0.0, 1.0), (0.0, .1), (0.0, .3), .3, 2.0, {})
-        >>> law.gain(-1.0), round(law.gain(50.0), 6), law.interval(1.0).low < .1
+        >>> law = CoverageLaw("v", "v2", "e", .7, 0.0, .2, .5, .1, .03, (0.0, 1.0), (0.0, .1), (0.0, .3), .3, 2.0, {})
+        >>> law.gain(0.1), round(law.gain(50.0), 6), law.interval(1.0).low < .1
         (0.0, 0.2, True)
         """
-        return self.base + self.rise * (1.0 - math.exp(-max(excess, 0.0) / self.scale))
+        return self.base + self.rise * (1.0 - math.exp(-max(match - self.zero, 0.0) / self.scale))
 
-    def interval(self, excess: float) -> Interval:
+    def interval(self, match: float) -> Interval:
         """The expected gain with the 95% interval for a data set that the law has not seen."""
-        mean = self.gain(excess)
-        ends = (float(np.interp(excess, self.grid, end)) for end in (self.low, self.high))
+        mean = self.gain(match)
+        ends = (float(np.interp(match, self.grid, end)) for end in (self.low, self.high))
         low, high = (math.hypot(end - mean, 1.96 * self.between) for end in ends)
         return Interval(mean, mean - low, mean + high)
 
-    def videos(self, excess: float) -> float:
-        """How many covering step lists give this excess: the effective number of covering narrations."""
-        return math.expm1(max(excess, 0.0) / self.one_video) / self.growth
+    def videos(self, match: float) -> float:
+        """How many covering step lists give this match: the effective number of covering narrations."""
+        return math.expm1(max(match - self.zero, 0.0) / self.one_video) / self.growth
 
-    def excess_for(self, gain: float) -> float | None:
-        """The excess at which this gain is expected; None where the law does not reach it."""
+    def match_for(self, gain: float) -> float | None:
+        """The match at which this gain is expected; None where the law does not reach it."""
         share = (gain - self.base) / self.rise
         if share <= 0:
-            return 0.0
-        return None if share >= 1 else -self.scale * math.log1p(-share)
+            return self.zero
+        return None if share >= 1 else self.zero - self.scale * math.log1p(-share)
 
 
 @cache
@@ -265,7 +220,7 @@ class TaskCoverage:
 
     task: str
     prompts: int
-    excess: float
+    match: float
     """Mean over its prompts."""
     coverage: float | None
     """Mean of `Reward.coverage`, which `min_coverage` of training reads; None where the verifier reports none."""
@@ -280,8 +235,8 @@ class TaskCoverage:
 
     @property
     def covered(self) -> bool | None:
-        """Whether the corpus tells the task at all."""
-        return None if self.videos is None else self.videos >= BARELY
+        """Whether a gain over R0 is to be expected: its whole interval lies above 0."""
+        return None if self.gain is None or self.gain.low is None else self.gain.low > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,13 +255,13 @@ class CoverageReport:
         count = len(self.tasks)
         if self.law is None:
             return f"{count} tasks are sorted by coverage; how well the reward will work on them is not predicted."
-        uncovered = [one for one in self.tasks if not one.covered]
+        covered = sum(bool(one.covered) for one in self.tasks)
         reached = sum(one.missing == 0 for one in self.tasks)
         mean = float(np.mean([one.mean for one in self.tasks if one.mean is not None]))
         return (
-            f"The corpus covers {count - len(uncovered)} of {count} tasks; the expected audit MEAN is {100 * mean:.0f} "
-            f"(R0, which reads no corpus: {100 * self.law.relevance:.0f}), and {reached} tasks reach the target of "
-            f"{100 * self.target:.0f}."
+            f"The reward is expected to be better than R0, which reads no corpus, on {covered} of {count} tasks; the "
+            f"expected audit MEAN is {100 * mean:.0f} (R0: {100 * self.law.relevance:.0f}), and {reached} of them "
+            f"reach the target of {100 * self.target:.0f}."
         )
 
 
@@ -317,34 +272,34 @@ def task_coverage(
     law: CoverageLaw | None,
     target: float,
 ) -> list[TaskCoverage]:
-    """The tasks of prompts with these excesses and coverages as the reward reports them; the least covered first."""
+    """The tasks of prompts with these matches and coverages as the reward reports them; the least covered first."""
     by_task: dict[str, list[int]] = {}
     for place, prompt in enumerate(prompts):
         by_task.setdefault(same_goal(prompt.goal), []).append(place)
     tasks = []
     for places in by_task.values():
-        excess = float(np.mean([found[place] for place in places]))
+        match = float(np.mean([found[place] for place in places]))
         known = [value for place in places if (value := coverages[place]) is not None]
-        gain = None if law is None else law.interval(excess)
+        gain = None if law is None else law.interval(match)
         tasks.append(
             TaskCoverage(
                 task=prompts[places[0]].goal,
                 prompts=len(places),
-                excess=excess,
+                match=match,
                 coverage=float(np.mean(known)) if known else None,
-                videos=None if law is None else law.videos(excess),
+                videos=None if law is None else law.videos(match),
                 gain=gain,
                 mean=None if law is None or gain is None else min(law.relevance + gain.mean, 1.0),
-                missing=None if law is None else missing_videos(law, excess, target),
+                missing=None if law is None else missing_videos(law, match, target),
             )
         )
-    return sorted(tasks, key=lambda one: (one.excess, one.task))
+    return sorted(tasks, key=lambda one: (one.match, one.task))
 
 
-def missing_videos(law: CoverageLaw, excess: float, target: float) -> int | None:
+def missing_videos(law: CoverageLaw, match: float, target: float) -> int | None:
     """Covering videos that are expected to raise MEAN to `target`; None where no number does."""
-    needed = law.excess_for(target - law.relevance)
-    return None if needed is None else max(math.ceil(law.videos(needed) - law.videos(excess) - 1e-9), 0)
+    needed = law.match_for(target - law.relevance)
+    return None if needed is None else max(math.ceil(law.videos(needed) - law.videos(match) - 1e-9), 0)
 
 
 def measure_tasks(
@@ -359,10 +314,10 @@ def measure_tasks(
     """The coverage of each task by the verifier's corpus, with what its law predicts where there is one.
 
     `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
-    ComputeError as `excesses`.
+    ComputeError as `matches`.
     """
     law = known_laws().get(verifier.config.version)
-    found = excesses(verifier.corpus, prompts, verifier.embed, seed, progress)
+    found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
     outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
     reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
     return CoverageReport(
@@ -390,7 +345,7 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
     return Table(
         f"Coverage of {len(report.tasks)} tasks",
         "task",
-        headings("MEAN expected", "gain over R0", "videos", "advice", "excess", "coverage", "prompts"),
+        headings("MEAN expected", "gain over R0", "videos", "advice", "match", "coverage", "prompts"),
         rows=tuple(
             table_row(
                 one.task,
@@ -398,14 +353,14 @@ def coverage_table(report: CoverageReport, limit: int | None = None) -> Table:
                 Cell(None if one.gain is None else _scaled(one.gain), 0, signed=True),
                 Cell(one.videos, 1),
                 advice(one, report.target),
-                Cell(one.excess, 2),
+                Cell(one.match, 2),
                 Cell(one.coverage, 2),
                 one.prompts,
             )
             for one in report.tasks[:limit]
         ),
         notes=(
-            "videos: as many covering step lists give this excess. coverage: mean Reward.coverage, which min_coverage "
+            "videos: as many covering step lists give this match. coverage: mean Reward.coverage, which min_coverage "
             "of training reads. MEAN and gain in points, with the 95% interval for a data set that the law has not "
             "seen.",
         ),
@@ -443,7 +398,7 @@ def report_json(report: CoverageReport) -> dict[str, Any]:
             {
                 "task": one.task,
                 "prompts": one.prompts,
-                "excess": one.excess,
+                "match": one.match,
                 "coverage": one.coverage,
                 "videos": one.videos,
                 "mean": one.mean,

@@ -8,7 +8,7 @@ import numpy as np
 from recipe.artifacts import write_json, write_text
 from recipe.audit.coverage import CoverageLaw, CoverageReport, coverage_table, report_json
 from recipe.errors import MissingExtra
-from recipe.report.colours import BLUE, DARK_GREY, INK, MUTED, VERMILION
+from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.elements import Figure, Section
 from recipe.report.html import page_environment, template
 from recipe.report.plots import STYLE, inline_svg, new_figure
@@ -24,42 +24,50 @@ DATA, PAGE = "coverage.json", "coverage.html"
 VIDEOS = (0, 1, 2, 4, 8, 16)
 """Ticks of the upper axis."""
 _CAPTION = (
-    "The expected gain over R0, which reads no corpus, by the excess of matching narrations. Dark band: 95% of the "
+    "The expected gain over R0, which reads no corpus, by the match of narrations. Dark band: 95% of the "
     "fitted curve; light band: 95% for a data set that the law has not seen. Circles: measured sources with the given "
-    "number of covering videos. Marks on the curve: your tasks, in orange where no narration covers them. Above: as "
-    "many covering step lists."
+    "number of covering videos; green: sources that it was not fitted on. Marks on the curve: tasks, in orange where "
+    "no gain is certain. Above: as many covering step lists."
 )
 
 
 @mpl.rc_context(STYLE)
 def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
     """The curve with its bands and measured points, and the tasks of a report on it."""
-    found = [] if tasks is None else [one.excess for one in tasks.tasks]
+    found = [] if tasks is None else [one.match for one in tasks.tasks]
     cells = law.record.get("cells", [])
-    right = max([1.0, *found, *(cell["excess"] for cell in cells)]) * 1.05
-    grid = np.linspace(min([-0.1, *found]), right, 200)
+    right = max([0.6, *found, *(cell["match"] for cell in cells)]) * 1.05
+    grid = np.linspace(min([0.1, *found]), right, 200)
     figure = new_figure(7.6, 4.0)
     panel = figure.subplots()
-    around = [law.interval(float(excess)) for excess in grid]
+    around = [law.interval(float(match)) for match in grid]
     low, high = ([100 * (getattr(one, end) or 0.0) for one in around] for end in ("low", "high"))
     panel.fill_between(grid, low, high, color=BLUE, alpha=0.10, linewidth=0)
     low, high = ((100 * np.interp(grid, law.grid, end)).tolist() for end in (law.low, law.high))
     panel.fill_between(grid, low, high, color=BLUE, alpha=0.22, linewidth=0)
-    panel.plot(grid, [100 * law.gain(float(excess)) for excess in grid], color=BLUE, linewidth=2)
+    panel.plot(grid, [100 * law.gain(float(match)) for match in grid], color=BLUE, linewidth=2)
     panel.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
     for cell in cells:
-        panel.plot(cell["excess"], 100 * cell["gain"], "o", color=DARK_GREY, markersize=4.5, markerfacecolor="none")
+        unseen = cell["source"] in law.record.get("tests", {})
+        panel.plot(
+            cell["match"],
+            100 * cell["gain"],
+            "D" if unseen else "o",
+            markersize=4.5,
+            color=GREEN if unseen else DARK_GREY,
+            markerfacecolor="none",
+        )
         number = "speech" if cell["videos"] is None else "all" if cell["videos"] > max(VIDEOS) else str(cell["videos"])
-        panel.annotate(number, (cell["excess"], 100 * cell["gain"]), (4, 3), textcoords="offset points", fontsize=7.5,
+        panel.annotate(number, (cell["match"], 100 * cell["gain"]), (4, 3), textcoords="offset points", fontsize=7.5,
                        color=MUTED)  # fmt: skip
     if tasks is not None:
         for one in tasks.tasks:
             colour = BLUE if one.covered else VERMILION
-            panel.plot(one.excess, 100 * law.gain(one.excess), "|", color=colour, markersize=13, markeredgewidth=1.6)
+            panel.plot(one.match, 100 * law.gain(one.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
     panel.set_xlim(grid[0], right)
-    panel.set_xlabel("excess")
+    panel.set_xlabel("match")
     panel.set_ylabel("gain over R0, points of MEAN")
-    ticks = [law.one_video * np.log1p(law.growth * count) for count in VIDEOS]
+    ticks = [law.zero + law.one_video * np.log1p(law.growth * count) for count in VIDEOS]
     upper = panel.secondary_xaxis("top")
     upper.set_xticks(ticks, [str(count) for count in VIDEOS])
     upper.set_xlabel("covering videos, as step lists", color=INK)

@@ -23,7 +23,7 @@ def coverage(
     ] = 85,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts of each task at most.")] = 8,
     limit: Annotated[int, typer.Option(min=1, help="Rows of the table, the least covered tasks first.")] = 25,
-    seed: Annotated[int, typer.Option(help="Draws cuts and mixtures.")] = 0,
+    seed: Annotated[int, typer.Option(help="Draws cuts and random narrations.")] = 0,
     output: Annotated[Path | None, typer.Option(help="Folder for coverage.json and coverage.html.")] = None,
     as_json: AsJson = False,
 ) -> None:
