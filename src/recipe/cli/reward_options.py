@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
-    Literal["paper", "grounded"] | None, typer.Option("--verifier", help="The paper's reward, or the grounded one.")
+    Literal["paper", "grounded", "grounded-1", "grounded-2"] | None,
+    typer.Option("--verifier", help="The paper's reward, or the grounded one; `grounded` is its newest version."),
 ]
 Pool = Annotated[
     Literal["history", "full", "own"] | None,
@@ -27,7 +28,8 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     from recipe.config import RewardConfig, load_config
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
-    return chosen.model_copy(update=_given(verifier=method, pool=pool))
+    # Read anew, because the version decides what the settings that are not given are.
+    return RewardConfig.model_validate(chosen.model_dump(exclude_unset=True) | _given(verifier=method, pool=pool))
 
 
 def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":

@@ -65,6 +65,7 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
     def prepare(settings: GRPOConfig) -> Callable[[], Path]:
         from recipe.corpus.store import Corpus
+        from recipe.reward.language_model import POLICY
         from recipe.reward.verifier import Verifier
         from recipe.training import ranks
         from recipe.training.grpo import train_grpo
@@ -72,7 +73,9 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
         verifier = None
         if ranks.main() and settings.corpus is not None:  # scores for all
             verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
-        return lambda: train_grpo(settings, verifier, progress())
+        reads = verifier is not None and settings.reward.grounded.language_model == POLICY
+        use = verifier.use_likelihood if verifier is not None and reads else None
+        return lambda: train_grpo(settings, verifier, progress(), use_likelihood=use)
 
     _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
 

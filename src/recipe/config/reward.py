@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, field_serializer, field_validator, model_validator
 
 from recipe.config.base import Fraction, Positive, Settings
 
@@ -24,13 +24,29 @@ class GroundedConfig(Settings):
     """phi, cost of each step of a plan, as a share of the score of a step of the history."""
     abstain_below: float | None = None
     """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
+    goal_said: bool = True
+    """The goal counts as a step that is done, so that restating it earns nothing. Off in version 1."""
+    order: Annotated[float, Field(ge=0)] = 1.5
+    """Weight of the vote of the corpus on the order of steps; 1 in version 1."""
+    language_model: str = ""
+    """Model folder or hub id whose likelihoods judge the order of a plan too; `policy` is the reference of a training
+    run, that is, the model before training. Empty: none."""
+    model_order: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the language model's judgement of order."""
+    permutations: Positive = 3
+    """Random orders of a plan that the language model compares with it."""
+
+
+_VERSION_1 = {"goal_said": False, "order": 1.0}
+"""Settings of `grounded-1`, where they differ from the defaults."""
 
 
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
-    verifier: Literal["paper", "grounded"] = "paper"
-    """The paper's reward, to which all settings below belong, or the grounded one with its own."""
+    verifier: Literal["paper", "grounded", "grounded-1", "grounded-2"] = "paper"
+    """The paper's reward, to which all settings below belong, or the grounded one with its own. `grounded` is read as
+    its newest version, `grounded-2`; `grounded-1` is the first one, to reproduce earlier runs."""
     grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
@@ -56,7 +72,22 @@ class RewardConfig(Settings):
     @property
     def version(self) -> str:
         """Name of the verifier and of its computation; the number rises where equal settings give other rewards."""
-        return {"paper": "paper-1", "grounded": "grounded-1"}[self.verifier]
+        return "paper-1" if self.verifier == "paper" else self.verifier
+
+    @model_validator(mode="before")
+    @classmethod
+    def _versions(cls, given: Any) -> Any:
+        """The newest version of `grounded`, and the settings of the version that is named."""
+        if not isinstance(given, dict):
+            return given
+        if given.get("verifier") == "grounded":
+            return {**given, "verifier": "grounded-2"}
+        table = given.get("grounded", {})
+        if isinstance(table, GroundedConfig):
+            table = table.model_dump(exclude_unset=True)
+        if given.get("verifier") == "grounded-1" and isinstance(table, dict):
+            return {**given, "grounded": _VERSION_1 | table}
+        return given
 
     @field_validator("gate", mode="before")
     @classmethod

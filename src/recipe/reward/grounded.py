@@ -3,9 +3,9 @@
 A plan is worth what it adds to the history by narrations of the same activity, less what it adds by narrations of
 anything else, in an order that many narrations confirm:
 
-    R(c) = [(G_P(c) - G_Q(c) + rho r(c)) (1 + O(c)) - phi gamma(h) |c|] / (|c| + H)
+    R(c) = [(G_P(c) - G_Q(c) + rho r(c)) (1 + lambda O(c)) (1 + mu L(c)) - phi gamma(h) |c|] / (|c| + H)
 
-P are narrations near the goal and the history, Q narrations far from both and of like lengths; neither depends on c, so
+The goal counts as a step that is done: h begins with it, so that a plan which restates the goal adds nothing. P are narrations near the goal and the history, Q narrations far from both and of like lengths; neither depends on c, so
 that a plan cannot choose them.
 
     W_ik = clip((<x_i, y_k> - b_i) / (1 - b_i), 0, 1)          b_i: what step i reaches with 5% of the corpus
@@ -20,12 +20,16 @@ the history is better evidence for what follows.
     O(c) = mean over i < j of (N_ij - N_ji) / (N_ij + N_ji + 1),   N_ij = sum_P sum_{k < l} W_ik W_jl
 
 is the vote of the pool on the order of each pair of steps: an order statistic of many narrations, where B and A read
-each narration alone. r(c) is relevance to goal and history and needs no corpus (`recipe.reward.relevance`), so that a
-corpus that does not cover the activity leaves a reward that still depends on the topic. gamma(h) is the mean gain of a
+each narration alone. L(c) is the judgement of order by a language model where one is at hand, else 0
+(`recipe.reward.language_model`). r(c) is relevance to goal and history and needs no corpus (`recipe.reward.relevance`),
+so that a corpus that does not cover the activity leaves a reward that still depends on the topic; a step that is like
+the goal counts as a repeat in r too. gamma(h) is the mean gain of a
 step of the history, and phi the share of it that each step of the plan costs. |c| + H, with H about the number of steps
 of a plan, makes the reward a Dice coefficient: a division by |c| would reward short plans, no division long ones.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
+
+Version 1 (`grounded-1`) does not count the goal as done and has lambda = 1 and no L.
 """
 
 import hashlib
@@ -42,8 +46,9 @@ from recipe.alignment.backends import Backend
 from recipe.alignment.ragged import Float32, FreeAlignment, Int64
 from recipe.alignment.reference import free_matching
 from recipe.config import GroundedConfig, RewardConfig
-from recipe.errors import ComputeError
+from recipe.errors import ComputeError, ConfigError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
+from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
 from recipe.reward.relevance import NoveltyScale, centred, step_relevance
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
@@ -62,6 +67,8 @@ _EVEN = 1e-3
 """Added to every B(h) before narrations are weighted by it, so that they weigh alike where none tells the history."""
 _NOVELTY: NoveltyScale = (0.6, 0.85)
 """A step counts as a repeat sooner than in R0: other words for a step that is done are no progress."""
+_GOAL_NOVELTY: NoveltyScale = (0.45, 0.75)
+"""The same for likeness to the goal: true steps are seldom as like it as .45."""
 _PROMPTS_KEPT = 4_096
 """Prompts whose pools are kept: a training set's prompts return at every epoch."""
 _FLOORS_KEPT = 32_768
@@ -117,7 +124,9 @@ def order_agreement(precedence: ArrayLike) -> float:
 
 
 def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> float:
-    """R of a plan of `steps` steps, -1 to 1, from gain, background, relevance, order and price; 0 without steps.
+    """R of a plan of `steps` steps, -1 to 1, from its parts; 0 without steps.
+
+    The parts are gain, background, relevance, order (lambda O), price, and language_model (mu L) where there is one.
 
     >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, order=0.0, price=0.0)
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
@@ -126,7 +135,8 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
     if not steps:
         return 0.0
     contrast = parts["gain"] - parts["background"]
-    worth = (contrast + config.relevance * parts["relevance"]) * (1.0 + parts["order"]) - parts["price"] * steps
+    factor = (1.0 + parts["order"]) * (1.0 + parts.get("language_model", 0.0))
+    worth = (contrast + config.relevance * parts["relevance"]) * factor - parts["price"] * steps
     return float(np.clip(worth / (steps + config.horizon), -1.0, 1.0))
 
 
@@ -231,7 +241,9 @@ class _GroupTexts(NamedTuple):
     floors: Float32
     """[C]."""
     rows: list[list[int]]
-    """Columns of h, then of each plan."""
+    """Columns of h, which begins with the goal where it counts as done, then of each plan."""
+    history: list[int]
+    """Columns of the steps that are done."""
 
     @property
     def columns(self) -> list[int]:
@@ -244,6 +256,10 @@ class GroundedMethod:
 
     def __init__(self, corpus: NarrationIndex, config: RewardConfig, backend: Backend) -> None:
         self._corpus, self._config, self._backend = corpus, config.grounded, backend
+        model = self._config.language_model
+        self._plan_order: PlanOrder | None = None
+        if model and model != POLICY:
+            self.use_likelihood(open_likelihood(model))
         self._pools_kept = LruCache[Prompt, NarrationPools](_PROMPTS_KEPT)
         self._hits_kept = LruCache[Steps, list[Hit]](_PROMPTS_KEPT)
         self._floors_kept = LruCache[str, np.float32](_FLOORS_KEPT)
@@ -254,14 +270,28 @@ class GroundedMethod:
     def _baseline(self) -> SimilarityBaseline:
         return SimilarityBaseline.of(self._corpus)
 
+    def use_likelihood(self, likelihood: Likelihood) -> None:
+        """Judge the order of plans by this model's likelihood."""
+        self._plan_order = PlanOrder(likelihood, self._config.permutations)
+
     def texts(self, group: PromptGroup) -> list[str]:
         """The goal, where there is one, and the steps of h and of every plan."""
         return [*([group.goal] if group.goal.strip() else []), *group.steps]
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
-        """The rewards of each group's plans, after one scan of the corpus for all pools. Raises ComputeError."""
+        """The rewards of each group's plans, after one scan of the corpus for all pools.
+
+        Raises ComputeError, and ConfigError where the settings name the policy of a training run and there is none.
+        """
+        if self._config.language_model and self._plan_order is None:
+            problem = f"grounded.language_model = {POLICY!r} is the reference of a training run"
+            raise ConfigError(f"{problem}; name a model folder or hub id here.")
         pools = self._pools(groups, vectors)
-        return [self._group_rewards(pools[group.goal, group.history], self._group(group, vectors)) for group in groups]
+        orders = self._plan_order(groups) if self._plan_order else [None] * len(groups)
+        return [
+            self._group_rewards(pools[group.goal, group.history], self._group(group, vectors), order)
+            for group, order in zip(groups, orders, strict=True)
+        ]
 
     def alignments(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[PooledAlignment]]:
         """The best one-to-one matching of h and each group's only plan with each narration of P, by W."""
@@ -271,12 +301,13 @@ class GroundedMethod:
     def _aligned(self, pools: NarrationPools, texts: _GroupTexts) -> list[PooledAlignment]:
         if not (columns := texts.columns):
             return []
+        said = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
         found = []
         for hit in pools.relevant:
             W = self._similarities([hit.narration], texts)[0][:, columns].T
             matching = free_matching(W)
-            matches = tuple((i, k) for i, k in matching.path if i is not None and k is not None)
-            found.append(PooledAlignment(hit, matching.score / len(columns), matches, W))
+            matches = tuple((i - said, k) for i, k in matching.path if i is not None and k is not None and i >= said)
+            found.append(PooledAlignment(hit, matching.score / len(columns), matches, W[said:]))
         return sorted(found, key=lambda aligned: -aligned.score)
 
     def _pools(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> dict[Prompt, NarrationPools]:
@@ -315,11 +346,13 @@ class GroundedMethod:
     def _group(self, group: PromptGroup, vectors: Mapping[str, Vectors]) -> _GroupTexts:
         texts = list(dict.fromkeys(self.texts(group)))
         place = {text: column for column, text in enumerate(texts)}
-        rows = [[place[step] for step in steps] for steps in (group.history, *group.plans)]
+        history, *plans = ([place[step] for step in steps] for steps in (group.history, *group.plans))
+        with_goal = bool(group.goal.strip())
+        rows = [[0, *history] if with_goal and self._config.goal_said else history, *plans]
         if not texts:
-            return _GroupTexts(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows)
+            return _GroupTexts(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows, history)
         X = centred(stacked(vectors, texts), self._baseline.mean)
-        return _GroupTexts(X[0] if group.goal.strip() else None, X, self._floors(texts, X), rows)
+        return _GroupTexts(X[0] if with_goal else None, X, self._floors(texts, X), rows, history)
 
     def _floors(self, texts: Sequence[str], X: Vectors) -> Float32:
         """b of each text [C]; kept, because a policy writes the same steps again."""
@@ -348,7 +381,9 @@ class GroundedMethod:
             self._segments_kept.put(narration, vectors)
         return vectors
 
-    def _group_rewards(self, pools: NarrationPools, texts: _GroupTexts) -> list[Reward]:
+    def _group_rewards(
+        self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
+    ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         columns = texts.columns
         W, offsets = self._similarities([hit.narration for hit in pools.relevant], texts)
@@ -366,16 +401,24 @@ class GroundedMethod:
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         rewards = []
         for row, plan in enumerate(texts.rows[1:], start=1):
-            relevance = step_relevance(texts.goal, texts.vectors[h], texts.vectors[plan], _NOVELTY)
+            relevance = step_relevance(
+                texts.goal,
+                texts.vectors[texts.history],
+                texts.vectors[plan],
+                _NOVELTY,
+                _GOAL_NOVELTY if self._config.goal_said else None,
+            )
             parts = {
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
                 "relevance": float(relevance.sum()),
-                "order": order_agreement(precedence[np.ix_(plan, plan)]),
+                "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}
+            if plan_orders is not None:
+                parts["language_model"] = self._config.model_order * plan_orders[row - 1]
             best = aligned.matched[row]
             reward = Reward(
                 total=grounded_reward(parts, len(plan), self._config),

@@ -42,15 +42,25 @@ def relevance(goal: Vectors, history: Vectors, plan: Vectors) -> float:
 
 
 def step_relevance(
-    goal: Vectors | None, history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY
+    goal: Vectors | None,
+    history: Vectors,
+    plan: Vectors,
+    scale: NoveltyScale = NOVELTY,
+    goal_scale: NoveltyScale | None = None,
 ) -> NDArray[np.float32]:
-    """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts."""
+    """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts.
+
+    With `goal_scale`, a step that is like the goal is a repeat too.
+    """
     near = [] if goal is None else [plan @ goal]
     if len(history):
         near.append((plan @ history.T).mean(axis=1))
     if not near:
         return np.zeros(len(plan), np.float32)
-    return np.asarray(novelty(history, plan, scale) * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
+    new = novelty(history, plan, scale)
+    if goal is not None and goal_scale is not None:
+        new = np.minimum(new, _unlike(near[0], goal_scale))
+    return np.asarray(new * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
 
 
 def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> NDArray[np.float32]:
@@ -59,8 +69,12 @@ def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> N
     m, n = len(history), len(plan)
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
     closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
-    repeated = np.clip((closest - scale[0]) / (scale[1] - scale[0]), 0.0, 1.0)
-    return np.asarray(1.0 - repeated, dtype=np.float32)
+    return _unlike(closest, scale)
+
+
+def _unlike(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.float32]:
+    """How new a step of this similarity is: 1 up to the first end of the scale, 0 from the second on."""
+    return np.asarray(1.0 - np.clip((similar - scale[0]) / (scale[1] - scale[0]), 0.0, 1.0), dtype=np.float32)
 
 
 class RelevanceScorer:

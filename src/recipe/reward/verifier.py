@@ -9,11 +9,11 @@ from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
+from recipe.reward.language_model import Likelihood
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Outcome, PromptGroup, try_groups
 from recipe.types import PooledAlignment, Reward
 
-_METHODS: dict[str, type[PaperMethod] | type[GroundedMethod]] = {"paper": PaperMethod, "grounded": GroundedMethod}
 _PAPER = RewardConfig()
 
 
@@ -50,7 +50,13 @@ class Verifier:
         self.corpus = corpus
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
+        method = PaperMethod if config.verifier == "paper" else GroundedMethod
+        self._method: Method = method(corpus, config, backends.load(backend))
+
+    def use_likelihood(self, likelihood: Likelihood) -> None:
+        """Let this language model judge the order of plans; the paper's reward does without."""
+        if isinstance(self._method, GroundedMethod):
+            self._method.use_likelihood(likelihood)
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
         """The outcome of each plan, in order; all steps are encoded in one call, all pools found in one scan.

@@ -29,6 +29,7 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
 from recipe.reward.coverage import corpus_share, prompt_outcomes
+from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
 from recipe.reward.wire import reward_row
@@ -44,7 +45,7 @@ from recipe.training.loop import (
     shared_arguments,
     uses_bf16,
 )
-from recipe.training.policy import RollOuts, load_policy, lora_config
+from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
 from recipe.training.runs import Run, open_run, step_of
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
@@ -80,12 +81,17 @@ _LOG = logging.getLogger(__name__)
 
 @ranks.together()
 def train_grpo(
-    config: GRPOConfig, scorer: Scorer | None, progress: Progress = SILENT, histories: Histories | None = None
+    config: GRPOConfig,
+    scorer: Scorer | None,
+    progress: Progress = SILENT,
+    histories: Histories | None = None,
+    use_likelihood: Callable[[Likelihood], None] | None = None,
 ) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
     Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer. With
     `reward_service` the service is the scorer of all, and `scorer` is None.
+    `use_likelihood` receives the likelihood of the reference policy before the first step, for a scorer that reads it.
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
@@ -134,6 +140,8 @@ def train_grpo(
             trainer = video_grpo_trainer(config, policy, replace(source, examples=examples), reward, run)
         else:
             trainer = grpo_trainer(config, policy, examples, reward, run)
+        if use_likelihood is not None:
+            use_likelihood(reference_likelihood(trainer, policy))
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
 
 

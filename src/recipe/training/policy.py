@@ -15,12 +15,16 @@ from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
-from recipe.models.decoding import complete, draws, uniforms
+from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
+from recipe.reward.language_model import Likelihood, Prompt
+from recipe.text import planner_messages
 
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
 _DECODER = "language_model"
+_ROWS = 32
+"""Plans whose likelihood is computed at once."""
 
 
 def on_cuda() -> bool:
@@ -94,6 +98,31 @@ def sample(
             return complete(model, prompts, choose, ends=ends, longest=longest, clips=clips)
     finally:
         model.train(training)
+
+
+def reference_likelihood(trainer: Any, policy: Checkpoint) -> Likelihood:
+    """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one."""
+    end = policy.tokenizer.eos_token_id
+
+    def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
+        model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
+        chats = [planner_messages(*prompt) for prompt in prompts]
+        rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
+        read = rendered["input_ids"]
+        said = [[*tokens, end] for tokens in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        totals: list[float] = []
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad(), model.disable_adapter():
+                for first in range(0, len(said), _ROWS):
+                    rows = slice(first, first + _ROWS)
+                    totals += log_likelihood(model.get_base_model(), read[rows], said[rows])
+        finally:
+            model.train(training)
+        return totals
+
+    return likelihood
 
 
 def row_keys(trainer: Any, count: int) -> list[str]:
