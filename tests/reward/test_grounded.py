@@ -29,6 +29,7 @@ GROUNDED = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=3
 GOAL, HISTORY = "make tea", ["boil the water", "warm the pot"]
 TEA = ["put tea leaves in the pot", "pour the water", "wait five minutes"]
 TYRE = ["remove the bolts", "take off the wheel", "mount the spare wheel"]
+EARLIER = [0.404259139, 0.036669263, -0.010007726, 0.006158417, 0.243830301]
 
 
 @pytest.fixture
@@ -164,7 +165,48 @@ def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
 def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
     good, bad = verifier.score([], [TEA, TYRE], "boil the water, warm the pot, tea leaves")
     assert good.total > bad.total
-    assert good.coverage is None
+    assert good.coverage is not None
+
+
+def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type: ignore[no-untyped-def]
+    """Alignment of version 2 equals that of version 1 on a history that begins with the goal."""
+    grounded = GroundedConfig(pool_size=3, background_size=2)
+    second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
+    found = second.score(HISTORY, [TEA, [GOAL]], GOAL)
+    aligned = second.align(HISTORY, TEA, GOAL)
+    for hit in aligned:
+        assert hit.similarities.shape[0] == len(HISTORY) + len(TEA)
+        assert all(0 <= i < len(HISTORY) + len(TEA) for i, _ in hit.matches)
+    assert found[1].parts["relevance"] == 0.0
+    assert found[1].total < found[0].total
+
+
+def test_restating_the_goal_earns_nothing(corpus) -> None:  # type: ignore[no-untyped-def]
+    goal = "put tea leaves in the pot"  # a narration says it, so that version 1 rewards it
+    grounded = GroundedConfig(pool_size=3, background_size=2)
+    by_version = {
+        version: Verifier(corpus, RewardConfig(verifier=version, grounded=grounded)).score(HISTORY, [[goal]], goal)[0]
+        for version in ("grounded-1", "grounded-2")
+    }
+    assert by_version["grounded-1"].total > 0.05
+    assert by_version["grounded-2"].total <= 0.0
+
+
+def test_version_1_is_what_it_was(corpus) -> None:  # type: ignore[no-untyped-def]
+    """Totals that the program gave before there was a second version."""
+    config = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(pool_size=3, background_size=2))
+    rewards = Verifier(corpus, config).score(HISTORY, [TEA, TEA[::-1], TYRE, [GOAL], TEA * 2], GOAL)
+    assert [reward.total for reward in rewards] == pytest.approx(EARLIER, abs=1e-7)
+
+
+def test_names_of_versions() -> None:
+    newest = RewardConfig(verifier="grounded")
+    assert (newest.verifier, newest.version) == ("grounded-2", "grounded-2")
+    first = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(price=0.2))
+    assert (first.grounded.goal_said, first.grounded.order, first.grounded.price) == (False, 1.0, 0.2)
+    assert RewardConfig.model_validate(first.model_dump()) == first
+    assert RewardConfig.model_validate_json(first.model_dump_json()) == first
+    assert RewardConfig(verifier="grounded-1", grounded=GroundedConfig(order=3.0)).grounded.order == 3.0
 
 
 def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:
@@ -187,7 +229,8 @@ def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ig
     assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
 
 
-def test_alignments_are_matchings_of_the_pool(verifier: Verifier) -> None:
+def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[no-untyped-def]
+    verifier = Verifier(corpus, RewardConfig(verifier="grounded-1", grounded=GROUNDED.grounded))
     [reward] = verifier.score(HISTORY, [TEA], GOAL)
     found = verifier.align(HISTORY, TEA, GOAL)
     assert {aligned.hit for aligned in found} == set(reward.pool)

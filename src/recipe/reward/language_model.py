@@ -76,7 +76,7 @@ def other_orders(plan: Steps, count: int) -> list[Steps]:
     """
     random = Random("\n".join(plan))
     orders: dict[Steps, None] = {}
-    for _ in range(_TRIES):
+    for _ in range(_TRIES * count):
         order = tuple(random.sample(plan, len(plan)))
         if order != plan:
             orders[order] = None
