@@ -96,7 +96,7 @@ def test_every_run_has_its_reward_its_seed_and_the_same_budget() -> None:
     assert len({(one.config.reward.verifier, one.exact, one.config.seed) for one in trained.values()}) == len(trained)
     budget = {(one.config.steps, one.config.prompts_per_step, one.config.group_size) for one in trained.values()}
     assert len(budget) == 1
-    assert trained["grpo-grounded-1"].config.reward.verifier == "grounded"
+    assert trained["grpo-grounded-1"].config.reward.verifier == "grounded-2"
 
 
 def completion(example: Example, regime: str, sample: int) -> str:

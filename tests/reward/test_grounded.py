@@ -71,6 +71,7 @@ def test_narrations_weigh_by_how_well_they_tell_the_history() -> None:
 
 
 @given(st.lists(st.floats(0, 50), min_size=9, max_size=9))
+@settings(deadline=None)
 def test_the_vote_on_a_plan_backwards_is_the_opposite(values: list[float]) -> None:
     said = np.reshape(values, (3, 3))
     vote = order_agreement(said)
@@ -136,7 +137,7 @@ def test_a_plan_without_steps_is_worth_nothing(verifier: Verifier) -> None:
 
 def test_parts_make_the_total(verifier: Verifier) -> None:
     [reward] = verifier.score(HISTORY, [TEA], GOAL)
-    assert set(reward.parts) == {"gain", "background", "relevance", "order", "price"}
+    assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
     assert reward.total == grounded_reward(reward.parts, 3, GROUNDED.grounded)
     assert not reward.gated
 
@@ -203,10 +204,10 @@ def test_names_of_versions() -> None:
     newest = RewardConfig(verifier="grounded")
     assert (newest.verifier, newest.version) == ("grounded-2", "grounded-2")
     first = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(price=0.2))
-    assert (first.grounded.goal_said, first.grounded.order, first.grounded.price) == (False, 1.0, 0.2)
+    assert (first.grounded.goal_said, first.grounded.repeats, first.grounded.price) == (False, 0.0, 0.2)
     assert RewardConfig.model_validate(first.model_dump()) == first
     assert RewardConfig.model_validate_json(first.model_dump_json()) == first
-    assert RewardConfig(verifier="grounded-1", grounded=GroundedConfig(order=3.0)).grounded.order == 3.0
+    assert RewardConfig(verifier="grounded-1", grounded=GroundedConfig(repeats=0.5)).grounded.repeats == 0.5
 
 
 def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:

@@ -1,7 +1,7 @@
 """Order by a language model: against closed forms, with likelihoods that are known."""
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 from math import tanh
 
 import pytest
@@ -30,8 +30,8 @@ class Bigrams:
 
     def one(self, text: str) -> float:
         lines = [line.partition(". ")[2] for line in text.splitlines()]
-        pairs = set(zip(TEA, TEA[1:], strict=False))
-        return self.style * len(lines) + sum(pair in pairs for pair in zip(lines, lines[1:], strict=False))
+        pairs = set(pairwise(TEA))
+        return self.style * len(lines) + sum(pair in pairs for pair in pairwise(lines))
 
 
 def order_of(plan: Steps, likelihood: Bigrams | None = None, count: int = 5) -> float:
@@ -42,7 +42,7 @@ def order_of(plan: Steps, likelihood: Bigrams | None = None, count: int = 5) -> 
 def test_mean_over_other_orders() -> None:
     words = sum(len(step.split()) for step in TEA)
     others = [order for order in permutations(TEA) if order != TEA]
-    said = [2 - sum(pair in zip(TEA, TEA[1:], strict=False) for pair in zip(o, o[1:], strict=False)) for o in others]
+    said = [2 - sum(pair in pairwise(TEA) for pair in pairwise(o)) for o in others]
     assert order_of(TEA) == pytest.approx(sum(tanh(2 * gain / words) for gain in said) / 5)
     assert order_of(TEA[::-1]) < 0 < order_of(TEA)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from recipe.planning.predictions import Prediction
     from recipe.stats import Interval
 
-NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
+NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded", "grounded-1")
 """What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
 _PANEL = "Samples of a language model"
 WIDEST_NAME, WIDEST_CELL = 22, 9

@@ -33,7 +33,8 @@ def report(
         Path | None, typer.Option(help="Corpus folder whose narrations explain plans.", rich_help_panel=_SCORES)
     ] = None,
     verifier: Annotated[
-        Literal["paper", "grounded"], typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES)
+        Literal["paper", "grounded", "grounded-1"],
+        typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES),
     ] = "grounded",
     explain: Annotated[
         int,

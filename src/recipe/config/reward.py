@@ -26,8 +26,10 @@ class GroundedConfig(Settings):
     """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
     goal_said: bool = True
     """The goal counts as a step that is done, so that restating it earns nothing. Off in version 1."""
-    order: Annotated[float, Field(ge=0)] = 1.5
-    """Weight of the vote of the corpus on the order of steps; 1 in version 1."""
+    repeats: Fraction = 0.1
+    """Share of a step's similarities that it loses where it repeats a step that is done or planned; 0 in version 1."""
+    order: Annotated[float, Field(ge=0)] = 1.0
+    """lambda, weight of the vote of the corpus on the order of steps."""
     language_model: str = ""
     """Model folder or hub id whose likelihoods judge the order of a plan too; `policy` is the reference of a training
     run, that is, the model before training. Empty: none."""
@@ -37,7 +39,7 @@ class GroundedConfig(Settings):
     """Random orders of a plan that the language model compares with it."""
 
 
-_VERSION_1 = {"goal_said": False, "order": 1.0}
+_VERSION_1 = {"goal_said": False, "repeats": 0.0}
 """Settings of `grounded-1`, where they differ from the defaults."""
 
 

@@ -42,7 +42,12 @@ VIEW_REGIMES: Mapping[View, str] = {
 """Regimes of the SFT models of a video experiment."""
 GRPO_REGIMES: Mapping[View, str] = {"video": "video after GRPO", "other": "other frames after GRPO"}
 GAIN = "GRPO minus SFT, video"
-REWARD_REGIMES = {"paper": "RL, paper", "grounded": "RL, grounded", "validity": "RL, exact validity"}
+REWARD_REGIMES = {
+    "paper": "RL, paper",
+    "grounded": "RL, grounded",
+    "grounded-1": "RL, grounded-1",
+    "validity": "RL, exact validity",
+}
 """Regime of the runs that a reward trained."""
 
 

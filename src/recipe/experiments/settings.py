@@ -24,10 +24,10 @@ from recipe.config import (
 )
 from recipe.errors import ConfigError, MissingExtra
 
-VerifierName = Literal["paper", "grounded"]
-RewardName = Literal["paper", "grounded", "validity"]
+VerifierName = Literal["paper", "grounded", "grounded-1"]
+RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
 """Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
-RankerName = Literal["paper", "grounded", "relevance"]
+RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
 """What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
 
 # What --quick cuts an experiment down to.

@@ -5,10 +5,12 @@ anything else, in an order that many narrations confirm:
 
     R(c) = [(G_P(c) - G_Q(c) + rho r(c)) (1 + lambda O(c)) (1 + mu L(c)) - phi gamma(h) |c|] / (|c| + H)
 
-The goal counts as a step that is done: h begins with it, so that a plan which restates the goal adds nothing. P are narrations near the goal and the history, Q narrations far from both and of like lengths; neither depends on c, so
-that a plan cannot choose them.
+The goal counts as a step that is done: h begins with it. A step that restates the goal adds nothing, and one that
+repeats a step that is done or planned adds a little less than a new one. P are narrations near the goal and the
+history, Q narrations far from both and of like lengths; neither depends on c, so that a plan cannot choose them.
 
     W_ik = clip((<x_i, y_k> - b_i) / (1 - b_i), 0, 1)          b_i: what step i reaches with 5% of the corpus
+                                                               times what is new in step i of a plan
     B(s) = max matching of steps with segments, one to one, in order, gaps free
     A(s) = max explanation of segments by steps in order, one step a segment, gaps free
     G_S(c) = sqrt( mean_S [B(h + c) - B(h)] mean_S [A(h + c) - A(h)] )
@@ -23,13 +25,13 @@ is the vote of the pool on the order of each pair of steps: an order statistic o
 each narration alone. L(c) is the judgement of order by a language model where one is at hand, else 0
 (`recipe.reward.language_model`). r(c) is relevance to goal and history and needs no corpus (`recipe.reward.relevance`),
 so that a corpus that does not cover the activity leaves a reward that still depends on the topic; a step that is like
-the goal counts as a repeat in r too. gamma(h) is the mean gain of a
-step of the history, and phi the share of it that each step of the plan costs. |c| + H, with H about the number of steps
-of a plan, makes the reward a Dice coefficient: a division by |c| would reward short plans, no division long ones.
+the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and phi the share of it that
+each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the reward a Dice coefficient: a
+division by |c| would reward short plans, no division long ones.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
 
-Version 1 (`grounded-1`) does not count the goal as done and has lambda = 1 and no L.
+Version 1 (`grounded-1`) does not count the goal as done, rewards repeats in narrations like new steps, and has no L.
 """
 
 import hashlib
@@ -49,7 +51,7 @@ from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
-from recipe.reward.relevance import NoveltyScale, centred, step_relevance
+from recipe.reward.relevance import NoveltyScale, centred, closeness, novelty, unlike
 from recipe.reward.scorer import PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
@@ -67,8 +69,12 @@ _EVEN = 1e-3
 """Added to every B(h) before narrations are weighted by it, so that they weigh alike where none tells the history."""
 _NOVELTY: NoveltyScale = (0.6, 0.85)
 """A step counts as a repeat sooner than in R0: other words for a step that is done are no progress."""
-_GOAL_NOVELTY: NoveltyScale = (0.45, 0.75)
-"""The same for likeness to the goal: true steps are seldom as like it as .45."""
+_GOAL_NOVELTY: NoveltyScale = (0.5, 0.8)
+"""The same for likeness to the goal."""
+_GOAL_RESTATED: NoveltyScale = (0.75, 1.0)
+"""Likeness to the goal from which on a step's similarities to narrations count less, and not at all. Speech names the
+goal again and again, so that restating it would find segments even where the goal has one already; lower values take
+too much from true steps that name the object of the goal."""
 _PROMPTS_KEPT = 4_096
 """Prompts whose pools are kept: a training set's prompts return at every epoch."""
 _FLOORS_KEPT = 32_768
@@ -251,6 +257,15 @@ class _GroupTexts(NamedTuple):
         return [column for row in self.rows for column in row]
 
 
+class _Novelty(NamedTuple):
+    """How new each step of a plan is, 0 to 1, [n]."""
+
+    relevant: Float32
+    """For relevance."""
+    counted: Float32
+    """What its similarities to narrations are multiplied by."""
+
+
 class GroundedMethod:
     """The grounded reward on a corpus; both pools depend on goal and history only, so that all plans share them."""
 
@@ -374,6 +389,21 @@ class GroundedMethod:
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         return calibrated(raw, texts.floors), offsets
 
+    def _novelties(self, texts: _GroupTexts) -> list["_Novelty"]:
+        """How new the steps of each plan are."""
+        found = []
+        history = texts.vectors[texts.history]
+        for plan in texts.rows[1:]:
+            steps = texts.vectors[plan]
+            relevant = novelty(history, steps, _NOVELTY)
+            counted = 1.0 - self._config.repeats * (1.0 - relevant)
+            if texts.goal is not None and self._config.goal_said:
+                to_goal = steps @ texts.goal
+                relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
+                counted = counted * unlike(to_goal, _GOAL_RESTATED)
+            found.append(_Novelty(relevant, np.asarray(counted, dtype=np.float32)))
+        return found
+
     def _segments(self, narration: int) -> Vectors:
         """The segments of a narration [L, d]; kept, because widening them from disk costs more than their products."""
         if (vectors := self._segments_kept.get(narration)) is None:
@@ -385,12 +415,13 @@ class GroundedMethod:
         self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
-        columns = texts.columns
+        columns, news = texts.columns, self._novelties(texts)
+        counted = np.concatenate([np.ones(len(texts.rows[0]), np.float32), *(new.counted for new in news)])
         W, offsets = self._similarities([hit.narration for hit in pools.relevant], texts)
-        aligned = self._backend.grouped_free_alignment(W[:, columns], bounds, offsets)
+        aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
         W, offsets = self._similarities(pools.background, texts)
-        apart = self._backend.grouped_free_alignment(W[:, columns], bounds, offsets)
+        apart = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
         others = apart.matched.shape[1]
         relevant = gains(aligned, weights(aligned))
         background = gains(apart, np.full(others, 1.0 / max(others, 1)))
@@ -400,20 +431,15 @@ class GroundedMethod:
         abstained = threshold is not None and coverage is not None and coverage < threshold
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         rewards = []
-        for row, plan in enumerate(texts.rows[1:], start=1):
-            relevance = step_relevance(
-                texts.goal,
-                texts.vectors[texts.history],
-                texts.vectors[plan],
-                _NOVELTY,
-                _GOAL_NOVELTY if self._config.goal_said else None,
-            )
+        for row, (plan, new) in enumerate(zip(texts.rows[1:], news, strict=True), start=1):
+            near, near_goal = closeness(texts.goal, texts.vectors[texts.history], texts.vectors[plan])
             parts = {
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
-                "relevance": float(relevance.sum()),
+                "relevance": float((new.relevant * near).sum()),
                 "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
+                "goal_relevance": float((new.relevant * near_goal).sum()),
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}

@@ -42,25 +42,25 @@ def relevance(goal: Vectors, history: Vectors, plan: Vectors) -> float:
 
 
 def step_relevance(
-    goal: Vectors | None,
-    history: Vectors,
-    plan: Vectors,
-    scale: NoveltyScale = NOVELTY,
-    goal_scale: NoveltyScale | None = None,
+    goal: Vectors | None, history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY
 ) -> NDArray[np.float32]:
-    """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts.
+    """What each step of a plan is worth to R0, [n]; without a goal or a history, the other one alone counts."""
+    return np.asarray(novelty(history, plan, scale) * closeness(goal, history, plan)[0], dtype=np.float32)
 
-    With `goal_scale`, a step that is like the goal is a repeat too.
+
+def closeness(goal: Vectors | None, history: Vectors, plan: Vectors) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """How near each step is to goal and history, and the part of it that is due to the goal, [n] each.
+
+    The mean of both cosines, at least 0, divided between them by what each adds above 0; without a goal or a history,
+    the other one alone counts.
     """
-    near = [] if goal is None else [plan @ goal]
-    if len(history):
-        near.append((plan @ history.T).mean(axis=1))
-    if not near:
-        return np.zeros(len(plan), np.float32)
-    new = novelty(history, plan, scale)
-    if goal is not None and goal_scale is not None:
-        new = np.minimum(new, _unlike(near[0], goal_scale))
-    return np.asarray(new * np.maximum(sum(near) / len(near), 0.0), dtype=np.float32)
+    nothing = np.zeros(len(plan), np.float32)
+    to_goal = nothing if goal is None else plan @ goal
+    to_history = (plan @ history.T).mean(axis=1) if len(history) else nothing
+    known = max((goal is not None) + bool(len(history)), 1)
+    near = np.maximum((to_goal + to_history) / known, 0.0)
+    above = np.maximum(to_goal, 0.0), np.maximum(to_history, 0.0)
+    return near, np.asarray(near * above[0] / np.maximum(above[0] + above[1], 1e-12), dtype=np.float32)
 
 
 def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> NDArray[np.float32]:
@@ -69,10 +69,10 @@ def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> N
     m, n = len(history), len(plan)
     earlier = np.arange(m + n)[:, None] < m + np.arange(n)[None, :]
     closest = np.where(earlier, similar, -1.0).max(axis=0, initial=-1.0)
-    return _unlike(closest, scale)
+    return unlike(closest, scale)
 
 
-def _unlike(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.float32]:
+def unlike(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.float32]:
     """How new a step of this similarity is: 1 up to the first end of the scale, 0 from the second on."""
     return np.asarray(1.0 - np.clip((similar - scale[0]) / (scale[1] - scale[0]), 0.0, 1.0), dtype=np.float32)
 

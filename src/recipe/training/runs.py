@@ -25,7 +25,7 @@ from recipe.training import ranks
 from recipe.training.cards import PLACES, Card, card_files, run_card
 
 KEPT_CHECKPOINTS = 2
-VERSION = 1
+VERSION = 2
 """Version of `run.json`; records without one are older."""
 _COMPLETE = "complete.json"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -228,6 +228,9 @@ def _brought_up(output: Path, known: dict[str, Any], manifest: dict[str, Any], v
     if not isinstance(version, int) or version > VERSION:
         raise ConfigError(f"{output}: the run was made by a newer version of recipe; update recipe, {remedy}")
     old, new = known["config"], manifest["config"]
+    reward = old.get("reward")
+    if isinstance(reward, dict) and reward.get("verifier") == "grounded":  # before it had versions
+        old = {**old, "reward": {**reward, "verifier": "grounded-1"}}
     if not known.get("finished"):
         for names, fault in ((_keys(old) - _keys(new), "with the unknown"), (_keys(new) - _keys(old), "without the")):
             if names:
