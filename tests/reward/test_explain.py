@@ -224,6 +224,13 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
     assert "Nothing was aligned" in told
     named = {part.name: part.value for part in parts(explained)}
     assert named.items() >= (found | {"R": 0.3, "coverage": 0.42}).items()
+    all_parts = found | {"order": 0.0, "price": 0.01, "goal_relevance": 0.04}
+    whole = explain(Told(corpus, reward(0.3, coverage=0.42, parts=all_parts), verifier="grounded"), [], ["a"], "g")
+    terms = as_row(whole, Links())["terms"]
+    assert sum(terms.values()) == pytest.approx(
+        (0.375 + 0.25 * 0.1 - 0.01 * whole.reward.steps) / (whole.reward.steps + 8)
+    )
+    assert in_words(whole)[1].startswith("It is the sum of +")
     abstained = explain(Told(corpus, reward(0.1, coverage=0.0, abstained=True), verifier="grounded"), [], ["a"], "g")
     assert "without the corpus" in in_words(abstained)[0]
 

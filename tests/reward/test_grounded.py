@@ -17,6 +17,7 @@ from recipe.reward.grounded import (
     choose_pools,
     gains,
     grounded_reward,
+    grounded_terms,
     order_agreement,
     weights,
 )
@@ -140,6 +141,20 @@ def test_parts_make_the_total(verifier: Verifier) -> None:
     assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
     assert reward.total == grounded_reward(reward.parts, 3, GROUNDED.grounded)
     assert not reward.gated
+
+
+@given(st.floats(0, 9), st.floats(0, 9), st.floats(0, 1), st.floats(-1, 1), st.floats(-0.5, 0.5), st.integers(1, 9))
+@settings(deadline=None)
+def test_terms_add_up(gain: float, background: float, share: float, order: float, model: float, steps: int) -> None:
+    """To [(gain - background + rho r) (1 + O) (1 + L) - price n] / (n + H), written out."""
+    config, relevance, price = GroundedConfig(), 0.7, 0.2
+    parts = {"gain": gain, "background": background, "relevance": relevance, "goal_relevance": share * relevance}
+    parts |= {"order": order, "language_model": model, "price": price}
+    terms = grounded_terms(parts, steps, config)
+    worth = (gain - background + config.relevance * relevance) * (1 + order) * (1 + model) - price * steps
+    assert sum(terms.values()) == pytest.approx(worth / (steps + config.horizon), abs=1e-12)
+    assert set(terms) == {"goal", "history", "corpus", "language model", "price"}
+    assert terms["goal"] + terms["history"] == pytest.approx(0.25 * relevance / (steps + config.horizon))
 
 
 def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from recipe.artifacts import JsonObject
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
+from recipe.reward.grounded import grounded_terms
 from recipe.reward.scorer import as_steps
 from recipe.reward.wire import reward_row
 from recipe.types import Narration, PooledAlignment, Segment
@@ -34,7 +35,18 @@ _GROUNDED = {
     "order": "how far the pool confirms the order of the steps, from −1 to 1",
     "price": "what each step costs",
     "relevance": "how close the steps are to the goal and the history, without the corpus",
+    "goal_relevance": "the part of relevance that likeness to the goal gives",
+    "language_model": "how far the language model prefers this order of the steps to others",
 }
+_SOURCES = {
+    "corpus": "narrations",
+    "goal": "likeness to the goal",
+    "history": "likeness to the history",
+    "relevance": "likeness to goal and history",
+    "language model": "the language model",
+    "price": "the price of steps",
+}
+"""Terms of a grounded reward, in words."""
 """Parts of the two rewards, in words."""
 
 
@@ -115,7 +127,13 @@ def in_words(explanation: Explanation) -> list[str]:
     coverage = explanation.reward.coverage
     covers = f"The corpus covers this prompt at {coverage or 0.0:.2f} (coverage, for any plan)."
     sentences = [] if coverage is None else [covers]
-    return [_verdict(explanation), *sentences, *_evidence(explanation), *_contributions(explanation)]
+    return [
+        _verdict(explanation),
+        *_sources(explanation),
+        *sentences,
+        *_evidence(explanation),
+        *_contributions(explanation),
+    ]
 
 
 def when(segment: Segment) -> str:
@@ -151,6 +169,21 @@ def _verdict(explanation: Explanation) -> str:
         f"Reward {_number(reward.total)}, the alignment of history and plan with the best narration of the pool; "
         f"progress over the history is rho = {_number(reward.rho)}{threshold}."
     )
+
+
+def _sources(explanation: Explanation) -> Iterator[str]:
+    """Where a grounded reward comes from: the terms of its sum, the largest first."""
+    reward, config = explanation.reward, explanation.config
+    if config.verifier == "paper" or not explanation.continuation:
+        return
+    terms = grounded_terms(reward.parts, reward.steps, config.grounded)
+    said = [
+        f"{_number(value, sign=True)} from {_SOURCES[name]}"
+        for name, value in sorted(terms.items(), key=lambda term: -abs(term[1]))
+        if abs(value) >= _SMALL
+    ]
+    if said:
+        yield f"It is the sum of {', '.join(said)}."
 
 
 def _evidence(explanation: Explanation) -> Iterator[str]:
@@ -195,9 +228,9 @@ def _quoted(steps: Sequence[StepEvidence]) -> str:
     return ", ".join(f"“{text}”" for text in dict.fromkeys(step.text for step in steps))
 
 
-def _number(value: float, digits: int = 3) -> str:
-    """A number with a true minus sign."""
-    return f"{value:.{digits}f}".replace("-", "−")
+def _number(value: float, digits: int = 3, *, sign: bool = False) -> str:
+    """A number with a true minus sign; with `sign`, a plus sign too."""
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 
 def _count(number: int, noun: str) -> str:
@@ -214,6 +247,9 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "continuation": list(explanation.continuation),
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
+        "terms": {}
+        if explanation.config.verifier == "paper"
+        else grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded),
         "reward": reward_row(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [
             {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from recipe.config import GroundedConfig
+from recipe.reward.grounded import grounded_terms
 from recipe.reward.scorer import Outcome, PromptGroup, Scorer, Steps, batches, checked_outcomes
 from recipe.types import Reward
 
@@ -25,18 +26,17 @@ def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:
 def corpus_share(rewards: Sequence[Reward], prompts: Sequence[Prompt], config: GroundedConfig) -> float | None:
     """The corpus's share of the differences between rewards of one prompt, 0 to 1: what GRPO learns of it.
 
-    Without price, R (|c| + H) is K + rho r: K = (G_P - G_Q)(1 + O) + rho r O comes from the corpus, r reads none. The
-    share is sum |K - its mean| over the same sum for both terms, each divided by |c| + H before; means are over the
-    completions of a prompt. None where nothing differs, or where rewards lack the grounded parts.
+    Without price, R is a term K of the corpus (`recipe.reward.grounded.grounded_terms`) and others that read none. The
+    share is sum |K - its mean| over the same sum for K and the others; means are over the completions of a prompt. None
+    where nothing differs, or where rewards lack the grounded parts.
     """
     groups: dict[Prompt, list[tuple[float, float]]] = {}
     for reward, prompt in zip(rewards, prompts, strict=True):
         if not {"gain", "background", "relevance", "order"} <= reward.parts.keys():
             return None
-        parts, places = reward.parts, reward.steps + config.horizon
-        topic = config.relevance * parts["relevance"]
-        spoken = (parts["gain"] - parts["background"]) * (1.0 + parts["order"]) + topic * parts["order"]
-        groups.setdefault(prompt, []).append((spoken / places, topic / places))
+        terms = grounded_terms(reward.parts, reward.steps, config)
+        corpus = terms.pop("corpus", 0.0)
+        groups.setdefault(prompt, []).append((corpus, sum(terms.values()) - terms.get("price", 0.0)))
     moved = np.zeros(2)
     for group in groups.values():
         table = np.array(group)

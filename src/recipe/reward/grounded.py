@@ -138,12 +138,29 @@ def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConf
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
     0.25
     """
-    if not steps:
-        return 0.0
-    contrast = parts["gain"] - parts["background"]
-    factor = (1.0 + parts["order"]) * (1.0 + parts.get("language_model", 0.0))
-    worth = (contrast + config.relevance * parts["relevance"]) * factor - parts["price"] * steps
-    return float(np.clip(worth / (steps + config.horizon), -1.0, 1.0))
+    return float(np.clip(sum(grounded_terms(parts, steps, config).values()), -1.0, 1.0))
+
+
+def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> dict[str, float]:
+    """R of a plan by where it comes from: corpus, goal, history, language model and price; the sum is R, unclipped.
+
+    Relevance without order is that of goal and history; what gain and order add is the corpus's, and what the language
+    model's factor changes in their sum is the language model's. Empty without steps, and for parts of another reward.
+    Records of version 1 may lack `goal_relevance`; goal and history are then one term, `relevance`.
+    """
+    if not steps or not {"gain", "background", "relevance", "order", "price"} <= parts.keys():
+        return {}
+    contrast, order = parts["gain"] - parts["background"], parts["order"]
+    topic = {"relevance": parts["relevance"]}
+    if (to_goal := parts.get("goal_relevance")) is not None:
+        topic = {"goal": to_goal, "history": parts["relevance"] - to_goal}
+    terms = {name: config.relevance * value for name, value in topic.items()}
+    relevant = config.relevance * parts["relevance"]
+    terms["corpus"] = contrast * (1.0 + order) + relevant * order
+    if "language_model" in parts:
+        terms["language model"] = (contrast + relevant) * (1.0 + order) * parts["language_model"]
+    terms["price"] = -parts["price"] * steps
+    return {name: value / (steps + config.horizon) for name, value in terms.items()}
 
 
 class Lengths(NamedTuple):
