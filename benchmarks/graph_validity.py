@@ -24,7 +24,7 @@ from recipe.artifacts import write_json
 from recipe.data.task_graphs import GoalGraph
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
-from recipe.evaluation.matching import NearestStep, ordered_f1, step_f1
+from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
 from recipe.evaluation.validity.readings import GraphPlan, same_words, threshold_of
 from recipe.stats import mean_interval, spearman
 from recipe.types import Example, Procedure, Verdict
@@ -158,7 +158,7 @@ def natural_errors(study: Study) -> dict[str, Any]:
 def references(study: Study) -> dict[str, Any]:
     """What validity, agreement with a single reference and the proxy judge give to the reference, another valid order
     of the same steps, and spoilt plans."""
-    reader, proxy = study.reader(), ProxyJudge(study.embed)
+    reader, proxy, matcher = study.reader(), ProxyJudge(study.embed), StepMatcher(study.embed)
     rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     nearest = {key: NearestStep(study.embed, list(said_of(own).values())) for key, own in study.graphs.by_key.items()}
     goals: dict[str, list[str]] = defaultdict(list)
@@ -184,6 +184,9 @@ def references(study: Study) -> dict[str, Any]:
             rows[name]["step F1"].append(step_f1(name_step(steps), name_step(reference)))
             rows[name]["step F1 in order"].append(ordered_f1(name_step(steps), name_step(reference)))
             example = Example(one.video_id, one.source, one.video_id, one.goal, history, reference, at)
+            matched = matcher.agreement(example, steps)
+            rows[name]["matched step F1"].append(matched.f1)
+            rows[name]["matched step F1 in order"].append(matched.ordered_f1)
             cases.append((name, Case(example, steps)))
     for (name, _), judged in zip(cases, proxy.judge([case for _, case in cases]), strict=True):
         if isinstance(judged.outcome, Verdict):

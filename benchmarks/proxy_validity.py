@@ -26,7 +26,7 @@ from recipe.data.examples import read_examples
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.matching import NearestStep, ordered_f1, scale_of, step_f1
+from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, scale_of, step_f1
 from recipe.planning.predictions import read_predictions
 from recipe.stats import Interval, kendall, mean_interval, spearman
 from recipe.types import Example, Procedure, Step, Verdict
@@ -160,11 +160,17 @@ def score(judge: ProxyJudge, embed: Embed, world: World | None, made: Sequence[M
     judged = judge.judge([Case(example, tuple(steps)) for example, _, steps in made])
     nearest = NearestStep(embed, [step for example, _, _ in made for step in example.history + example.continuation])
     nearest.learn([step for _, _, steps in made for step in steps])
+    matcher = StepMatcher(embed, judge.calibration)
+    matcher.learn(
+        text for example, _, steps in made for text in (example.goal, *example.history, *example.continuation, *steps)
+    )
     scored = []
     for (example, kind, steps), row in zip(made, judged, strict=True):
         assert isinstance(row.outcome, Verdict)
-        ours, reference = nearest(steps), example.continuation
+        ours, reference, matched = nearest(steps), example.continuation, matcher.agreement(example, steps)
         baselines = {
+            "matched step F1": matched.f1,
+            "matched step F1 in order": matched.ordered_f1,
             "step F1": step_f1(ours, reference),
             "step F1 in order": ordered_f1(ours, reference),
             "plan length": float(len(steps)),

@@ -10,7 +10,7 @@ from recipe.cli import console
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import MatchScores
-    from recipe.report.elements import Table
+    from recipe.report.elements import Row, Table
     from recipe.stats import Interval
 
 
@@ -75,25 +75,25 @@ def match(
 
 
 def _table(scores: "MatchScores") -> "Table":
+    """The system and its controls, narrow enough for a terminal of 80 columns; the scores file holds all metrics."""
     from recipe.evaluation.match import MAIN
-    from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell
-    from recipe.report.elements import Cell, Table, headings, row
+    from recipe.evaluation.metrics import metric_cell
+    from recipe.report.elements import Table, headings, row
 
-    names = ("matched_f1", MAIN, "steps", "length_error", "copied")
+    def named(name: str, metrics: "dict[str, Interval]", difference: "Interval | None", section: str = "") -> "Row":
+        unordered, _ = metric_cell(metrics["matched_f1"], "matched_f1").split()
+        against = metric_cell(difference, MAIN, signed=True)
+        return row(name, unordered, metric_cell(metrics[MAIN], MAIN), against, section=section)
+
     prompts = scores.metrics[MAIN].observations
-
-    def cells(metrics: "dict[str, Interval]") -> Iterator[Cell]:
-        return (metric_cell(metrics.get(name), name) for name in names)
-
-    rows = [row(scores.system, *cells(scores.metrics), Cell(None), prompts)]
-    for one in scores.controls:
-        against = metric_cell(one.difference, MAIN, signed=True)
-        rows.append(row(CONTROL + one.name, *cells(one.metrics), against, one.prompts))
     return Table(
-        caption=f"{scores.system}: {prompts} prompts, {scores.samples} samples each",
-        first="system",
-        headings=headings(*(METRICS[name] for name in names), "system minus control, in order", "prompts"),
-        rows=tuple(rows),
+        caption=f"matched step F1: {prompts} prompts, {scores.samples} samples each",
+        first="plans",
+        headings=headings("F1", "in order", "system minus control"),
+        rows=(
+            named(scores.system, scores.metrics, None),
+            *(named(one.name, one.metrics, one.difference, "controls") for one in scores.controls),
+        ),
         notes=tuple(_notes(scores)),
     )
 
@@ -102,6 +102,10 @@ def _notes(scores: "MatchScores") -> Iterator[str]:
     from recipe.evaluation.match import match_sentences
 
     yield from match_sentences(scores)
+    prompts = max((one.prompts for one in scores.controls), default=0)
+    for one in scores.controls:
+        if one.prompts < prompts:
+            yield f"The control {one.name!r} exists for {one.prompts:,} of {prompts:,} prompts."
     if scores.counts.missing:
         yield f"{scores.counts.missing:,} examples without a prediction count as empty plans."
     yield from (f"{name}: {value}" for name, value in scores.settings.items())
