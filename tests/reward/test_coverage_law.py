@@ -240,9 +240,9 @@ def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -
 
 
 def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-0": replace(LAW, verifier="grounded-0")})
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"other-1": replace(LAW, verifier="other-1")})
     found = json.loads(run(*command, "--json"))
-    assert any("grounded-2" in sentence and "grounded-0" in sentence for sentence in found["cautions"])
+    assert any("grounded-2" in sentence and "other-1" in sentence for sentence in found["cautions"])
     assert all(one["mean"] is one["missing_videos"] is one["gain"] is None for one in found["tasks"])
     assert found["leave_out"] == []
     assert all(isinstance(one["match"], float) for one in found["tasks"])
@@ -257,3 +257,10 @@ def test_a_text_of_a_task_cannot_break_the_page() -> None:
     assert "<em>" not in page
     assert page == render_coverage(report)
     assert isinstance(tasks[0].gain, Interval)
+
+
+def test_an_earlier_version_of_the_verifier_lends_its_law(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-1": replace(LAW, verifier="grounded-1")})
+    found = json.loads(run(*command, "--json"))
+    assert any("grounded-1" in sentence and "grounded-2" in sentence for sentence in found["cautions"])
+    assert all(isinstance(one["mean"], float) for one in found["tasks"])

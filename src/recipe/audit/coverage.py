@@ -316,7 +316,7 @@ def measure_tasks(
     `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
     ComputeError as `matches`.
     """
-    law = known_laws().get(verifier.config.version)
+    law = _law_of_version(verifier.config.version)
     found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
     outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
     reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
@@ -329,14 +329,23 @@ def measure_tasks(
     )
 
 
+def _law_of_version(version: str) -> CoverageLaw | None:
+    """The law of a version, else that of the newest version of the same verifier; None where there is none."""
+    laws, family = known_laws(), version.rpartition("-")[0]
+    earlier = sorted(name for name in laws if name.rpartition("-")[0] == family)
+    return laws.get(version) or (laws[earlier[-1]] if earlier else None)
+
+
 def _cautions(version: str, encoder: str, law: CoverageLaw | None) -> Iterator[str]:
+    if law is not None and law.verifier != version:
+        yield f"The law was fitted on {law.verifier}, not on {version}; benchmarks/coverage_law.py fits one."
     if law is None:
         known = ", ".join(known_laws()) or "no verifier"
         yield (
             f"There is no coverage law for {version} (there is one for {known}), so that no quality is predicted; "
             "benchmarks/coverage_law.py fits one."
         )
-    elif encoder != law.encoder:
+    if law is not None and encoder != law.encoder:
         yield f"The law was fitted with the encoder {law.encoder}; with {encoder} trust the order of tasks only."
 
 

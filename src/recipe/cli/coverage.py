@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def coverage(
     folder: Folder,
     tasks: Annotated[Path, typer.Option(help="Examples or procedures, JSON lines; continuations are not needed.")],
-    verifier: Annotated[str, typer.Option(help="Reward whose quality is predicted: paper or grounded.")] = "grounded",
+    verifier: Annotated[str, typer.Option(help="Reward whose quality is predicted: paper, grounded or grounded-1.")] = "grounded",
     config: Config = None,
     target: Annotated[
         float, typer.Option(min=50, max=100, help="Audit MEAN in percent that each task is to reach.")
@@ -31,8 +31,8 @@ def coverage(
 
     Example: recipe reward coverage --corpus corpora/mine --tasks examples.jsonl --target 85 --output coverage
     """
-    if verifier not in ("paper", "grounded"):
-        raise typer.BadParameter(f"{verifier!r} is neither paper nor grounded.", param_hint="--verifier")
+    if verifier not in (known := ("paper", "grounded", "grounded-1")):
+        raise typer.BadParameter(f"{verifier!r} is none of {', '.join(known)}.", param_hint="--verifier")
     from recipe.artifacts import require_writable
     from recipe.audit.coverage import coverage_table, report_json
 
