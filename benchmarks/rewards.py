@@ -2,7 +2,8 @@
 
     python benchmarks/rewards.py CORPUS PROCEDURES.jsonl [--prompts 200]
 
-Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads. Writes benchmarks/results/rewards.json.
+Steps are embedded beforehand: all verifiers read the same. Times are of the processor, all threads. Writes
+benchmarks/results/rewards.json.
 """
 
 import argparse

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def coverage(
     folder: Folder,
     tasks: Annotated[Path, typer.Option(help="Examples or procedures, JSON lines; continuations are not needed.")],
-    verifier: Annotated[str, typer.Option(help="Reward whose quality is predicted: paper, grounded or grounded-1.")] = "grounded",
+    verifier: Annotated[
+        str, typer.Option(help="Reward whose quality is predicted: paper, grounded or grounded-1.")
+    ] = "grounded",
     config: Config = None,
     target: Annotated[
         float, typer.Option(min=50, max=100, help="Audit MEAN in percent that each task is to reach.")
