@@ -206,6 +206,9 @@ def test_restating_the_goal_earns_nothing(corpus) -> None:  # type: ignore[no-un
     }
     assert by_version["grounded-1"].total > 0.05
     assert by_version["grounded-2"].total <= 0.0
+    second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
+    matched = {step for aligned in second.align(HISTORY, [goal], goal) for step, _ in aligned.matches}
+    assert len(HISTORY) not in matched  # what earns nothing is not shown as matched
 
 
 def test_version_1_is_what_it_was(corpus) -> None:  # type: ignore[no-untyped-def]

@@ -71,7 +71,7 @@ _NOVELTY: NoveltyScale = (0.6, 0.85)
 """A step counts as a repeat sooner than in R0: other words for a step that is done are no progress."""
 _GOAL_NOVELTY: NoveltyScale = (0.5, 0.8)
 """The same for likeness to the goal."""
-_GOAL_RESTATED: NoveltyScale = (0.75, 1.0)
+_GOAL_RESTATED: NoveltyScale = (0.75, 0.999)
 """Likeness to the goal from which on a step's similarities to narrations count less, and not at all. Speech names the
 goal again and again, so that restating it would find segments even where the goal has one already; lower values take
 too much from true steps that name the object of the goal."""
@@ -334,9 +334,9 @@ class GroundedMethod:
         if not (columns := texts.columns):
             return []
         said = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
-        found = []
+        counted, found = self._counted(texts), []
         for hit in pools.relevant:
-            W = self._similarities([hit.narration], texts)[0][:, columns].T
+            W = (self._similarities([hit.narration], texts)[0][:, columns] * counted).T
             matching = free_matching(W)
             matches = tuple((i - said, k) for i, k in matching.path if i is not None and k is not None and i >= said)
             found.append(PooledAlignment(hit, matching.score / len(columns), matches, W[said:]))
@@ -420,6 +420,11 @@ class GroundedMethod:
                 counted = counted * unlike(to_goal, _GOAL_RESTATED)
             found.append(_Novelty(relevant, np.asarray(counted, dtype=np.float32)))
         return found
+
+    def _counted(self, texts: _GroupTexts) -> Float32:
+        """What the similarities of each column of h and of all plans are multiplied by."""
+        history = np.ones(len(texts.rows[0]), np.float32)
+        return np.concatenate([history, *(new.counted for new in self._novelties(texts))])
 
     def _segments(self, narration: int) -> Vectors:
         """The segments of a narration [L, d]; kept, because widening them from disk costs more than their products."""
