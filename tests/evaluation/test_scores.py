@@ -27,6 +27,7 @@ MEASURED: list[s.SystemScores] = [
     s.DiversityScores("ours", JUDGE, HALF, 100, 10, 45, 0, {"0.25": 45}),
     s.VpaScores("ours", "shared", "shared", "oracle", (s.HorizonScores(3, 10, 5, HALF, HALF, HALF, {"x": 1.0}),)),
     s.ValidityScores("ours", "world", {"score": HALF}, COUNTS, agreement=(s.JudgeAgreement(JUDGE, 9, None, None),)),
+    s.MatchScores("ours", {"matched_f1": HALF}, COUNTS, settings={"floor": "0.67"}),
 ]
 
 
