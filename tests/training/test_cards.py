@@ -60,7 +60,7 @@ def test_a_card_of_grpo_names_corpus_and_reward(version: str, tmp_path: Path) ->
     assert run.card["corpus"] == {
         "id": "abc", "narrations": 5, "encoder": {"name": "jina-embeddings-v3", "dimension": 8},
     }  # fmt: skip
-    assert run.card["reward"] == f"{version}-1"
+    assert run.card["reward"] == {"paper": "paper-1", "grounded": "grounded-2"}[version]
     files = card_files(run.card, 7, {"reward": 0.25, "reward_seconds": 3.0}, merged=True)
     assert str(tmp_path) not in "".join(files.values())
     card = ModelCard(files["README.md"])
