@@ -109,7 +109,8 @@ def main() -> None:
     law = fit([one for one in points if one["source"] in FITTED], arguments.classes)
     tested = {name: test(law, points, name) for name in (LISTED, TOLD) if any(p["source"] == name for p in points)}
     law["record"] = {"cells": cells(points), "tests": tested}
-    write_json(PACKAGED, {"format": 1, "laws": [law]})
+    others = [one for one in read_json(PACKAGED)["laws"] if one["verifier"] != law["verifier"]]
+    write_json(PACKAGED, {"format": 1, "laws": [*others, law]})
     write_json(arguments.output, {"limit": arguments.limit, "points": points, "law": law})
     for cell in law["record"]["cells"]:
         print("  ".join(f"{value:.3f}" if isinstance(value, float) else f"{value!s:14}" for value in cell.values()))
