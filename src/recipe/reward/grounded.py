@@ -334,7 +334,7 @@ class GroundedMethod:
         if not (columns := texts.columns):
             return []
         said = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
-        counted, found = self._counted(texts), []
+        counted, found = _counted(texts, self._novelties(texts)), []
         for hit in pools.relevant:
             W = (self._similarities([hit.narration], texts)[0][:, columns] * counted).T
             matching = free_matching(W)
@@ -421,11 +421,6 @@ class GroundedMethod:
             found.append(_Novelty(relevant, np.asarray(counted, dtype=np.float32)))
         return found
 
-    def _counted(self, texts: _GroupTexts) -> Float32:
-        """What the similarities of each column of h and of all plans are multiplied by."""
-        history = np.ones(len(texts.rows[0]), np.float32)
-        return np.concatenate([history, *(new.counted for new in self._novelties(texts))])
-
     def _segments(self, narration: int) -> Vectors:
         """The segments of a narration [L, d]; kept, because widening them from disk costs more than their products."""
         if (vectors := self._segments_kept.get(narration)) is None:
@@ -438,7 +433,7 @@ class GroundedMethod:
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         columns, news = texts.columns, self._novelties(texts)
-        counted = np.concatenate([np.ones(len(texts.rows[0]), np.float32), *(new.counted for new in news)])
+        counted = _counted(texts, news)
         W, offsets = self._similarities([hit.narration for hit in pools.relevant], texts)
         aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
@@ -483,6 +478,11 @@ class GroundedMethod:
             )
             rewards.append(reward)
         return rewards
+
+
+def _counted(texts: _GroupTexts, news: Sequence[_Novelty]) -> Float32:
+    """What the similarities of each column of h and of all plans are multiplied by."""
+    return np.concatenate([np.ones(len(texts.rows[0]), np.float32), *(new.counted for new in news)])
 
 
 def _queries(prompt: Prompt) -> list[Steps]:
