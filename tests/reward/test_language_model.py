@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.grounded import grounded_reward
-from recipe.reward.language_model import PlanOrder, Prompt, other_orders
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.language_model import PlanOrder, other_orders
+from recipe.reward.scorer import Prompt, PromptGroup, Steps
 from recipe.reward.verifier import Verifier
 
 TEA = ("put tea leaves in the pot", "pour the water", "wait five minutes")

@@ -6,11 +6,8 @@ import numpy as np
 
 from recipe.config import GroundedConfig
 from recipe.reward.grounded import grounded_terms
-from recipe.reward.scorer import Outcome, PromptGroup, Scorer, Steps, batches, checked_outcomes
+from recipe.reward.scorer import Outcome, Prompt, PromptGroup, Scorer, batches, checked_outcomes
 from recipe.types import Reward
-
-Prompt = tuple[str, Steps]
-"""Goal and history."""
 
 
 def prompt_outcomes(scorer: Scorer, prompts: Sequence[Prompt]) -> list[Outcome]:

@@ -52,12 +52,10 @@ from recipe.errors import ComputeError, ConfigError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.language_model import POLICY, Likelihood, PlanOrder, open_likelihood
 from recipe.reward.relevance import NoveltyScale, centred, closeness, novelty, unlike
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.scorer import Prompt, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
 Float64 = NDArray[np.float64]
-Prompt = tuple[str, Steps]
-"""Goal and history."""
 
 FLOOR = 0.95
 """Quantile of a step's similarities to the corpus from which on they count."""

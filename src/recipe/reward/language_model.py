@@ -13,11 +13,9 @@ from random import Random
 
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.scorer import Prompt, PromptGroup, Steps
 from recipe.text import format_plan, planner_messages
 
-Prompt = tuple[str, Steps]
-"""Goal and history."""
 Likelihood = Callable[[Sequence[Prompt], Sequence[str]], list[float]]
 """(prompts, texts of plans) -> log-probability in nats of each text as the reply to its prompt."""
 

@@ -16,6 +16,8 @@ from recipe.types import Reward
 _LOG = logging.getLogger(__name__)
 
 Steps = tuple[str, ...]
+Prompt = tuple[str, Steps]
+"""Goal and history."""
 Failure = ComputeError | CorpusError | InputError
 Outcome = Reward | Failure
 """What scoring gives for a plan."""

@@ -17,7 +17,8 @@ from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
-from recipe.reward.language_model import Likelihood, Prompt
+from recipe.reward.language_model import Likelihood
+from recipe.reward.scorer import Prompt
 from recipe.text import planner_messages
 
 MERGER = "merger"
