@@ -23,9 +23,10 @@ from recipe.alignment import backends
 from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection, same_goal
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
+from recipe.reward.controls import RelevanceScorer
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
-from recipe.reward.relevance import RelevanceScorer, centred
+from recipe.reward.relevance import centred
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, checked_outcomes, plain_reward
 from recipe.types import Reward
 

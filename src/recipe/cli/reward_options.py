@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
-    Literal["paper", "grounded", "grounded-1", "grounded-2"] | None,
-    typer.Option("--verifier", help="The paper's reward, or the grounded one; `grounded` is its newest version."),
+    Literal["paper", "grounded", "grounded-1", "grounded-2", "r0", "length"] | None,
+    typer.Option(
+        "--verifier",
+        help="The paper's reward, or the grounded one; `grounded` is its newest version. r0 and length are controls.",
+    ),
 ]
 Pool = Annotated[
     Literal["history", "full", "own"] | None,

@@ -46,9 +46,10 @@ _VERSION_1 = {"goal_said": False, "repeats": 0.0}
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
-    verifier: Literal["paper", "grounded", "grounded-1", "grounded-2"] = "paper"
+    verifier: Literal["paper", "grounded", "grounded-1", "grounded-2", "r0", "length"] = "paper"
     """The paper's reward, to which all settings below belong, or the grounded one with its own. `grounded` is read as
-    its newest version, `grounded-2`; `grounded-1` is the first one, to reproduce earlier runs."""
+    its newest version, `grounded-2`; `grounded-1` is the first one, to reproduce earlier runs. `r0` (relevance to goal
+    and history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
     grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
@@ -74,7 +75,17 @@ class RewardConfig(Settings):
     @property
     def version(self) -> str:
         """Name of the verifier and of its computation; the number rises where equal settings give other rewards."""
-        return "paper-1" if self.verifier == "paper" else self.verifier
+        return self.verifier if self.is_grounded else f"{self.verifier}-1"
+
+    @property
+    def is_grounded(self) -> bool:
+        """Whether it is a version of the grounded verifier, to which `grounded` belongs."""
+        return self.verifier.startswith("grounded")
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it reads no narrations."""
+        return self.verifier in ("r0", "length")
 
     @model_validator(mode="before")
     @classmethod

@@ -38,6 +38,11 @@ _GROUNDED = {
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "language_model": "how far the language model prefers this order of the steps to others",
 }
+_CONTROLS = {
+    "r0": "likeness of the plan's steps to goal and history",
+    "length": "the number of steps",
+}
+"""What a control rewards."""
 _SOURCES = {
     "corpus": "narrations",
     "goal": "likeness to the goal",
@@ -110,7 +115,9 @@ def _grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground,
 def parts(explanation: Explanation) -> list[Part]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
-    meanings = _PAPER if explanation.config.verifier == "paper" else _GROUNDED
+    if explanation.config.is_control:
+        return [Part("R", reward.total, "the reward")]
+    meanings = _GROUNDED if explanation.config.is_grounded else _PAPER
     named = [
         Part("R", reward.total, "the reward"),
         Part("A(h)", reward.aligned_history, meanings["A(h)"]),
@@ -153,7 +160,9 @@ def _verdict(explanation: Explanation) -> str:
         return f"Reward {_number(reward.total)}, without the corpus: it covers this prompt too little to judge by."
     if not explanation.continuation:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
-    if config.verifier != "paper":
+    if config.is_control:
+        return f"Reward {_number(reward.total)} for {_CONTROLS[config.verifier]}: a control, which reads no narrations."
+    if config.is_grounded:
         gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))
         said = f"the plan adds {gain} to what narrations of this activity say, and {background} to random ones"
         return f"Reward {_number(reward.total)}: {said}."
@@ -174,7 +183,7 @@ def _verdict(explanation: Explanation) -> str:
 def _sources(explanation: Explanation) -> Iterator[str]:
     """Where a grounded reward comes from: the terms of its sum, the largest first."""
     reward, config = explanation.reward, explanation.config
-    if config.verifier == "paper" or not explanation.continuation:
+    if not config.is_grounded or not explanation.continuation:
         return
     terms = grounded_terms(reward.parts, reward.steps, config.grounded)
     said = [
@@ -187,6 +196,8 @@ def _sources(explanation: Explanation) -> Iterator[str]:
 
 
 def _evidence(explanation: Explanation) -> Iterator[str]:
+    if explanation.config.is_control:
+        return
     if not explanation.narrations:
         yield "Nothing was aligned: there is no narration or no step to align."
         return
@@ -247,9 +258,9 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "continuation": list(explanation.continuation),
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
-        "terms": {}
-        if explanation.config.verifier == "paper"
-        else grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded),
+        "terms": grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded)
+        if explanation.config.is_grounded
+        else {},
         "reward": reward_row(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [
             {

@@ -49,7 +49,9 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     largest = max(1.0, *(abs(part.value) for part in named))
     config = explanation.config
     settings = config.model_dump(exclude={"grounded"})
-    if config.verifier != "paper":
+    if config.is_control:
+        settings = {"verifier": config.verifier}
+    elif config.is_grounded:
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
     return (
         page_environment()

@@ -7,14 +7,10 @@ It knows topic and repetition and nothing of order or content, so that any claim
 it. Embeddings are centred: the mean of all instructions carries no information, and takes up much of a raw cosine.
 """
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.reward.embeddings import Vectors
-from recipe.reward.scorer import Outcome, PromptGroup, plain_reward, try_groups
-from recipe.types import Reward
 
 NoveltyScale = tuple[float, float]
 """Similarities to an earlier step from which on a step counts as partly a repeat, and as a repeat."""
@@ -29,8 +25,8 @@ def centred(vectors: Vectors, mean: NDArray[np.float32]) -> Vectors:
     return np.asarray(moved / np.maximum(norms, 1e-12), dtype=np.float32)
 
 
-def relevance(goal: Vectors, history: Vectors, plan: Vectors) -> float:
-    """R0 of a plan: centred unit-norm goal [d], history [m, d], plan [n, d]; 0 for an empty plan.
+def relevance(goal: Vectors | None, history: Vectors, plan: Vectors) -> float:
+    """R0 of a plan: centred unit-norm goal [d] or none, history [m, d], plan [n, d]; 0 for an empty plan.
 
     >>> x, y = np.eye(2, dtype=np.float32)
     >>> relevance(x, x[None], np.stack([y, y]))
@@ -75,29 +71,3 @@ def novelty(history: Vectors, plan: Vectors, scale: NoveltyScale = NOVELTY) -> N
 def unlike(similar: NDArray[np.float32], scale: NoveltyScale) -> NDArray[np.float32]:
     """How new a step of this similarity is: 1 up to the first end of the scale, 0 from the second on."""
     return np.asarray(1.0 - np.clip((similar - scale[0]) / (scale[1] - scale[0]), 0.0, 1.0), dtype=np.float32)
-
-
-class RelevanceScorer:
-    """R0 as a scorer: the control that stands beside every verifier.
-
-    `embed` gives unit-norm float32 [n, d], for example `Verifier.embed`; `mean` [d] is what vectors are centred by.
-    """
-
-    def __init__(self, embed: Callable[[Sequence[str]], Vectors], mean: NDArray[np.float32]) -> None:
-        self._embed, self._mean = embed, mean
-
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """R0 of each plan; all goals and steps are embedded in one call."""
-        return try_groups(groups, self._rewards)
-
-    def _rewards(self, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
-        texts = [[group.goal, *group.steps] for group in groups]
-        vectors = self._embed([text for own in texts for text in own])
-        ends = np.cumsum([len(own) for own in texts])
-        return [self._group_rewards(*pair) for pair in zip(groups, np.split(vectors, ends[:-1]), strict=True)]
-
-    def _group_rewards(self, group: PromptGroup, embedded: Vectors) -> list[Reward]:
-        vectors = centred(embedded, self._mean)
-        goal, steps = vectors[0], vectors[1:]
-        history, *plans = np.split(steps, np.cumsum([len(group.history), *map(len, group.plans)])[:-1])
-        return [plain_reward(relevance(goal, history, plan), len(plan)) for plan in plans]

@@ -1,12 +1,14 @@
 """The verifier: the one place where a corpus meets alignment (paper, section 3.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from recipe.alignment import backends
+from recipe.alignment.backends import Backend
 from recipe.config import RewardConfig
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
+from recipe.reward.controls import LengthMethod, RelevanceMethod
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
@@ -33,6 +35,14 @@ class Method(Protocol):
         ...
 
 
+_METHODS: Mapping[str, Callable[[NarrationIndex, RewardConfig, Backend], Method]] = {
+    "paper": PaperMethod,
+    "r0": RelevanceMethod,
+    "length": LengthMethod,
+}
+"""The others are versions of the grounded one."""
+
+
 class Verifier:
     """Scores continuations by how well they align with the corpus; safe to share between threads.
 
@@ -50,7 +60,7 @@ class Verifier:
         self.corpus = corpus
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        method = PaperMethod if config.verifier == "paper" else GroundedMethod
+        method = _METHODS.get(config.verifier, GroundedMethod)
         self._method: Method = method(corpus, config, backends.load(backend))
 
     def use_likelihood(self, likelihood: Likelihood) -> None:

@@ -1,0 +1,115 @@
+"""The controls as verifiers: what they reward, and that no corpus matters to them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.config import RewardConfig
+from recipe.corpus.encoders import HashEncoder
+from recipe.errors import InputError
+from recipe.explain.explain import as_row, explain, in_words, parts
+from recipe.explain.page import render_page
+from recipe.explain.records import Links
+from recipe.reward.controls import LONGEST, RelevanceScorer
+from recipe.reward.relevance import centred, relevance
+from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.verifier import Verifier
+from recipe.reward.wire import reward_row, rewards_of_rows
+from recipe.types import Narration
+from recipe.world.load import load_world
+
+GOAL, HISTORY = "make tea", ("boil some water",)
+PLANS = (("put tea leaves in the pot", "pour the water"), ("lift the car",), ("boil some water",), ())
+R0, LENGTH = RewardConfig(verifier="r0"), RewardConfig(verifier="length")
+
+
+class Nothing:
+    """A corpus without narrations, whose narrations nobody may ask for."""
+
+    encoder = HashEncoder(128)
+    offsets = np.zeros(1, np.int64)
+
+    def __len__(self) -> int:
+        return 0
+
+    def narration(self, index: int) -> Narration:
+        raise AssertionError("a control reads no narration")
+
+    def embeddings(self, index: int) -> Any:
+        raise AssertionError("a control reads no narration")
+
+    def search_batch(self, queries: Any, k: int) -> Any:
+        raise AssertionError("a control searches for nothing")
+
+
+@pytest.mark.parametrize(("config", "version"), [(R0, "r0-1"), (LENGTH, "length-1")])
+def test_a_control_has_a_version_and_reads_no_narrations(config: RewardConfig, version: str) -> None:
+    assert config.version == version
+    assert config.is_control
+    assert not config.is_grounded
+    rewards = Verifier(Nothing(), config).score(HISTORY, PLANS, GOAL)
+    assert [one.steps for one in rewards] == [2, 1, 1, 0]
+    assert all(one.pool == () and one.coverage is None and one.best_narration is None for one in rewards)
+    assert rewards_of_rows([reward_row(one) for one in rewards]) == rewards
+
+
+def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_world(corpus: Any) -> None:
+    encode = HashEncoder(128).encode
+    mean = encode([wordings[0] for wordings in load_world().wordings.values()]).mean(axis=0)
+    rewards = Verifier(corpus, R0).score(HISTORY, PLANS, GOAL)
+    for plan, found in zip(PLANS, rewards, strict=True):
+        vectors = centred(encode([GOAL, *HISTORY, *plan]), mean)
+        assert found.total == pytest.approx(relevance(vectors[0], vectors[1:2], vectors[2:]), abs=1e-6)
+    own, other, copied, empty = (one.total for one in rewards)
+    assert own > other
+    assert copied == pytest.approx(0.0, abs=1e-6)
+    assert empty == 0.0
+    assert rewards == Verifier(Nothing(), R0).score(HISTORY, PLANS, GOAL)
+
+
+def test_without_a_goal_r0_is_likeness_to_the_history(corpus: Any) -> None:
+    verifier = Verifier(corpus, R0)
+    history = ("pour the water",)
+    near, far = verifier.score(history, [("pour the cold water",), ("lift the car",)], "")
+    assert near.total > far.total
+    assert [one.total for one in verifier.score((), [("lift the car",), ()], "")] == [0.0, 0.0]
+
+
+def test_the_scorer_with_a_centre_of_its_own_is_the_same_reward(corpus: Any) -> None:
+    verifier = Verifier(corpus, R0)
+    mean = np.asarray(verifier.embed([one[0] for one in load_world().wordings.values()]).mean(axis=0), np.float32)
+    groups = [PromptGroup(GOAL, HISTORY, list(PLANS))]
+    assert score_or_raise(RelevanceScorer(verifier.embed, mean), groups) == score_or_raise(verifier, groups)
+
+
+@given(st.lists(st.integers(0, 2 * LONGEST), min_size=1, max_size=8))
+def test_length_pays_every_step_alike_up_to_its_bound(counts: list[int]) -> None:
+    rewards = Verifier(Nothing(), LENGTH).score(HISTORY, [("stir",) * count for count in counts], GOAL)
+    assert [one.total for one in rewards] == pytest.approx([min(count, LONGEST) / LONGEST for count in counts])
+
+
+@pytest.mark.parametrize("config", [R0, LENGTH])
+def test_a_blank_step_is_the_error_of_its_plan(config: RewardConfig, corpus: Any) -> None:
+    [[good, bad]] = Verifier(corpus, config).score_groups([PromptGroup(GOAL, HISTORY, [("stir",), (" ",)])])
+    assert good.steps == 1
+    assert isinstance(bad, InputError)
+
+
+@pytest.mark.parametrize(("config", "words"), [(R0, "likeness"), (LENGTH, "number of steps")])
+def test_an_explanation_says_that_it_is_a_control(
+    config: RewardConfig, words: str, corpus: Any, tmp_path: Path
+) -> None:
+    explanation = explain(Verifier(corpus, config), HISTORY, PLANS[0], GOAL)
+    assert words in in_words(explanation)[0]
+    assert "control" in in_words(explanation)[0]
+    assert [part.name for part in parts(explanation)] == ["R"]
+    row = as_row(explanation, Links("none"))
+    assert (row["narrations"], row["terms"]) == ([], {})
+    total = sum(step["contribution"] for step in row["steps"] if not step["in_history"])
+    if config is LENGTH:
+        assert total == pytest.approx(row["reward"]["total"])
+    assert "verifier" in render_page(explanation, Links("none"), 3)
