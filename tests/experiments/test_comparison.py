@@ -23,6 +23,7 @@ from recipe.experiments.stages import CorpusBuild, Ranking, WorldData, build, dr
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example
+from recipe.world.load import load_world
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 WORLD = {"type": "world", "narrations": 30, "documents": 4, "train": 4, "test": 4}
@@ -225,3 +226,67 @@ def test_the_report_without_exact_validity(run_dir: Path, tmp_path: Path) -> Non
     assert "matched_f1" in found.curves[0].series
     assert any("not the paper's judge" in caveat for caveat in found.caveats)
     assert "no exact measure of a plan" in (folder / "report.html").read_text()
+
+
+def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> None:
+    config = load_experiment(CONFIGS / "verifiers-world.toml", controls=True)
+    assert isinstance(config, ComparisonConfig)
+    stages = {stage.name: stage for stage in plan_stages(config)}
+    plain = plan_stages(load_experiment(CONFIGS / "verifiers-world.toml"))
+    same = [stage for stage in plain if stage.name != "report"]
+    assert all(
+        stages[one.name] == replace(one, needs=stages[one.name].needs) for one in same if "rewards" not in one.name
+    )
+    grounded = stages["grpo-grounded-1"].settings.config
+    for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded-2")):
+        control = stages[f"grpo-control-{name}-1"]
+        run = control.settings.config
+        assert run.reward.verifier == verifier
+        assert str(run.corpus) == ("corpus-wrong" if name == "wrong" else "corpus")
+        assert set(control.needs) == {"base", str(run.corpus)}
+        changed = {"reward": grounded.reward, "corpus": grounded.corpus, "output": grounded.output}
+        assert run.model_copy(update=changed) == grounded
+    assert stages["grpo-control-wrong-1"].settings.config.reward == grounded.reward
+    goals = [goal for goal, _ in stages["corpus-wrong"].settings.narrations]
+    assert len({load_world().graph(goal).domain for goal in goals}) == 1
+
+
+def test_files_without_another_domain_have_no_wrong_corpus() -> None:
+    source = {"type": "files", "narrations": ["n"], "benchmarks": ["coin"]}
+    regimes = design_of(comparison(source=source, controls=True)).controls
+    assert regimes == ("control: RL, R0", "control: RL, number of steps")
+    regimes = design_of(comparison(source={**source, "wrong_narrations": ["w"]}, controls=True)).controls
+    assert "control: RL, wrong corpus" in regimes
+
+
+def test_the_report_says_which_regime_beats_the_controls(run_dir: Path, tmp_path: Path) -> None:
+    """Runs on exact validity are right; those on the paper's reward are no better than a control that is as good."""
+    folder = Path(shutil.copytree(run_dir, tmp_path / "run"))
+    config = CONFIG.model_copy(update={"controls": True})
+    examples, training = read_examples(folder / TEST), read_examples(folder / TRAIN)
+    design = design_of(config)
+    for plans in design.plan_sets:
+        if plans.regime in design.controls:
+            like = "RL, paper" if "R0" in plans.regime else "base"
+            predictions = [
+                Prediction.of(example.example_id, sample, completion(example, like, sample))
+                for example in examples
+                for sample in range(config.samples)
+            ]
+            write_predictions(folder / plans.file, predictions)
+            for ranker in config.rankers:
+                write_predictions(folder / plans.rewarded(ranker), predictions)
+    for run in design.grpo_runs:
+        recorded(folder, run.folder, run.regime, training)
+    write_report(folder, ReportSettings(config), SILENT)
+    found = load_results(folder / "report.json")
+    compared = {(one.split, one.regime, one.baseline): one.value for one in found.control_differences}
+    for split in SPLITS:
+        tie = compared[split, "RL, paper", "control: RL, R0"]
+        assert (tie.mean, tie.low, tie.high) == (0.0, 0.0, 0.0)
+        assert compared[split, "RL, exact validity", "control: RL, R0"].low > 0
+        assert not any(regime.startswith("control") or regime == "base" for _, regime, _ in compared)
+    said = [sentence for sentence in found.summary if "control" in sentence]
+    assert any("RL, paper does not beat this control" in sentence and "RL, R0" in sentence for sentence in said)
+    assert any("RL, exact validity: every control is beaten" in sentence for sentence in said)
+    assert "Against the controls" in (folder / "report.html").read_text()

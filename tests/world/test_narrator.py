@@ -8,7 +8,8 @@ import pytest
 
 from recipe.errors import InputError
 from recipe.world.graph import World
-from recipe.world.narrator import Habits, narrate, tell
+from recipe.world.narrator import Habits, narrate, people, step_lists, tell
+from recipe.world.validity import score_plan
 
 TIDY = Habits(drop=0, swap=0, late=0, merge=0, repeat=0, alien=0)
 
@@ -98,3 +99,20 @@ def test_each_habit_shows(world: World, habit: str) -> None:
 def test_wordings_vary(world: World) -> None:
     texts = {segment.text for narration in narrate(world, 500) for segment in narration.segments}
     assert len(texts) > 3000
+
+
+def test_fewer_people_are_the_first_of_more_and_goals_have_ids_of_their_own(world: World) -> None:
+    first, second = [*world.goals][:2]
+    many = people(world, first, 5, seed=3)
+    assert people(world, first, 2, seed=3) == many[:2]
+    assert all(one.title == first for one in many)
+    assert len({one.video_id for goal in (first, second) for one in people(world, goal, 5, seed=3)}) == 10
+    assert not {one.video_id for one in many} & {one.video_id for one in people(world, first, 5, seed=4)}
+
+
+def test_step_lists_are_valid_plans_from_the_start(world: World) -> None:
+    for goal in [*world.goals][:6]:
+        lists = step_lists(world, goal, 3)
+        assert step_lists(world, goal, 1) == lists[:1]
+        for one in lists:
+            assert score_plan(world, goal, (), [segment.text for segment in one.segments]).perfect

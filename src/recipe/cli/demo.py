@@ -54,6 +54,7 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<config name>")] = None,
     quick: Quick = False,
     workers: Workers = None,
+    controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
@@ -65,7 +66,7 @@ def run(
     """
     from recipe.experiments.settings import load_experiment
 
-    experiment = load_experiment(config, quick=quick)
+    experiment = load_experiment(config, quick=quick, controls=controls)
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
     _run(experiment, output or Path("runs") / config.stem, data, as_json)

@@ -9,24 +9,27 @@ Paths are below the run folder:
     rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
     plans/REWARD-SEED.jsonl          plans of a run, without rewards
     rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
+    corpus-wrong/                    controls: a corpus of another domain
+    controls/NAME-SEED/              controls: a training run for every control and seed
     eye/attributes/ words/ aligned/  video: the visual tower, then the video model, after each stage of pre-training
     sft/SEED/ grpo/SEED/             video: training runs
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_args
 
 from recipe.config import BaseModelConfig, GRPOConfig, RewardConfig, SFTConfig, parse_config
 from recipe.errors import ConfigError
+from recipe.evaluation.metrics import CONTROL
 from recipe.experiments.settings import AnyExperiment, ComparisonConfig, ExperimentConfig, RankerName, VideoConfig
 
 RunConfig = TypeVar("RunConfig", BaseModelConfig, SFTConfig, GRPOConfig)
 
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
-CORPUS, BASE = "corpus", "base"
+CORPUS, WRONG, BASE = "corpus", "corpus-wrong", "base"
 ATTRIBUTES, WORDS, ALIGNED = (f"eye/{name}" for name in ("attributes", "words", "aligned"))
 
 View = Literal["video", "other", "blank", "goal", "text"]
@@ -49,6 +52,8 @@ REWARD_REGIMES = {
     "validity": "RL, exact validity",
 }
 """Regime of the runs that a reward trained."""
+CONTROL_REGIMES = {"r0": "RL, R0", "length": "RL, number of steps", "wrong": "RL, wrong corpus"}
+"""Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,8 @@ class Design:
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
+    controls: tuple[str, ...] = ()
+    """Regimes that are controls: each other trained or chosen regime is compared with them."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of this kind of experiment for the report, by name."""
 
@@ -154,9 +161,46 @@ class Design:
 
 def design_of(config: AnyExperiment) -> Design:
     """The design of an experiment. Raises ConfigError for settings of a stage that cannot be used."""
+    if isinstance(config, VideoConfig):
+        return _video(config)
     if isinstance(config, ComparisonConfig):
-        return _comparison(config)
-    return _video(config) if isinstance(config, VideoConfig) else _method(config)
+        design = _comparison(config)
+        rewards = [config.verifier(name) for name in config.rewards if name != "validity"]
+        # The reward that is the most likely to need the right corpus.
+        reward = next((one for one in rewards if one.is_grounded), rewards[0] if rewards else RewardConfig())
+        return _with_controls(design, config, reward) if config.controls else design
+    design = _method(config)
+    assert design.reward is not None
+    return _with_controls(design, config, design.reward) if config.controls else design
+
+
+def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, reward: RewardConfig) -> Design:
+    """The design with RL on each control and every seed; `reward` is given the wrong corpus."""
+    rewards = {"r0": RewardConfig(verifier="r0"), "length": RewardConfig(verifier="length")}
+    if config.has_wrong_corpus:
+        rewards["wrong"] = reward
+    training, sampling = list(design.training), list(design.sampling)
+    for seed in design.seeds:
+        for name, paid in rewards.items():
+            run, stage = f"controls/{name}-{seed}", f"grpo-control-{name}-{seed}"
+            corpus = WRONG if name == "wrong" else CORPUS
+            given = {key: value for key, value in config.grpo.items() if key != "reward"}
+            grpo = _run_config(GRPOConfig, given, {**_from_base("grpo", run), "corpus": corpus}, seed)
+            grpo = grpo.model_copy(update={"reward": paid})
+            regime = f"{CONTROL}{CONTROL_REGIMES[name]}"
+            training.append(TrainingRun(stage, grpo, (BASE, corpus), regime))
+            plans = PlanSet(regime, f"plans/control-{name}-{seed}.jsonl", seed)
+            sampling.append(SamplingRun(f"plans-control-{name}-{seed}", run, (plans,), stage, reference=BASE))
+    controls = tuple(f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards)
+    against = tuple(Contrast(regime, BASE) for regime in controls)
+    return replace(
+        design,
+        training=tuple(training),
+        sampling=tuple(sampling),
+        contrasts=(*design.contrasts, *against),
+        seed_contrasts=(*design.seed_contrasts, *(against if design.seed_contrasts else ())),
+        controls=controls,
+    )
 
 
 def _method(config: ExperimentConfig) -> Design:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from statistics import fmean
 
-from recipe.evaluation.controls import control_sentences
+from recipe.errors import listed
+from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import METRICS
 from recipe.experiments.design import BASE, Design
 from recipe.experiments.probes import REFERENCE
@@ -67,7 +68,10 @@ def _changes(results: Results, split: str) -> list[str]:
 
 def _controls(results: Results, split: str) -> list[str]:
     own = [one for one in results.control_differences if one.split == split]
-    return [f"On {SPLITS.get(split, split)}, {sentence}" for sentence in control_sentences(own)]
+    regimes = dict.fromkeys(one.regime for one in own)
+    beaten = [name for name in regimes if all(is_beaten(one.value) for one in own if one.regime == name)]
+    sentences = [*control_sentences(own), *([f"{listed(beaten)}: every control is beaten."] if beaten else [])]
+    return [f"On {SPLITS.get(split, split)}, {sentence}" for sentence in sentences]
 
 
 def _seeds(runs: Sequence[Interval]) -> str:
@@ -172,6 +176,17 @@ def _scale(config: AnyExperiment, design: Design) -> list[str]:
             "not cover the choice of seed, which the differences seed by seed show. All runs start from one base "
             "and are measured on one set of prompts."
         )
+    if design.controls:
+        sentences.append(
+            "Controls are trained with the same budget. RL on R0 is also the run without a corpus: relevance is what "
+            "is left of the grounded reward without narrations."
+        )
+        if not config.has_wrong_corpus:
+            sentences.append(
+                "No control has a wrong corpus: source.wrong_narrations names no narrations of another domain."
+            )
+        elif config.has_world:
+            sentences.append("The wrong corpus covers the goals of one domain of the world, and no others.")
     if design.choices:
         sentences.append(
             "Best of N chooses by a reward, so that this reward is high by choice there and proves nothing."

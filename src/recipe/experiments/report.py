@@ -3,7 +3,7 @@
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -129,12 +129,17 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
         ),
         by_seed=tuple(_by_seed(measured, seed)),
         controls=tuple(summarise(split, name, row, seed) for (split, name), row in controls.items()),
-        control_differences=tuple(
-            difference
-            for (split, name), row in controls.items()
-            for regime in measured.plans
-            if not (regime == BASE and name == f"{CONTROL}{SAMPLE}")
-            for difference in control_differences(split, {regime: means[split, regime]}, {name: row}, AGREEMENT, seed)
+        control_differences=(
+            *(
+                difference
+                for (split, name), row in controls.items()
+                for regime in measured.plans
+                if not (regime == BASE and name == f"{CONTROL}{SAMPLE}")
+                for difference in control_differences(
+                    split, {regime: means[split, regime]}, {name: row}, AGREEMENT, seed
+                )
+            ),
+            *_trained_controls(measured, means, seed),
         ),
         curves=tuple(training_curve(run_dir, measured, run) for run in design.grpo_runs),
         rerankings=tuple(_rerankings(measured, config)),
@@ -210,6 +215,19 @@ def _controls(measured: Measurement, split: str) -> Iterator[tuple[str, PromptMe
         few = f", {len(own)} prompts" if len(own) < len(asked) else ""
         if own:
             yield f"{CONTROL}{control}{few}", prompt_means(own)
+
+
+def _trained_controls(
+    measured: Measurement, means: Mapping[tuple[str, str], PromptMeans], seed: int
+) -> Iterator[Difference]:
+    """Each regime that is trained or chosen minus each control that is trained."""
+    controls = measured.design.controls
+    regimes = [regime for regime in measured.plans if regime != BASE and regime not in controls]
+    metric = "score" if measured.world is not None else AGREEMENT
+    for split in measured.prompts:
+        systems = {regime: means[split, regime] for regime in regimes}
+        beside = {name: means[split, name] for name in controls}
+        yield from control_differences(split, systems, beside, metric, seed)
 
 
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:

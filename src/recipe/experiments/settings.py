@@ -58,6 +58,8 @@ class FilesSource(Settings):
     type: Literal["files"]
     narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
     """Narration files; the first one that holds a video wins."""
+    wrong_narrations: tuple[Path, ...] = Field(default=(), repr=False)
+    """Narration files of another domain, for the control with a wrong corpus; empty: without that control."""
     benchmarks: Annotated[tuple[str, ...], Field(min_length=1)]
     """Names of `recipe data list`, one or more."""
     documents: Positive = 12000
@@ -88,6 +90,8 @@ class Experiment(Settings):
     workers: Positive = 2
     """Stages run side by side."""
     seed: int = 0
+    controls: bool = False
+    """Train the controls beside the regimes, and say which regime does not beat them (docs/comparison.md)."""
 
     @model_validator(mode="after")
     def _enough_samples(self) -> Self:
@@ -99,6 +103,11 @@ class Experiment(Settings):
     def has_world(self) -> bool:
         """Whether the data come from the embedded world, so that the validity of plans is known exactly."""
         return isinstance(self.source, WorldSource)
+
+    @property
+    def has_wrong_corpus(self) -> bool:
+        """Whether there are narrations of another domain: on a world always."""
+        return isinstance(self.source, WorldSource) or bool(self.source.wrong_narrations)
 
     def quick(self) -> Self:
         """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
@@ -178,6 +187,7 @@ class VideoConfig(Experiment):
 
     kind: Literal["video"]
     source: WorldSource
+    controls: Literal[False] = False
     noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
     """Noise of the base's training text, where it differs from `recipe.world.examples.TextNoise`."""
     vision: VisionSettings = VisionSettings()
@@ -201,10 +211,10 @@ AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig
 _KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig]] = {"comparison": ComparisonConfig, "video": VideoConfig}
 
 
-def load_experiment(path: Path, *, quick: bool = False) -> AnyExperiment:
+def load_experiment(path: Path, *, quick: bool = False, controls: bool = False) -> AnyExperiment:
     """The experiment of a TOML file: of the kind that its key `kind` names, else the whole method once.
 
-    Raises ConfigError.
+    `controls` sets the key of that name. Raises ConfigError.
     """
     try:
         kind = tomllib.loads(path.read_text(encoding="utf-8")).get("kind")
@@ -213,6 +223,10 @@ def load_experiment(path: Path, *, quick: bool = False) -> AnyExperiment:
     if kind is not None and kind not in [*_KINDS]:
         raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
     config = load_config(path, ExperimentConfig) if kind is None else load_config(path, _KINDS[kind])
+    if controls and isinstance(config, VideoConfig):
+        raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
+    if controls:
+        config = config.model_copy(update={"controls": True})
     return config.quick() if quick else config
 
 

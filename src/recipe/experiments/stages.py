@@ -23,6 +23,7 @@ from recipe.experiments.design import (
     TEST,
     TRAIN,
     WORDS,
+    WRONG,
     Design,
     PlanSet,
     RunConfig,
@@ -74,6 +75,8 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
             Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
         ]
     stages.append(corpus)
+    if any(run.config.corpus == Path(WRONG) for run in design.grpo_runs if isinstance(run.config, GRPOConfig)):
+        stages.append(_wrong_corpus(config, data))
     stages += [
         Stage(run.stage, train, Training(run.config, run.exact), (run.folder,), run.needs) for run in design.training
     ]
@@ -86,6 +89,30 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
         needs=tuple(stage.name for stage in plans),
     )
     return [*stages, *plans, report]
+
+
+def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
+    """The corpus of another domain. Raises InputError where its files are not there."""
+    if isinstance(config.source, WorldSource):
+        from recipe.world.load import load_world
+
+        domains: dict[str, list[str]] = {}
+        for graph in load_world().goals.values():
+            domains.setdefault(graph.domain, []).append(graph.goal)
+        goals = min(domains.values(), key=len)  # what it covers by chance is the least of the test
+        counts = tuple((goal, config.source.narrations // len(goals)) for goal in goals)
+        return Stage(WRONG, build_told, ToldCorpus(config.corpus, WRONG, counts, config.seed), (WRONG,))
+    files, content = _narration_files(config.source.wrong_narrations, (data or Path()).resolve())
+    return Stage(WRONG, build, CorpusBuild(config.corpus, content, files, folder=WRONG), (WRONG,))
+
+
+def _narration_files(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...], str]:
+    """Narration files below a folder, and a fingerprint of what they hold. Raises InputError for a missing one."""
+    files = tuple(root / file for file in given)
+    if missing := [file for file in files if not file.is_file()]:
+        raise InputError.at(missing[0], "the narration file does not exist", "give its folder with --data")
+    # What the files hold decides, not where they lie: a run goes on after its data has moved.
+    return files, fingerprint([file_sha256(file) for file in files])
 
 
 def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
@@ -125,11 +152,7 @@ def _source_stages(config: AnyExperiment, data: Path | None) -> tuple[Stage, Sta
             Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",)),
         )
     root = (data or Path()).resolve()
-    narrations = tuple(root / file for file in config.source.narrations)
-    if missing := [file for file in narrations if not file.is_file()]:
-        raise InputError.at(missing[0], "the narration file does not exist", "give its folder with --data")
-    # What the files hold decides, not where they lie: a run goes on after its data has moved.
-    content = fingerprint([file_sha256(file) for file in narrations])
+    narrations, content = _narration_files(config.source.narrations, root)
     sizes = [
         (str(file.relative_to(folder)), file.stat().st_size)
         for folder in require_benchmarks(root, config.source.benchmarks).values()
@@ -216,10 +239,12 @@ class CorpusBuild:
     narrations: tuple[Path, ...] = field(default=(), repr=False)
     without_tests: bool = False
     """Leave out the videos of the test examples, and near-copies of their texts."""
+    folder: str = field(default=CORPUS, repr=False)
+    """Where the corpus lies."""
 
 
 def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
-    """The verification corpus."""
+    """A corpus of narration files."""
     from recipe.corpus.build import build_corpus
     from recipe.corpus.leaks import ExclusionReport, Exclusions
 
@@ -227,7 +252,30 @@ def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
     narrations: Iterable[Narration] = read_narrations(files, duplicates="keep-first")
     if settings.without_tests:
         narrations = Exclusions.read([run_dir / TEST]).filter(narrations, ExclusionReport())
-    build_corpus(narrations, run_dir / CORPUS, settings.config, progress)
+    build_corpus(narrations, run_dir / settings.folder, settings.config, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldCorpus:
+    """A corpus of some goals of the world: how many people tell each one, or write it down as a list of steps."""
+
+    config: CorpusConfig
+    folder: str
+    narrations: tuple[tuple[str, int], ...]
+    seed: int
+    lists: tuple[tuple[str, int], ...] = ()
+
+
+def build_told(run_dir: Path, settings: ToldCorpus, progress: Progress) -> None:
+    """Build it; fewer narrations of a goal are the first of more."""
+    from recipe.corpus.build import build_corpus
+    from recipe.world.load import load_world
+    from recipe.world.narrator import people, step_lists
+
+    world, seed = load_world(), settings.seed
+    told = [one for goal, count in settings.narrations for one in people(world, goal, count, seed)]
+    told += [one for goal, count in settings.lists for one in step_lists(world, goal, count, seed)]
+    build_corpus(told, run_dir / settings.folder, settings.config, progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ laid on.
 """
 
 import random
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recipe.types import Narration, Segment
 from recipe.world.graph import TaskGraph, World
@@ -54,6 +55,27 @@ def narrate(
         segments = _timed(tell(world, graph, rng, habits), rng)
         narrations.append(Narration(f"world-{index:06d}", segments, title=graph.goal, source=SOURCE))
     return narrations
+
+
+def people(world: World, goal: str, count: int, seed: int = 0, habits: Habits = Habits()) -> list[Narration]:
+    """`count` narrations of one goal with ids of its own; fewer of the same seed are the first of more.
+
+    Raises InputError for an unknown goal.
+    """
+    own = zlib.crc32(f"{seed} {goal}".encode())
+    told = narrate(world, count, own, habits, [goal])
+    return [replace(one, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, one in enumerate(told)]
+
+
+def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
+    """`count` annotated videos of one goal as narrations without times: a valid order each, a step a segment."""
+    graph, lists = world.graph(goal), []
+    for index in range(count):
+        rng = random.Random(f"list {seed} {goal} {index}")
+        steps = tuple(Segment(world.label(step, rng)) for step in graph.draw(rng))
+        name = f"{SOURCE}-list-{zlib.crc32(goal.encode()):08x}-{index:04d}"
+        lists.append(Narration(name, steps, title=goal, source=SOURCE))
+    return lists
 
 
 def tell(world: World, graph: TaskGraph, rng: random.Random, habits: Habits = Habits()) -> list[Utterance]:
