@@ -11,6 +11,7 @@ Paths are below the run folder:
     rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
     corpus-wrong/                    controls: a corpus of another domain
     controls/NAME-SEED/              controls: a training run for every control and seed
+    corpora/NAME/ teach/ARM-SEED/    teaching: corpora that cover the tasks or do not; a training run for every arm
     eye/attributes/ words/ aligned/  video: the visual tower, then the video model, after each stage of pre-training
     sft/SEED/ grpo/SEED/             video: training runs
     plans/RUN-SEED-VIEW.jsonl        video: plans of a run for one view of the history
@@ -24,11 +25,19 @@ from typing import Any, Literal, TypeVar, get_args
 from recipe.config import BaseModelConfig, GRPOConfig, RewardConfig, SFTConfig, parse_config
 from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
-from recipe.experiments.settings import AnyExperiment, ComparisonConfig, ExperimentConfig, RankerName, VideoConfig
+from recipe.experiments.settings import (
+    AnyExperiment,
+    Arm,
+    ComparisonConfig,
+    ExperimentConfig,
+    TeachingConfig,
+    VideoConfig,
+)
 
 RunConfig = TypeVar("RunConfig", BaseModelConfig, SFTConfig, GRPOConfig)
 
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
+VALIDATION, HELD_OUT = "data/validation.jsonl", "data/held-out.jsonl"
 CORPUS, WRONG, BASE = "corpus", "corpus-wrong", "base"
 ATTRIBUTES, WORDS, ALIGNED = (f"eye/{name}" for name in ("attributes", "words", "aligned"))
 
@@ -54,6 +63,17 @@ REWARD_REGIMES = {
 """Regime of the runs that a reward trained."""
 CONTROL_REGIMES = {"r0": "RL, R0", "length": "RL, number of steps", "wrong": "RL, wrong corpus"}
 """Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
+ARM_REGIMES: Mapping[Arm, str] = {
+    "narrations": "covering narrations",
+    "lists": "covering step lists",
+    "paper": "covering narrations, the paper's reward",
+    "validity": "exact validity",
+    "wrong": f"{CONTROL}wrong corpus",
+    "r0": f"{CONTROL}R0, no corpus",
+    "length": f"{CONTROL}number of steps",
+    "gold": "SFT on gold",
+}
+"""Regimes of the arms of a teaching experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,8 @@ class TrainingRun:
     regime: str = ""
     exact: bool = False
     """Whether the reward is the exact validity of the world, and not that of `config.reward`."""
+    elsewhere: bool = False
+    """Whether the model that it starts from is a hub id or a folder outside the run."""
 
     @property
     def folder(self) -> str:
@@ -83,7 +105,7 @@ class PlanSet:
     """None where the regime has one run only."""
     view: View = "text"
 
-    def rewarded(self, ranker: RankerName) -> str:
+    def rewarded(self, ranker: str) -> str:
         """Where the plans lie with a ranker's rewards."""
         return f"rewarded/{ranker}/{PurePath(self.file).name}"
 
@@ -121,10 +143,34 @@ class Contrast:
 
 
 @dataclass(frozen=True, slots=True)
+class Ranker:
+    """What rewards plans after they are sampled."""
+
+    name: str
+    verifier: RewardConfig | None
+    """None for R0 centred by the steps of the training examples."""
+    corpus: str = CORPUS
+    base_only: bool = False
+    """Whether it rewards the plans of the base alone; it is then no column of the report."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A point of the learning law: how many narrations cover each goal, and what was trained and chosen with them."""
+
+    narrations: int
+    trained: str
+    """Regime of the runs on their reward."""
+    chosen: str
+    """Regime of the base's plans that their verifier chooses."""
+
+
+@dataclass(frozen=True, slots=True)
 class Design:
     """What the stages, the measures and the report of an experiment follow."""
 
-    base: BaseModelConfig
+    base: BaseModelConfig | None
+    """None where a given model takes its place."""
     training: tuple[TrainingRun, ...]
     sampling: tuple[SamplingRun, ...]
     contrasts: tuple[Contrast, ...]
@@ -133,16 +179,18 @@ class Design:
     seed_contrasts: tuple[Contrast, ...] = ()
     """Of every seed alone."""
     choices: tuple[Choice, ...] = ()
-    rankers: Mapping[RankerName, RewardConfig | None] = field(default_factory=dict)
-    """What rewards all plans after they are sampled; None for R0, which has no verifier."""
+    rankers: tuple[Ranker, ...] = ()
     reward: RewardConfig | None = None
     """The verifier that rewards plans as they are sampled, the probe plans and the plans that the report shows."""
     compares_references: bool = False
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
-    controls: tuple[str, ...] = ()
-    """Regimes that are controls: each other trained or chosen regime is compared with them."""
+    controls: tuple[Contrast, ...] = ()
+    """Regimes and the controls that they have to beat."""
+    corpora: Mapping[str, int | Literal["lists"]] = field(default_factory=dict)
+    """Teaching: further corpora by folder, with the narrations of each taught goal."""
+    law: tuple[Level, ...] = ()
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of this kind of experiment for the report, by name."""
 
@@ -163,6 +211,8 @@ def design_of(config: AnyExperiment) -> Design:
     """The design of an experiment. Raises ConfigError for settings of a stage that cannot be used."""
     if isinstance(config, VideoConfig):
         return _video(config)
+    if isinstance(config, TeachingConfig):
+        return _teaching(config)
     if isinstance(config, ComparisonConfig):
         design = _comparison(config)
         rewards = [config.verifier(name) for name in config.rewards if name != "validity"]
@@ -185,43 +235,44 @@ def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, 
             run, stage = f"controls/{name}-{seed}", f"grpo-control-{name}-{seed}"
             corpus = WRONG if name == "wrong" else CORPUS
             given = {key: value for key, value in config.grpo.items() if key != "reward"}
-            grpo = _run_config(GRPOConfig, given, {**_from_base("grpo", run), "corpus": corpus}, seed)
+            grpo = _run_config(GRPOConfig, given, {**_from_base(config, "grpo", run), "corpus": corpus}, seed)
             grpo = grpo.model_copy(update={"reward": paid})
             regime = f"{CONTROL}{CONTROL_REGIMES[name]}"
-            training.append(TrainingRun(stage, grpo, (BASE, corpus), regime))
+            training.append(TrainingRun(stage, grpo, (_started(config), corpus), regime, elsewhere=bool(config.model)))
             plans = PlanSet(regime, f"plans/control-{name}-{seed}.jsonl", seed)
             sampling.append(SamplingRun(f"plans-control-{name}-{seed}", run, (plans,), stage, reference=BASE))
     controls = tuple(f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards)
     against = tuple(Contrast(regime, BASE) for regime in controls)
+    regimes = dict.fromkeys([one.regime for one in design.contrasts])
     return replace(
         design,
         training=tuple(training),
         sampling=tuple(sampling),
         contrasts=(*design.contrasts, *against),
         seed_contrasts=(*design.seed_contrasts, *(against if design.seed_contrasts else ())),
-        controls=controls,
+        controls=tuple(Contrast(regime, control) for regime in regimes for control in controls),
     )
 
 
 def _method(config: ExperimentConfig) -> Design:
     """Base, SFT and RL, all plans rewarded by the verifier of RL, which also chooses among the base's plans."""
     base = _base(config)
-    sft = _run_config(SFTConfig, config.sft, _from_base("sft"), config.seed)
-    grpo = _run_config(GRPOConfig, config.grpo, _from_base("grpo"), config.seed)
+    sft = _run_config(SFTConfig, config.sft, _from_base(config, "sft"), config.seed)
+    grpo = _run_config(GRPOConfig, config.grpo, _from_base(config, "grpo"), config.seed)
     runs = {"base": BASE, "SFT": "sft", "RL": "grpo"}
     best = f"best of {config.best_of}"
     return Design(
         base=base,
         training=(
-            TrainingRun("grpo", grpo, (BASE, CORPUS), "RL"),
-            TrainingRun("sft", sft, (BASE,)),
+            TrainingRun("grpo", grpo, (_started(config), CORPUS), "RL", elsewhere=bool(config.model)),
+            TrainingRun("sft", sft, (_started(config),), elsewhere=bool(config.model)),
         ),
         sampling=tuple(
             SamplingRun(
                 f"plans-{run}",
                 run,
                 (PlanSet(regime, f"predictions/{run}.jsonl"),),
-                after=run,
+                after=_started(config) if run == BASE else run,
                 reference="" if run == BASE else BASE,
             )
             for regime, run in runs.items()
@@ -244,12 +295,14 @@ def _comparison(config: ComparisonConfig) -> Design:
     base = _base(config)
     for seed in config.seeds:
         for reward in config.rewards:
-            run = _run_config(GRPOConfig, config.grpo, _from_base("grpo", f"rl/{reward}-{seed}"), seed)
+            run = _run_config(GRPOConfig, config.grpo, _from_base(config, "grpo", f"rl/{reward}-{seed}"), seed)
             verifier = RewardConfig() if reward == "validity" else config.verifier(reward)
             run = run.model_copy(update={"reward": verifier})
             stage, regime = f"grpo-{reward}-{seed}", REWARD_REGIMES[reward]
-            training.append(TrainingRun(stage, run, (BASE, CORPUS), regime, exact=reward == "validity"))
-    sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), BASE)]
+            training.append(
+                TrainingRun(stage, run, (_started(config), CORPUS), regime, reward == "validity", bool(config.model))
+            )
+    sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), _started(config))]
     for one in training:
         name = PurePath(one.folder).name
         plans = PlanSet(one.regime, f"plans/{name}.jsonl", one.config.seed)
@@ -264,10 +317,101 @@ def _comparison(config: ComparisonConfig) -> Design:
         seeds=config.seeds,
         seed_contrasts=trained,
         choices=choices,
-        rankers={name: None if name == "relevance" else config.verifier(name) for name in config.rankers},
+        rankers=_rankers(config),
         compares_references=True,
         settings={f"verifier {name}": given for name, given in config.verifiers.items()},
     )
+
+
+def _rankers(config: ComparisonConfig | TeachingConfig) -> tuple[Ranker, ...]:
+    return tuple(Ranker(name, None if name == "relevance" else config.verifier(name)) for name in config.rankers)
+
+
+def _teaching(config: TeachingConfig) -> Design:
+    """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
+    if "reward" in config.grpo or "seed" in config.grpo:
+        raise ConfigError("[grpo]: an experiment on teaching sets reward and seed by arms and seeds; remove the key.")
+    grounded, covering = config.verifier("grounded"), config.source.narrations
+    rewards = {
+        "narrations": grounded,
+        "lists": grounded,
+        "wrong": grounded,
+        "paper": config.verifier("paper"),
+        "validity": RewardConfig(),
+        "r0": RewardConfig(verifier="r0"),
+        "length": RewardConfig(verifier="length"),
+    }
+    corpora: dict[str, int | Literal["lists"]] = {}
+    training = list[TrainingRun]()
+    sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), _started(config))]
+
+    def add(name: str, regime: str, seed: int, reward: RewardConfig | None, corpus: str, exact: bool = False) -> None:
+        run = f"teach/{name}-{seed}"
+        if corpus != CORPUS:
+            corpora[corpus] = "lists" if corpus == _level("lists") else int(PurePath(corpus).name)
+        paths = _from_base(config, "grpo" if reward else "sft", run)
+        needs: tuple[str, ...] = (_started(config),)
+        settings: SFTConfig | GRPOConfig
+        if reward is None:
+            settings = _run_config(SFTConfig, config.sft, paths, seed)
+        else:
+            given = _run_config(GRPOConfig, config.grpo, {**paths, "corpus": corpus}, seed)
+            settings, needs = given.model_copy(update={"reward": reward}), (*needs, corpus_stage(corpus))
+        training.append(TrainingRun(f"teach-{name}-{seed}", settings, needs, regime, exact, bool(config.model)))
+        plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
+        sampling.append(SamplingRun(f"plans-{name}-{seed}", run, (plans,), f"teach-{name}-{seed}", reference=BASE))
+
+    trained = dict[int, str]()
+    for seed in config.seeds:
+        for arm in config.arms:
+            corpus = {"lists": _level("lists"), "wrong": _level(0)}.get(arm, CORPUS)
+            add(arm, ARM_REGIMES[arm], seed, rewards.get(arm), corpus, arm == "validity")
+        for level in config.levels:
+            whole = {0: "wrong", covering: "narrations"}.get(level)
+            if whole in config.arms:
+                trained[level] = ARM_REGIMES[whole]
+            else:
+                trained[level] = f"{level} covering narrations"
+                add(f"level-{level}", trained[level], seed, grounded, CORPUS if level == covering else _level(level))
+    by_level = [Ranker(f"narrations-{n}", grounded, CORPUS if n == covering else _level(n), True) for n in trained]
+    corpora |= {one.corpus: n for n, one in zip(trained, by_level, strict=True) if one.corpus != CORPUS}
+    rankers = (*_rankers(config), *by_level)
+    choices = [Choice(f"best of {config.best_of}, {name}", name) for name in config.rankers]
+    for level in trained:
+        choices.append(Choice(f"best of {config.best_of}, {level} covering narrations", f"narrations-{level}"))
+    regimes = list(dict.fromkeys(run.regime for run in training))
+    against = tuple(Contrast(regime, BASE) for regime in regimes)
+    controls = [regime for regime in regimes if regime.startswith(CONTROL)]
+    tested = [ARM_REGIMES[arm] for arm in config.arms if ARM_REGIMES[arm] not in controls]
+    return Design(
+        base=_base(config),
+        training=tuple(training),
+        sampling=tuple(sampling),
+        contrasts=(*against, *(Contrast(choice.regime, BASE) for choice in choices)),
+        seeds=config.seeds,
+        seed_contrasts=against,
+        choices=tuple(choices),
+        rankers=rankers,
+        compares_references=True,
+        shown=(BASE, *tested),
+        settings={f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft},
+        controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
+        corpora=corpora,
+        law=tuple(
+            Level(level, regime, f"best of {config.best_of}, {level} covering narrations")
+            for level, regime in trained.items()
+        ),
+    )
+
+
+def _level(narrations: int | Literal["lists"]) -> str:
+    """Folder of the corpus with so many narrations, or with lists, of each taught goal."""
+    return f"corpora/{narrations}"
+
+
+def corpus_stage(folder: str) -> str:
+    """Name of the stage that builds the corpus of a folder."""
+    return folder.replace("corpora/", "corpus-")
 
 
 def _video(config: VideoConfig) -> Design:
@@ -306,13 +450,20 @@ def _video(config: VideoConfig) -> Design:
     )
 
 
-def _base(config: AnyExperiment) -> BaseModelConfig:
+def _started(config: AnyExperiment) -> str:
+    """The stage after which runs from the base can start."""
+    return "data" if config.model else BASE
+
+
+def _base(config: AnyExperiment) -> BaseModelConfig | None:
+    if config.model:
+        return None
     return _run_config(BaseModelConfig, config.base, {"examples": DOCUMENTS, "output": BASE}, config.seed)
 
 
-def _from_base(kind: Literal["sft", "grpo"], output: str = "") -> dict[str, Any]:
+def _from_base(config: AnyExperiment, kind: Literal["sft", "grpo"], output: str = "") -> dict[str, Any]:
     """The paths of a run that starts from the base."""
-    paths = {"model": f"{BASE}/model", "examples": TRAIN, "split": "", "output": output or kind}
+    paths = {"model": config.model or f"{BASE}/model", "examples": TRAIN, "split": "", "output": output or kind}
     return paths if kind == "sft" else {**paths, "corpus": CORPUS}
 
 

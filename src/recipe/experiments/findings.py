@@ -9,7 +9,7 @@ from recipe.evaluation.metrics import METRICS
 from recipe.experiments.design import BASE, Design
 from recipe.experiments.probes import REFERENCE
 from recipe.experiments.results import SPLITS, Results
-from recipe.experiments.settings import AnyExperiment, VideoConfig
+from recipe.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
 from recipe.stats import Interval
 
 WINDOW = 8
@@ -27,6 +27,7 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
             _plans(results, split),
             *_changes(results, split),
             *_controls(results, split),
+            *_law(results, split),
             *_lengths(results, split),
             *_choices(results, split),
         ]
@@ -72,6 +73,18 @@ def _controls(results: Results, split: str) -> list[str]:
     beaten = [name for name in regimes if all(is_beaten(one.value) for one in own if one.regime == name)]
     sentences = [*control_sentences(own), *([f"{listed(beaten)}: every control is beaten."] if beaten else [])]
     return [f"On {SPLITS.get(split, split)}, {sentence}" for sentence in sentences]
+
+
+def _law(results: Results, split: str) -> list[str]:
+    points = [one for one in results.law if one.split == split]
+    if not points:
+        return []
+    trained = ", ".join(f"{one.narrations}: {_signed(one.trained)}" for one in points)
+    chosen = ", ".join(f"{one.narrations}: {one.chosen.mean:+.3f}" for one in points)
+    return [
+        f"On {SPLITS.get(split, split)}, gain in {_metric_name(results.main_metric())} by the number of narrations "
+        f"that cover a goal: after training {trained}; chosen among the base's samples {chosen}."
+    ]
 
 
 def _seeds(runs: Sequence[Interval]) -> str:
@@ -185,7 +198,7 @@ def _scale(config: AnyExperiment, design: Design) -> list[str]:
             sentences.append(
                 "No control has a wrong corpus: source.wrong_narrations names no narrations of another domain."
             )
-        elif config.has_world:
+        elif config.has_world and not isinstance(config, TeachingConfig):
             sentences.append("The wrong corpus covers the goals of one domain of the world, and no others.")
     if design.choices:
         sentences.append(
@@ -195,6 +208,13 @@ def _scale(config: AnyExperiment, design: Design) -> list[str]:
 
 
 def _on_world(config: AnyExperiment, design: Design) -> list[str]:
+    if isinstance(config, TeachingConfig):
+        return [
+            "The base planner is trained on clean text about the goals of half of the domains, and on noisy text about "
+            "the taught goals, as a pretrained model has read about everything.",
+            "Exact validity and SFT on gold are ceilings: they know the task graphs that evaluation uses.",
+            "A corpus tells the known goals, too. The wrong corpus tells those alone.",
+        ]
     sentences = [
         "The base planner is trained on noisy text about every goal, also the held-out ones, as a pretrained model has "
         "read about everything.",

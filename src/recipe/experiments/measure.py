@@ -123,14 +123,15 @@ def _scored_plans(run_dir: Path, measured: Measurement, plans: PlanSet) -> list[
     """The plans of one set with all that is known of them, each ranker's reward under the ranker's name."""
     predictions = read_predictions(run_dir / plans.file)
     rewards = {
-        ranker: [prediction.reward for prediction in read_predictions(run_dir / plans.rewarded(ranker))]
+        ranker.name: [one.reward for one in read_predictions(run_dir / plans.rewarded(ranker.name))]
         for ranker in measured.design.rankers
+        if plans.regime == BASE or not ranker.base_only
     }
     compared = _compared(measured, predictions)
     complete = []
     for place, plan in enumerate(compared):
         known = {ranker: totals[place] for ranker, totals in rewards.items()}
-        paid = {str(ranker): reward for ranker, reward in known.items() if reward is not None}
+        paid = {ranker: reward for ranker, reward in known.items() if reward is not None}
         complete.append(replace(plan, more={**plan.more, **paid}))
     return complete
 

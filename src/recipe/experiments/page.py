@@ -108,6 +108,8 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield Section("differences", title, "Differences", blocks=(*figure, *tables))
     if results.control_differences:
         yield _controls_section(results.control_differences)
+    if results.law:
+        yield _law_section(results)
     if results.by_seed:
         yield _seeds_section(results.by_seed)
     training = (*_training_figures(results.curves), *_cost_table(results))
@@ -200,6 +202,34 @@ def _controls_section(differences: Sequence[Difference]) -> Section:
         blocks.append(Table(SPLITS.get(split, split), "regime", names, tuple(rows), about))
     sentences = tuple(control_sentences(differences))
     return Section("controls", "Against the controls", "Controls", blocks=tuple(blocks), findings=sentences)
+
+
+def _law_section(results: Results) -> Section:
+    """Gains against the number of covering narrations."""
+    metric = results.main_metric()
+    caption = (
+        f"Gain over the base in {METRICS.get(metric, metric)}, with its 95% interval, by the number of narrations that "
+        "cover each taught goal. Lines across: the mean gains of the other arms."
+    )
+    figure = _figures("law", (plots.law_figure(results), caption))
+    names = headings("after training on its reward", "chosen by it among samples of the base")
+    tables = tuple(
+        Table(
+            SPLITS.get(split, split),
+            "narrations of a goal",
+            names,
+            tuple(
+                row(
+                    str(one.narrations), *(metric_cell(gain, metric, signed=True) for gain in (one.trained, one.chosen))
+                )
+                for one in results.law
+                if one.split == split
+            ),
+            f"gain over the base; {BOLD}",
+        )
+        for split in dict.fromkeys(one.split for one in results.law)
+    )
+    return Section("law", "The learning law", "Learning law", blocks=(*figure, *tables))
 
 
 def _seeds_section(by_seed: Sequence[Difference]) -> Section:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
+from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
 from recipe.experiments.results import SPLITS, Curve, ProbePlan, Results
-from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED, VERMILION
+from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.numbers import format_number
 from recipe.report.plots import MARKERS, STYLE, label_rows, new_figure
 from recipe.stats import Interval
@@ -117,6 +117,41 @@ def curves_figure(curves: Sequence[Curve]) -> Figure | None:
         panel.set_xlabel("training step")
     handles = [mpl.lines.Line2D([], [], color=tint, linewidth=2, label=regime) for regime, tint in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def law_figure(results: Results) -> Figure:
+    """Gains over the base against the number of covering narrations, one panel a split; other arms as lines across."""
+    splits = list(dict.fromkeys(one.split for one in results.law))
+    arms = dict.fromkeys(curve.regime for curve in results.curves)
+    metric = results.main_metric()
+    figure = new_figure(7.6, 3.4, gap=0.06)
+    panels = figure.subplots(1, len(splits), squeeze=False, sharey=True)[0]
+    for split, panel in zip(splits, panels, strict=True):
+        points = [one for one in results.law if one.split == split]
+        panel.axhline(0, color=MUTED, linewidth=1)
+        lines = (
+            ("after training", GREEN, [one.trained for one in points]),
+            ("chosen among samples of the base", BLUE, [one.chosen for one in points]),
+        )
+        for (label, colour, gains), shift in zip(lines, (-0.05, 0.05), strict=True):
+            places = [place + shift for place in range(len(points))]
+            panel.plot(places, [gain.mean for gain in gains], color=colour, marker="o", markersize=4, label=label)
+            for place, gain in zip(places, gains, strict=True):
+                if gain.low is not None:
+                    panel.plot([place, place], [gain.low, gain.high], color=colour, linewidth=1)
+        for one in results.differences:
+            across = not one.regime.endswith("covering narrations") and one.regime in arms
+            if across and (one.split, one.baseline, one.metric) == (split, "base", metric):
+                panel.axhline(one.value.mean, color=MUTED, linewidth=0.8, linestyle="--")
+                label = one.regime.removeprefix(CONTROL)
+                panel.annotate(label, (0, one.value.mean), fontsize=7, color=MUTED, va="bottom")
+        panel.set_xticks(range(len(points)), [str(one.narrations) for one in points])
+        panel.set_xlabel("narrations of a goal")
+        panel.set_title(SPLITS.get(split, split))
+    panels[0].set_ylabel(f"gain in {METRICS.get(metric, metric)}")
+    panels[0].legend(frameon=False, fontsize=9)
     return figure
 
 

@@ -32,7 +32,7 @@ from recipe.evaluation.validity.measure import (
     summarise,
 )
 from recipe.evaluation.validity.readings import Line
-from recipe.experiments.design import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, design_of
+from recipe.experiments.design import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, Design, design_of
 from recipe.experiments.findings import caveats, summary
 from recipe.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
 from recipe.experiments.page import write_html
@@ -40,6 +40,7 @@ from recipe.experiments.probes import PROBES
 from recipe.experiments.results import (
     Alarm,
     Cost,
+    LawPoint,
     ProbePlan,
     Provenance,
     Results,
@@ -68,6 +69,7 @@ STAGES = {
     "align": "vision pre-training 3, alignment",
     "sft": "SFT",
     "grpo": "GRPO",
+    "teach": "training of the arms",
     "plans-base": "plans of the base",
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
@@ -153,6 +155,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
             for finding in replay(read_records(run_dir / run.folder)).findings
         ),
     )
+    results = replace(results, law=tuple(_law(results, design)))
     stages = (ATTRIBUTES, WORDS) if isinstance(config, VideoConfig) else ()
     recognised = {name: read_json(run_dir / name / ACCURACY)["unseen"] for name in stages}
     return replace(results, summary=summary(results, tuple(recognised.values())), caveats=caveats(config, design))
@@ -166,7 +169,7 @@ def _provenance(run_dir: Path, config: AnyExperiment, measured: Measurement) -> 
     narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
     sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
     settings = {
-        "base planner": config.base,
+        "base planner": {"model": config.model} if config.model else config.base,
         **measured.design.settings,
         "GRPO": config.grpo,
         "sampling": {**sampling, "samples": config.samples},
@@ -200,6 +203,9 @@ def _stages(run_dir: Path) -> Iterator[StageTime]:
 def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> Scores:
     """A regime's means; that of the KL is over the plans it was estimated from."""
     row = summarise(split, regime, means, seed)
+    for ranker in measured.design.rankers:
+        if ranker.base_only:
+            row.metrics.pop(ranker.name, None)
     estimated = [[plan for plan in plans if plan.kl is not None] for plans in measured.of(split, regime).values()]
     if all(estimated):
         mean = mean_over_runs([prompt_means(plans) for plans in estimated])
@@ -220,14 +226,25 @@ def _controls(measured: Measurement, split: str) -> Iterator[tuple[str, PromptMe
 def _trained_controls(
     measured: Measurement, means: Mapping[tuple[str, str], PromptMeans], seed: int
 ) -> Iterator[Difference]:
-    """Each regime that is trained or chosen minus each control that is trained."""
-    controls = measured.design.controls
-    regimes = [regime for regime in measured.plans if regime != BASE and regime not in controls]
+    """Each regime minus the trained controls that it has to beat."""
     metric = "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
-        systems = {regime: means[split, regime] for regime in regimes}
-        beside = {name: means[split, name] for name in controls}
-        yield from control_differences(split, systems, beside, metric, seed)
+        for one in measured.design.controls:
+            regime, control = ({name: means[split, name]} for name in (one.regime, one.baseline))
+            yield from control_differences(split, regime, control, metric, seed)
+
+
+def _law(results: Results, design: Design) -> Iterator[LawPoint]:
+    """The learning law from the differences to the base."""
+    metric = results.main_metric()
+    gain = {
+        (one.split, one.regime): one.value
+        for one in results.differences
+        if (one.baseline, one.metric) == (BASE, metric)
+    }
+    for split in results.splits():
+        for level in sorted(design.law, key=lambda level: level.narrations):
+            yield LawPoint(split, level.narrations, gain[split, level.trained], gain[split, level.chosen])
 
 
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:

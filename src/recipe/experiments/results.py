@@ -12,8 +12,14 @@ from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import ComputeError
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, Scores
 from recipe.evaluation.validity.readings import Line
+from recipe.stats import Interval
 
-SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
+SPLITS = {
+    "test_cuts": "held-out cut points",
+    "test_goals": "held-out goals",
+    "validation": "validation prompts of taught goals",
+    "test": "test prompts of taught goals",
+}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 
@@ -138,6 +144,18 @@ class ProbePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LawPoint:
+    """The learning law at one number of covering narrations: gains over the base in the main metric, paired."""
+
+    split: str
+    narrations: int
+    trained: Interval
+    """Of the runs that the corpus rewards."""
+    chosen: Interval
+    """Of the base's samples that the corpus chooses, without training."""
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
     """A whole report."""
 
@@ -154,6 +172,7 @@ class Results:
     """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
+    law: tuple[LawPoint, ...] = ()
     curves: tuple[Curve, ...] = ()
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[Lengths, ...] = ()

@@ -36,6 +36,7 @@ QUICK_DATA = {"documents": 1500, "train": 64, "test": 16}
 QUICK_NARRATIONS = 200
 QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
 QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
+QUICK_TEACHING = {"narrations": 4, "background": 2, "lists": 2, "validation": 16}
 
 
 class WorldSource(Settings):
@@ -76,6 +77,8 @@ class Experiment(Settings):
     title: str
     source: Annotated[WorldSource | FilesSource, Field(discriminator="type")]
     corpus: CorpusConfig = CorpusConfig()
+    model: str = ""
+    """A model to start from, a folder or hub id, in place of a base that is trained from nothing by `base`."""
     base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
@@ -188,6 +191,7 @@ class VideoConfig(Experiment):
     kind: Literal["video"]
     source: WorldSource
     controls: Literal[False] = False
+    model: Literal[""] = ""
     noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
     """Noise of the base's training text, where it differs from `recipe.world.examples.TextNoise`."""
     vision: VisionSettings = VisionSettings()
@@ -207,8 +211,77 @@ class VideoConfig(Experiment):
         return super().quick().model_copy(update=fewer)
 
 
-AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig
-_KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig]] = {"comparison": ComparisonConfig, "video": VideoConfig}
+Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "gold"]
+"""What teaches the tasks that the base does not know: a reward and its corpus, or annotations."""
+
+
+class TeachingWorld(WorldSource):
+    """The embedded world with a base that knows the goals of half of its domains and has read noisy text of the others.
+
+    Prompts of training, validation and test are cut points of the other goals that no two of them share.
+    """
+
+    narrations: Positive = 32
+    """Narrations of each taught goal in the corpus that covers them."""
+    background: Positive = 16
+    """Narrations of each known goal, in every corpus."""
+    lists: Positive = 8
+    """Step lists of each taught goal, in the corpus that covers them by lists."""
+    exposure: Fraction = 0.5
+    """Share of the base's documents about taught goals: noisy text, where that of known goals is without noise."""
+    validation: Positive = 100
+    """Validation prompts."""
+
+
+class TeachingConfig(Experiment):
+    """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/learning.md)."""
+
+    kind: Literal["teaching"]
+    source: TeachingWorld
+    controls: Literal[True] = True
+    arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = (
+        "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "gold",
+    )  # fmt: skip
+    """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
+    levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
+    """Numbers of covering narrations of each goal for the learning law; empty: no law."""
+    prompts: Literal["validation", "test"] = "test"
+    """Prompts that plans are measured on. Choose settings on validation; a change here trains nothing again."""
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
+    """Seeds of the arms; data, base and samples have `seed`."""
+    rankers: tuple[RankerName, ...] = ("grounded", "paper", "relevance")
+    """What chooses among the base's samples without training, and rewards the plans of every run."""
+    sft: dict[str, Any] = Field(default_factory=dict)
+    """Keys of SFTConfig but for the paths, for the arm `gold`."""
+    verifiers: Mapping[VerifierName, dict[str, Any]] = Field(default_factory=dict)
+    """Keys of RewardConfig for a verifier that differs from its defaults."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        for name in ("arms", "levels", "seeds", "rankers"):
+            given = getattr(self, name)
+            if len(set(given)) < len(given):
+                raise ValueError(f"something stands twice in {name}; name each once")
+        return self
+
+    def verifier(self, name: VerifierName) -> RewardConfig:
+        """The settings of a verifier. Raises ConfigError."""
+        return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
+
+    def quick(self) -> Self:
+        """As for every experiment, with one seed and two levels."""
+        quick = super().quick()
+        source = quick.source.model_copy(update=QUICK_TEACHING)
+        levels = (0, source.narrations) if self.levels else ()
+        return quick.model_copy(update={"source": source, "seeds": self.seeds[:1], "levels": levels})
+
+
+AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig
+_KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
+    "comparison": ComparisonConfig,
+    "video": VideoConfig,
+    "teaching": TeachingConfig,
+}
 
 
 def load_experiment(path: Path, *, quick: bool = False, controls: bool = False) -> AnyExperiment:
@@ -223,10 +296,10 @@ def load_experiment(path: Path, *, quick: bool = False, controls: bool = False) 
     if kind is not None and kind not in [*_KINDS]:
         raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
     config = load_config(path, ExperimentConfig) if kind is None else load_config(path, _KINDS[kind])
-    if controls and isinstance(config, VideoConfig):
-        raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
-    if controls:
+    if controls and not isinstance(config, VideoConfig | TeachingConfig):
         config = config.model_copy(update={"controls": True})
+    elif controls and isinstance(config, VideoConfig):
+        raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
     return config.quick() if quick else config
 
 

@@ -1,6 +1,6 @@
 """The stages of an experiment: each reads what earlier stages left in the run folder and leaves its own outputs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,27 +12,30 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
 from recipe.data.supervision import cut_procedures, limit_videos
 from recipe.errors import InputError
-from recipe.experiments import video
+from recipe.experiments import teaching, video
 from recipe.experiments.design import (
     ALIGNED,
     ATTRIBUTES,
     BASE,
     CORPUS,
     DOCUMENTS,
+    HELD_OUT,
     NARRATIONS,
     TEST,
     TRAIN,
+    VALIDATION,
     WORDS,
     WRONG,
     Design,
     PlanSet,
     RunConfig,
+    corpus_stage,
     design_of,
 )
 from recipe.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
-from recipe.experiments.settings import AnyExperiment, FilesSource, RankerName, VideoConfig, WorldSource
+from recipe.experiments.settings import AnyExperiment, FilesSource, TeachingConfig, VideoConfig, WorldSource
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
@@ -66,8 +69,12 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
     """
     design = design_of(config)
     drawn, corpus = _source_stages(config, data)
-    stages = [drawn, Stage("base", train, Training(design.base), (BASE,), needs=("data",))]
-    if isinstance(config, VideoConfig):
+    stages = [drawn]
+    if design.base is not None:
+        stages.append(Stage("base", train, Training(design.base), (BASE,), needs=("data",)))
+    if isinstance(config, TeachingConfig):
+        stages.append(Stage("prompts", teaching.choose_prompts, config.prompts, (TEST,), needs=("data",)))
+    if isinstance(config, VideoConfig) and design.base is not None:
         pretraining = video.VisionPretraining(config.vision, design.base.hidden_size, config.seed)
         stages += [
             Stage("attributes", video.learn_symbols, pretraining, (ATTRIBUTES,)),
@@ -75,10 +82,13 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
             Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
         ]
     stages.append(corpus)
+    if isinstance(config, TeachingConfig):
+        stages += _taught_corpora(config, design)
     if any(run.config.corpus == Path(WRONG) for run in design.grpo_runs if isinstance(run.config, GRPOConfig)):
         stages.append(_wrong_corpus(config, data))
     stages += [
-        Stage(run.stage, train, Training(run.config, run.exact), (run.folder,), run.needs) for run in design.training
+        Stage(run.stage, train, Training(run.config, run.exact, run.elsewhere), (run.folder,), run.needs)
+        for run in design.training
     ]
     plans = _plan_stages(config, design)
     report = Stage(
@@ -91,6 +101,13 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
     return [*stages, *plans, report]
 
 
+def _taught_corpora(config: TeachingConfig, design: Design) -> Iterator[Stage]:
+    """The corpora of a teaching experiment beside the verification corpus."""
+    for folder, covering in design.corpora.items():
+        told = teaching.taught_corpus(config.source, config.corpus, config.seed, folder, covering)
+        yield Stage(corpus_stage(folder), teaching.build_told, told, (folder,))
+
+
 def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
     """The corpus of another domain. Raises InputError where its files are not there."""
     if isinstance(config.source, WorldSource):
@@ -101,7 +118,9 @@ def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
             domains.setdefault(graph.domain, []).append(graph.goal)
         goals = min(domains.values(), key=len)  # what it covers by chance is the least of the test
         counts = tuple((goal, config.source.narrations // len(goals)) for goal in goals)
-        return Stage(WRONG, build_told, ToldCorpus(config.corpus, WRONG, counts, config.seed), (WRONG,))
+        return Stage(
+            WRONG, teaching.build_told, teaching.ToldCorpus(config.corpus, WRONG, counts, config.seed), (WRONG,)
+        )
     files, content = _narration_files(config.source.wrong_narrations, (data or Path()).resolve())
     return Stage(WRONG, build, CorpusBuild(config.corpus, content, files, folder=WRONG), (WRONG,))
 
@@ -117,24 +136,30 @@ def _narration_files(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...
 
 def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
     """Plans of every model, and their rewards."""
-    sampling = config.sampling.model_copy(update={"seed": config.seed})
+    sampling, base = config.sampling.model_copy(update={"seed": config.seed}), config.model or BASE
     stages = []
     for run in design.sampling:
         settings = Sampling(
-            model=run.model,
+            model=base if run.model == BASE else run.model,
             plans=run.plans,
             sampling=sampling,
             samples=config.samples,
-            reference=run.reference,
+            reference=base if run.reference == BASE else run.reference,
             reward=design.reward,
+            given=config.model,
         )
         needs = (run.after, *(() if design.reward is None else ("corpus",)))
+        if isinstance(config, TeachingConfig):
+            needs = (*needs, "prompts")
         stages.append(Stage(run.stage, sample, settings, tuple(plans.file for plans in run.plans), needs))
     planned = tuple(stage.name for stage in stages)
-    for name, verifier in design.rankers.items():
-        outputs = tuple(plans.rewarded(name) for plans in design.plan_sets)
-        ranking = Ranking(name, verifier, design.plan_sets)
-        stages.append(Stage(f"rewards-{name}", rank, ranking, outputs, needs=("corpus", *planned)))
+    for ranker in design.rankers:
+        sets = tuple(one for one in design.plan_sets if one.regime == BASE or not ranker.base_only)
+        needed = ("plans-base",) if ranker.base_only else planned
+        outputs = tuple(plans.rewarded(ranker.name) for plans in sets)
+        ranking = Ranking(ranker.name, ranker.verifier, sets, ranker.corpus)
+        needs = (corpus_stage(ranker.corpus), *needed)
+        stages.append(Stage(f"rewards-{ranker.name}", rank, ranking, outputs, needs))
     if design.reward is not None:
         probes = ProbeRewards(design.reward, config.has_world, config.seed)
         stages.append(Stage("hand-made", reward_probes, probes, (PROBES,), needs=("data", "corpus")))
@@ -144,6 +169,13 @@ def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
 def _source_stages(config: AnyExperiment, data: Path | None) -> tuple[Stage, Stage]:
     """The stages that bring the data and the corpus. Raises InputError where the data is not there."""
     outputs = (TRAIN, TEST, DOCUMENTS)
+    if isinstance(config, TeachingConfig):
+        taught = teaching.TaughtWorld(config.source, config.seed)
+        told = teaching.taught_corpus(config.source, config.corpus, config.seed, CORPUS, config.source.narrations)
+        return (
+            Stage("data", teaching.draw_taught_world, taught, (TRAIN, VALIDATION, HELD_OUT, DOCUMENTS)),
+            Stage("corpus", teaching.build_told, told, (CORPUS,)),
+        )
     if isinstance(config.source, WorldSource):
         noise = TextNoise(**config.noise) if isinstance(config, VideoConfig) else NOISE
         drawn = WorldData(config.source, config.seed, noise)
@@ -256,29 +288,6 @@ def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldCorpus:
-    """A corpus of some goals of the world: how many people tell each one, or write it down as a list of steps."""
-
-    config: CorpusConfig
-    folder: str
-    narrations: tuple[tuple[str, int], ...]
-    seed: int
-    lists: tuple[tuple[str, int], ...] = ()
-
-
-def build_told(run_dir: Path, settings: ToldCorpus, progress: Progress) -> None:
-    """Build it; fewer narrations of a goal are the first of more."""
-    from recipe.corpus.build import build_corpus
-    from recipe.world.load import load_world
-    from recipe.world.narrator import people, step_lists
-
-    world, seed = load_world(), settings.seed
-    told = [one for goal, count in settings.narrations for one in people(world, goal, count, seed)]
-    told += [one for goal, count in settings.lists for one in step_lists(world, goal, count, seed)]
-    build_corpus(told, run_dir / settings.folder, settings.config, progress)
-
-
-@dataclass(frozen=True, slots=True)
 class Training:
     """A training run; `exact` rewards GRPO with the validity of the world in place of a verifier."""
 
@@ -344,6 +353,8 @@ class Sampling:
     """Folder of the run that the KL divergence is taken against; empty for none."""
     reward: RewardConfig | None
     """The verifier that rewards the plans, if any."""
+    given: str = field(default="", repr=False)
+    """A hub id or a folder outside the run that may stand in place of a run."""
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
@@ -355,13 +366,17 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(run_dir / TEST)
-    engine = LocalEngine(run_dir / settings.model / "model")
+
+    def load(run: str) -> LocalEngine:
+        return LocalEngine(run if run == settings.given else run_dir / run / "model")
+
+    engine = load(settings.model)
     planner = Planner(engine, settings.sampling)
     for plans in settings.plans:
         request = video.view_request(plans.view)
         predictions = planner.predict(examples, settings.samples, progress, request)
         if settings.reference and settings.sampling.temperature > 0:  # greedy plans have no density
-            reference = LocalEngine(run_dir / settings.reference / "model")
+            reference = load(settings.reference)
             predictions = _with_kl(predictions, examples, (engine, reference), settings.sampling.temperature, progress)
         if settings.reward is not None:
             verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
@@ -392,9 +407,10 @@ def _with_kl(
 class Ranking:
     """All plans of all runs, rewarded by one ranker; `verifier` is None for R0."""
 
-    ranker: RankerName
+    ranker: str
     verifier: RewardConfig | None
     plans: tuple[PlanSet, ...]
+    corpus: str = field(default=CORPUS, repr=False)
 
 
 def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
@@ -406,7 +422,7 @@ def rank(run_dir: Path, settings: Ranking, progress: Progress) -> None:
 
     examples = read_examples(run_dir / TEST)
     planned = [read_predictions(run_dir / plans.file) for plans in settings.plans]
-    verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.verifier or RewardConfig())
+    verifier = Verifier(Corpus.open(run_dir / settings.corpus), settings.verifier or RewardConfig())
     scorer: Scorer = verifier
     if settings.verifier is None:
         training = read_examples(run_dir / TRAIN)

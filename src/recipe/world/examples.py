@@ -7,7 +7,7 @@ been trained to go on from there.
 
 import random
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -21,6 +21,8 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 NOISY_SPLIT = "careless"
 """The split name of noisy pre-training text."""
 
+PARTS = ("train", "validation", "test")
+"""Parts of the cut points of goals that are taught."""
 TEST_SHARE = 4
 """One in so many cut points is tested on."""
 FEWEST_LEFT = 2
@@ -49,8 +51,15 @@ def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
     """The split of a cut point, of step ids; stable across runs, machines and versions of Python."""
     if graph.held_out:
         return "test_goals"
-    key = "\n".join((graph.goal, *history)).encode()
-    return "test_cuts" if zlib.crc32(key) % TEST_SHARE == 0 else "train"
+    return "test_cuts" if _key(graph, history) % TEST_SHARE == 0 else "train"
+
+
+def _cut_part(graph: TaskGraph, history: Sequence[str]) -> str:
+    return {0: "test", 1: "validation"}.get(_key(graph, history) % TEST_SHARE, "train")
+
+
+def _key(graph: TaskGraph, history: Sequence[str]) -> int:
+    return zlib.crc32("\n".join((graph.goal, *history)).encode())
 
 
 def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[Example]:
@@ -63,6 +72,28 @@ def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[E
     if split not in SPLITS:
         raise InputError(f"The world has no split {split!r}; the splits are {', '.join(SPLITS)}.")
     graphs = [graph for graph in world.goals.values() if graph.held_out == (split == "test_goals")]
+    return _draw(world, graphs, split, count, seed, cut_split)
+
+
+def draw_parts(world: World, goals: Sequence[str], part: str, count: int, seed: int = 0) -> list[Example]:
+    """As `draw_examples`, of some goals and of a part of their cut points: `train`, `validation` or `test`.
+
+    A quarter of the cut points, chosen by a hash, belong to the test and a quarter to validation. Raises InputError as
+    `draw_examples`, and for an unknown goal.
+    """
+    if part not in PARTS:
+        raise InputError(f"Cut points have no part {part!r}; the parts are {', '.join(PARTS)}.")
+    return _draw(world, [world.graph(goal) for goal in goals], part, count, seed, _cut_part)
+
+
+def _draw(
+    world: World,
+    graphs: Sequence[TaskGraph],
+    split: str,
+    count: int,
+    seed: int,
+    split_of: Callable[[TaskGraph, Sequence[str]], str],
+) -> list[Example]:
     rng = random.Random(f"examples {split} {seed}")
     examples: list[Example] = []
     drawn: set[tuple[str, tuple[str, ...]]] = set()
@@ -72,7 +103,7 @@ def draw_examples(world: World, split: str, count: int, seed: int = 0) -> list[E
             video_id = f"world-{split}-{seed}-{len(examples):06d}"
             for _ in range(_DRAWS):
                 cut = _cut(graph, rng)
-                if cut_split(graph, cut[0]) != split:
+                if split_of(graph, cut[0]) != split:
                     continue
                 example = _example(world, graph, rng, video_id, split, cut)
                 if (example.goal, example.history) not in drawn:
@@ -92,20 +123,21 @@ def noisy_examples(
     seed: int = 0,
     goals: Sequence[str] | None = None,
     noise: TextNoise = TextNoise(),
+    name: str = NOISY_SPLIT,
 ) -> list[Example]:
     """Pre-training text of a base model: fluent lists with steps missing, swapped, foreign or repeated.
 
     Covers all goals unless `goals` names some, the held-out ones included, as a pretrained model has read
-    about everything. Raises InputError for an unknown goal.
+    about everything. `name` begins the ids of the examples and is their split. Raises InputError for an unknown goal.
     """
     graphs = [world.graph(goal) for goal in (goals or world.goals)]
     examples = []
     for index in range(count):
-        rng = random.Random(f"{NOISY_SPLIT} {seed} {index}")
+        rng = random.Random(f"{name} {seed} {index}")
         graph = rng.choice(graphs)
         cut = _cut(graph, rng)
         written = (cut[0], _with_errors(world, graph, cut, rng, noise))
-        examples.append(_example(world, graph, rng, f"world-{NOISY_SPLIT}-{seed}-{index:06d}", NOISY_SPLIT, written))
+        examples.append(_example(world, graph, rng, f"world-{name}-{seed}-{index:06d}", name, written))
     return examples
 
 
