@@ -48,22 +48,30 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock a folder, made where it is missing, for this process; the lock ends with the process, however it ends.
 
-    Raises InputError where another process holds it.
+    Where another process holds it, waits for that one, or raises InputError without `wait`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             problem = "another process is at work in this folder"
             raise InputError.at(folder, problem, "wait for it or choose another folder") from None
         yield
     finally:
         os.close(descriptor)
+
+
+def cache_folder() -> Path:
+    """Where this user keeps what can be made again: `RECIPE_CACHE`, else `recipe` in `XDG_CACHE_HOME` or ~/.cache."""
+    if own := os.environ.get("RECIPE_CACHE"):
+        return Path(own)
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "recipe"
 
 
 def write_text(target: Path, text: str) -> None:

@@ -60,13 +60,15 @@ class ComputeError(RecipeError):
 class MissingExtra(RecipeError):
     """A feature was asked for whose packages are not installed."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        # Both go to the base so that the error survives the way back from a worker process.
-        super().__init__(feature, extra)
+    def __init__(self, feature: str, extra: str, command: str = "") -> None:
+        """`command` installs the packages where the extra alone does not."""
+        # All go to the base so that the error survives the way back from a worker process.
+        super().__init__(feature, extra, command)
         self.feature, self.extra = feature, extra
+        self.command = command or f"pip install 'recipe-planner[{extra}]'"
 
     def __str__(self) -> str:
-        return f"{self.feature} needs packages that are not installed; run: pip install 'recipe-planner[{self.extra}]'."
+        return f"{self.feature} needs packages that are not installed; run: {self.command}."
 
 
 def listed(names: Sequence[str]) -> str:

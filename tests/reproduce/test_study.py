@@ -63,7 +63,7 @@ def test_ablations_take_out_one_part_each() -> None:
 
 
 def test_every_scale_and_regime_is_readable_and_says_what_it_is() -> None:
-    assert names("scales") == ["0.5b", "135m", "3b", "7b", "tiny"]
+    assert names("scales") == ["0.5b", "135m", "3b", "7b", "smollm2", "tiny"]
     assert {name: scale(name).model for name in ("0.5b", "3b", "7b")} == {
         "0.5b": "Qwen/Qwen2.5-0.5B-Instruct",
         "3b": "Qwen/Qwen2.5-3B-Instruct",

@@ -24,7 +24,7 @@ def reproduce(
             help="main, regimes, weak, video, ablation, diversity, vpa, frontier, qualitative, or all.",
         ),
     ],
-    scale: Annotated[list[str], typer.Option(help="tiny, 135m, 0.5b, 3b or 7b; repeat for several.")] = ["tiny"],  # noqa: B006
+    scale: Annotated[list[str], typer.Option(help="tiny, smollm2, 135m, 0.5b, 3b, 7b; repeat for several.")] = ["tiny"],  # noqa: B006
     data: Annotated[
         str, typer.Option(metavar="world|DIR", help="The embedded world, or a folder of benchmarks and narrations/.")
     ] = "world",

@@ -40,7 +40,7 @@ class ModelConfig(Settings):
     """A model and how it is asked: on this machine, at an OpenAI-compatible endpoint, or from its cache alone."""
 
     model: str
-    """Model folder, such as a run's model/, hub id, or the model's name at the endpoint."""
+    """Model folder, such as a run's model/, hub id, `smollm2` (docs/planning.md), or the name at the endpoint."""
     revision: str | None = None
     """Revision of a hub id."""
     engine: Literal["transformers", "vllm"] = "transformers"

@@ -31,8 +31,8 @@ class GroundedConfig(Settings):
     order: Annotated[float, Field(ge=0)] = 1.0
     """lambda, weight of the vote of the corpus on the order of steps."""
     language_model: str = ""
-    """Model folder or hub id whose likelihoods judge the order of a plan too; `policy` is the reference of a training
-    run, that is, the model before training. Empty: none."""
+    """Model folder, hub id or `smollm2` whose likelihoods judge the order of a plan too; `policy` is the reference of a
+    training run, that is, the model before training. Empty: none."""
     model_order: Annotated[float, Field(ge=0)] = 0.5
     """Weight of the language model's judgement of order."""
     permutations: Positive = 3

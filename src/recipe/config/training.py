@@ -63,8 +63,8 @@ class TrainingSettings(Settings):
     """What SFT and GRPO share."""
 
     model: str
-    """A model id on the hub or a folder in the standard layout. Stated (section 4.1): Qwen2.5 of 0.5B, 3B and 7B, for
-    video Qwen2.5-VL-3B. Ours: the Instruct versions."""
+    """A model id on the hub, a folder in the standard layout, or `smollm2` (docs/planning.md). Stated (section 4.1):
+    Qwen2.5 of 0.5B, 3B and 7B, for video Qwen2.5-VL-3B. Ours: the Instruct versions."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
     examples: Path

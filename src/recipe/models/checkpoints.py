@@ -12,6 +12,7 @@ from pathlib import Path
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError, MissingExtra
+from recipe.models.smollm2 import NAME, smollm2_folder
 
 try:
     import torch
@@ -58,26 +59,27 @@ class Reader:
 def load_checkpoint(
     name: str, revision: str | None = None, dtype: torch.dtype = torch.float32, attention: str | None = None
 ) -> Checkpoint:
-    """The model and tokenizer of a hub id or of a folder in the standard layout; weights on the CPU.
+    """The model and tokenizer of a hub id, of a folder in the standard layout, or `smollm2`; weights on the CPU.
 
     A Qwen2.5-VL comes with its video processor. `attention` names the kernel, such as `eager`; without it
     transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
     """
-    reader = load_reader(name, revision)
+    reader, place = load_reader(name, revision), location(name, revision)
     with _model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
-        model = kind.from_pretrained(name, revision=revision, dtype=dtype, attn_implementation=attention)
+        model = kind.from_pretrained(place, revision=revision, dtype=dtype, attn_implementation=attention)
     return Checkpoint(model, reader.tokenizer, reader.video)
 
 
 def load_reader(name: str, revision: str | None = None) -> Reader:
     """The tokenizer, the config and the video processor of a model; raises as `load_checkpoint`."""
-    folder = Path(name)
+    place = location(name, revision)
+    folder = Path(place)
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         _require_model(folder)
     with _model_errors(name), quiet_loading():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, revision=revision, padding_side="left")
-        config = transformers.AutoConfig.from_pretrained(name, revision=revision)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
+        config = transformers.AutoConfig.from_pretrained(place, revision=revision)
         video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
         if video is not None:
             tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
@@ -88,6 +90,18 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
     return Reader(tokenizer, config, video)
+
+
+def location(name: str, revision: str | None = None) -> str:
+    """What transformers and vLLM load a model by: the folder of the named base, any other name as it is.
+
+    Raises MissingExtra, and InputError for a revision of the named base.
+    """
+    if name != NAME:
+        return name
+    if revision is not None:
+        raise InputError.at(f"model {name!r}", "it has no revisions", "leave the revision out")
+    return str(smollm2_folder())
 
 
 @contextmanager

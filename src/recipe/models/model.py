@@ -22,6 +22,7 @@ from recipe.models.protocol import (
     digest,
     without_arrays,
 )
+from recipe.models.smollm2 import NAME, smollm2_identity
 from recipe.models.store import AnswerStore
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
@@ -77,7 +78,11 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
 
 
 def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
-    """What tells a local model from others: hub id and revision, or the content of a folder, which may be replaced."""
+    """What tells a local model from others: hub id and revision, the content of a folder, which may be replaced, or
+    that of the package of the named base.
+    """
+    if name == NAME:
+        return {**smollm2_identity()}
     folder = Path(name)
     if store is None or not folder.is_dir():
         return {"model": name, "revision": revision}

@@ -17,7 +17,7 @@ import transformers
 
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.checkpoints import load_reader
+from recipe.models.checkpoints import load_reader, location
 from recipe.models.local import Prompt, Prompts, end_tokens
 from recipe.models.protocol import (
     Answer,
@@ -59,17 +59,17 @@ class VllmEngine(Engine):
                 f"--device {config.device} goes with --engine transformers; vLLM takes the first GPU that "
                 "CUDA_VISIBLE_DEVICES names."
             )
-        reader = load_reader(config.model, config.revision)
+        reader, place = load_reader(config.model, config.revision), location(config.model, config.revision)
         self._tokenizer, self._structured = reader.tokenizer, config.structured
         self._video = reader.video.within(frames) if reader.video and frames else reader.video
         try:
-            settings = transformers.GenerationConfig.from_pretrained(config.model, revision=config.revision)
+            settings = transformers.GenerationConfig.from_pretrained(place, revision=config.revision)
         except OSError:
             settings = transformers.GenerationConfig.from_model_config(reader.config)
         self._ends = end_tokens(settings, reader.tokenizer)
         try:
             self._llm = LLM(
-                config.model,
+                place,
                 revision=config.revision,
                 tokenizer_revision=config.revision,
                 **precision(bf16=torch.cuda.is_available()),

@@ -16,6 +16,7 @@ from recipe.artifacts import installed, read_json
 from recipe.config import GRPOConfig, Settings, SFTConfig
 from recipe.corpus.encoders import licence_note
 from recipe.errors import InputError
+from recipe.models.smollm2 import HUB, NAME, smollm2_identity
 
 CARD = "card.json"
 README = "README.md"
@@ -80,11 +81,15 @@ def _portable(config: Settings) -> Card:
 
 
 def _local(model: str) -> bool:
-    return Path(model).is_absolute() or Path(model).is_dir() or model.count("/") > 1
+    return model != NAME and (Path(model).is_absolute() or Path(model).is_dir() or model.count("/") > 1)
 
 
 def _base_model(name: str, revision: str | None, weights: str | None) -> Card:
-    """A model on the hub by name and revision, one in a folder by its weights and its own card."""
+    """A model on the hub by name and revision, the named base by its package, one in a folder by its weights and its
+    own card.
+    """
+    if name == NAME:
+        return {**smollm2_identity(), "name": HUB}
     if not _local(name):
         return {"name": name, "revision": revision}
     base: Card = {"name": None, "weights": weights}
@@ -127,13 +132,12 @@ def _commit() -> str | None:
     return described.stdout.strip() or None
 
 
-def _hub_name(base: Card | None) -> str | None:
-    """The model on the hub that the training began with."""
-    while base is not None:
-        if base.get("name"):
-            return str(base["name"])
-        base = base.get("base_model")
-    return None
+def _beginning(card: Card) -> Card:
+    """The entry of the model that all training began with, empty where there is none."""
+    base: Card = card
+    while base.get("base_model"):
+        base = base["base_model"]
+    return {} if base is card else base
 
 
 def _folder(base: Card) -> str:
@@ -144,7 +148,8 @@ def _folder(base: Card) -> str:
 
 def _readme(card: Card, *, merged: bool) -> str:
     """The model card, with the fields that the hub reads at its head."""
-    stage, config, hub = card["stage"], card["config"], _hub_name(card["base_model"])
+    stage, config, base = card["stage"], card["config"], _beginning(card)
+    hub = base.get("name")
     alone = merged or stage == "base"
     front = ModelCardData(
         base_model=hub,
@@ -157,6 +162,7 @@ def _readme(card: Card, *, merged: bool) -> str:
         weights = f"This is a checkpoint after step {card['step']}, from which the run resumes."
     rows = {
         "Base model": hub or (_folder(card["base_model"]) if card["base_model"] else "none"),
+        "Weights": base.get("package"),
         "Corpus": card["corpus"] and f"`{card['corpus']['id']}`, encoder {card['corpus']['encoder']['name']}",
         "Reward": card["reward"],
         "Seed": card["seed"],

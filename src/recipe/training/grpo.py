@@ -46,7 +46,7 @@ from recipe.training.loop import (
     uses_bf16,
 )
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
-from recipe.training.runs import Run, open_run, step_of
+from recipe.training.runs import Run, model_input, open_run, step_of
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example, Malformed, Reward
@@ -99,7 +99,7 @@ def train_grpo(
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
-    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": Path(config.model)}
+    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
     closing = ExitStack()
     if config.corpus is not None:
         inputs["corpus"] = config.corpus

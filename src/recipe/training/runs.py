@@ -21,6 +21,7 @@ from typing import Any
 from recipe.artifacts import JsonObject, file_sha256, read_json, sync, write_json, write_text
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
+from recipe.models.smollm2 import NAME, smollm2_identity
 from recipe.training import ranks
 from recipe.training.cards import PLACES, Card, card_files, run_card
 
@@ -166,6 +167,11 @@ def _disk_is_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def model_input(name: str) -> Path | str:
+    """The model that a run begins with, as one of its inputs: of the named base the hash, of any other its place."""
+    return smollm2_identity()["sha256"] if name == NAME else Path(name)
 
 
 def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:

@@ -29,7 +29,7 @@ from recipe.training.loop import (
     uses_bf16,
 )
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.runs import Run, open_run
+from recipe.training.runs import Run, model_input, open_run
 from recipe.training.video.data import (
     Collator,
     Histories,
@@ -64,7 +64,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
     settings, ComputeError where training diverges.
     """
-    inputs: dict[str, Path | str] = {"examples": config.examples, "model": Path(config.model)}
+    inputs: dict[str, Path | str] = {"examples": config.examples, "model": model_input(config.model)}
     source = video_source(config, histories)
     if source is not None:
         inputs["videos"] = source.held
