@@ -13,7 +13,7 @@ from recipe.artifacts import write_json, write_jsonl
 from recipe.config import parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, InputError
 from recipe.experiments.design import BASE, DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION, design_of
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.results import load_results
@@ -26,6 +26,7 @@ from recipe.experiments.teaching import (
     choose_prompts,
     draw_taught_world,
     known_and_taught,
+    split_procedures,
     taught_corpus,
 )
 from recipe.planning.predictions import Prediction, write_predictions
@@ -162,6 +163,118 @@ def test_a_given_model_takes_the_place_of_the_base() -> None:
 def test_settings_that_cannot_be_used_are_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_stages(teaching(**values))
+
+
+PROCEDURES = {
+    "type": "procedures",
+    "procedures": ["p.jsonl"],
+    "narrations": ["n.jsonl"],
+    "wrong_narrations": ["w.jsonl"],
+}
+DISHES = ("tea", "soup", "toast", "cake")
+
+
+@pytest.fixture
+def recipes(tmp_path: Path) -> Path:
+    """40 training and 8 validation videos of four dishes, what is said in them, and narrations of another domain."""
+    root = tmp_path / "files"
+
+    def steps(dish: str, number: int) -> list[str]:
+        return [f"take what {dish} needs", f"work on the {dish} for {number} minutes", f"serve the {dish}"]
+
+    rows = [
+        {"source": "kitchen", "video_id": f"{split}-{number}", "goal": dish, "split": split}
+        | {"steps": [{"text": text} for text in steps(dish, number)]}
+        for split, count in (("train", 40), ("val", 8))
+        for number in range(count)
+        for dish in [DISHES[number % 4]]
+    ]
+    write_jsonl(root / "p.jsonl", [*rows, {**rows[0], "video_id": "nameless", "goal": ""}])
+    said = [
+        {"video_id": one["video_id"], "source": "speech", "sentences": [f"so we {s['text']}" for s in one["steps"]]}
+        for one in rows
+    ]
+    write_jsonl(root / "n.jsonl", said)
+    other = [{"video_id": f"bike-{n}", "source": "rides", "sentences": ["oil the chain", "ride on"]} for n in range(5)]
+    unknown = {"video_id": "unknown", "source": "speech", "sentences": ["serve the soup"]}
+    write_jsonl(root / "w.jsonl", [*other, unknown, said[3] | {"source": "rides"}])
+    return root
+
+
+def split(root: Path, folder: Path, **source: Any) -> dict[str, Any]:
+    config = teaching(
+        source=PROCEDURES | {"test_split": "val", "train": 30, "validation": 5, "covering": 2} | source,
+        arms=["lists", "wrong", "r0"],
+        levels=[1],
+        model="m",
+    )
+    stages = {stage.name: stage for stage in plan_stages(config, root)}
+    split_procedures(folder, stages["data"].settings, SILENT)
+    return {stage.name: stage for stage in stages.values() if stage.name.startswith("corpus")}
+
+
+def test_no_prompt_has_its_own_video_in_a_corpus(recipes: Path, tmp_path: Path) -> None:
+    corpora = split(recipes, tmp_path)
+    videos = {name: {one.video_id for one in read_examples(tmp_path / name)} for name in (TRAIN, VALIDATION, HELD_OUT)}
+    assert {name: len(own) for name, own in videos.items()} == {TRAIN: 15, VALIDATION: 5, HELD_OUT: 8}
+    for name, stage in corpora.items():
+        stage.work(tmp_path, stage.settings, SILENT)
+        corpus = Corpus.open(tmp_path / stage.settings.folder)
+        told = {corpus.narration(index) for index in range(len(corpus))}
+        assert {"corpus": 8, "corpus-1": 4, "corpus-lists": 20, "corpus-0": 5}[name] == len(told)
+        assert not {one.video_id for one in told} & set().union(*videos.values())
+        assert all(one.video_id.startswith("bike") for one in told) == (name == "corpus-0")
+    assert all(one.split == "test" for one in read_examples(tmp_path / HELD_OUT))
+    assert not (tmp_path / DOCUMENTS).exists()
+
+
+def test_known_goals_join_the_base_and_are_not_taught(recipes: Path, tmp_path: Path) -> None:
+    corpora = split(recipes, tmp_path, known_share=0.5, narrations=[], wrong_narrations=[])
+    taught = {one.goal for name in (TRAIN, VALIDATION, HELD_OUT) for one in read_examples(tmp_path / name)}
+    known = {one.goal for one in read_examples(tmp_path / DOCUMENTS)}
+    assert len(known) == 2
+    assert taught == set(DISHES) - known
+    for name, goals in (("corpus", taught), ("corpus-0", known)):
+        corpora[name].work(tmp_path, corpora[name].settings, SILENT)
+        corpus = Corpus.open(tmp_path / name.replace("corpus-", "corpora/"))
+        assert {corpus.narration(index).title for index in range(len(corpus))} == goals
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"test_split": "test"}, "no examples for held-out"),
+        ({"prompt_share": 0.0}, "no examples for train"),
+        ({"procedures": ["absent.jsonl"]}, "absent.jsonl"),
+    ],
+)
+def test_procedures_that_give_no_part_are_refused(
+    recipes: Path, tmp_path: Path, source: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        split(recipes, tmp_path, **source)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"arms": ["validity"], "model": "m"}, "known on a world only"),
+        ({"source": {**PROCEDURES, "narrations": []}, "arms": ["paper"], "model": "m"}, "need source.narrations"),
+        ({"arms": ["r0"]}, "the base has nothing to learn from"),
+        ({"source": {"type": "procedures"}, "arms": ["r0"], "model": "m"}, "give procedures, files, or benchmarks"),
+    ],
+)
+def test_sources_of_procedures_that_cannot_be_used_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        teaching(**{"source": PROCEDURES, **values})
+
+
+@pytest.mark.parametrize("name", ["teaching-youcook2", "teaching-tasks"])
+def test_the_packaged_files_can_be_read(name: str) -> None:
+    config = load_experiment(CONFIGS / f"{name}.toml")
+    assert isinstance(config, TeachingConfig)
+    assert design_of(config).judged
+    assert design_of(config.quick()).seeds == (0,)
 
 
 def completion(example: Example, regime: str) -> str:

@@ -97,6 +97,12 @@ def cut_at(procedure: Procedure, cut: int) -> Example:
     )
 
 
+def evenly_spaced(examples: Sequence[Example], count: int) -> list[Example]:
+    """At most `count` examples from the whole sequence, because files are often ordered by goal."""
+    stride = max(1, len(examples) / count)
+    return [examples[int(index * stride)] for index in range(min(count, len(examples)))]
+
+
 def limit_videos(procedures: Sequence[Procedure], limit: int, seed: int = 0) -> list[Procedure]:
     """At most `limit` procedures of each source and split, drawn by hash, in the order given."""
     groups: dict[tuple[str, str], list[str]] = {}

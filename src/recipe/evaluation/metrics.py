@@ -28,6 +28,7 @@ METRICS: dict[str, str] = {
     "paper": "the paper's reward",
     "grounded": "grounded reward",
     "relevance": "relevance (no corpus)",
+    "proxy": "proxy judge",
     "gated": "gated",
     "kl": "KL, nats per plan",
     "malformed": "without steps",

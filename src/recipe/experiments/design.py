@@ -186,6 +186,8 @@ class Design:
     """Whether plans are compared with the reference continuation, beside their validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
+    judged: bool = False
+    """Whether the proxy judge judges the plans, where no validity is known."""
     controls: tuple[Contrast, ...] = ()
     """Regimes and the controls that they have to beat."""
     corpora: Mapping[str, int | Literal["lists"]] = field(default_factory=dict)
@@ -331,7 +333,8 @@ def _teaching(config: TeachingConfig) -> Design:
     """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
     if "reward" in config.grpo or "seed" in config.grpo:
         raise ConfigError("[grpo]: an experiment on teaching sets reward and seed by arms and seeds; remove the key.")
-    grounded, covering = config.verifier("grounded"), config.source.narrations
+    grounded, covering = config.verifier("grounded"), config.covering
+    arm_of_all, told = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
     rewards = {
         "narrations": grounded,
         "lists": grounded,
@@ -364,21 +367,21 @@ def _teaching(config: TeachingConfig) -> Design:
     trained = dict[int, str]()
     for seed in config.seeds:
         for arm in config.arms:
-            corpus = {"lists": _level("lists"), "wrong": _level(0)}.get(arm, CORPUS)
+            corpus = {"lists": CORPUS if config.by_lists else _level("lists"), "wrong": _level(0)}.get(arm, CORPUS)
             add(arm, ARM_REGIMES[arm], seed, rewards.get(arm), corpus, arm == "validity")
         for level in config.levels:
-            whole = {0: "wrong", covering: "narrations"}.get(level)
+            whole = {0: "wrong", covering: arm_of_all}.get(level)
             if whole in config.arms:
                 trained[level] = ARM_REGIMES[whole]
             else:
-                trained[level] = f"{level} covering narrations"
+                trained[level] = f"{level} covering {told}"
                 add(f"level-{level}", trained[level], seed, grounded, CORPUS if level == covering else _level(level))
     by_level = [Ranker(f"narrations-{n}", grounded, CORPUS if n == covering else _level(n), True) for n in trained]
     corpora |= {one.corpus: n for n, one in zip(trained, by_level, strict=True) if one.corpus != CORPUS}
     rankers = (*_rankers(config), *by_level)
     choices = [Choice(f"best of {config.best_of}, {name}", name) for name in config.rankers]
     for level in trained:
-        choices.append(Choice(f"best of {config.best_of}, {level} covering narrations", f"narrations-{level}"))
+        choices.append(Choice(f"best of {config.best_of}, {level} covering {told}", f"narrations-{level}"))
     regimes = list(dict.fromkeys(run.regime for run in training))
     against = tuple(Contrast(regime, BASE) for regime in regimes)
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
@@ -393,12 +396,13 @@ def _teaching(config: TeachingConfig) -> Design:
         choices=tuple(choices),
         rankers=rankers,
         compares_references=True,
+        judged=not config.has_world,
         shown=(BASE, *tested),
         settings={f"verifier {name}": given for name, given in config.verifiers.items()} | {"SFT": config.sft},
         controls=tuple(Contrast(regime, control) for regime in tested for control in controls),
         corpora=corpora,
         law=tuple(
-            Level(level, regime, f"best of {config.best_of}, {level} covering narrations")
+            Level(level, regime, f"best of {config.best_of}, {level} covering {told}")
             for level, regime in trained.items()
         ),
     )

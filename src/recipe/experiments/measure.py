@@ -14,6 +14,9 @@ from recipe.artifacts import JsonObject, read_jsonl
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.controls import SAMPLE, control_plans, random_samples
+from recipe.evaluation.judge.plans import cases_of
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.verdicts import accuracy_of
 from recipe.evaluation.match import match_metrics
 from recipe.evaluation.matching import NearestStep, StepMatcher, ordered_f1, step_f1
 from recipe.evaluation.validity.measure import ScoredPlan, best_of, score_predictions
@@ -21,7 +24,7 @@ from recipe.experiments.design import BASE, CORPUS, DOCUMENTS, TEST, TRAIN, Desi
 from recipe.experiments.results import Curve
 from recipe.planning.predictions import Prediction, read_predictions
 from recipe.text import plan_steps
-from recipe.types import Example
+from recipe.types import Example, Verdict
 from recipe.world.graph import World
 from recipe.world.load import load_world
 from recipe.world.validity import score_plan
@@ -54,6 +57,8 @@ class Measurement:
     """Test examples by split."""
     plans: dict[str, dict[int | None, Sequence[ScoredPlan]]]
     """Regime to seed to plans of all splits; the seed is None where a regime has one run only."""
+    judge: ProxyJudge | None = None
+    """Judges plans beside references, where the design asks for it."""
     controls: dict[str, Sequence[ScoredPlan]] = field(default_factory=dict)
     """Control to its plans of all splits, one for each prompt that has one; none on a world."""
 
@@ -83,13 +88,15 @@ class Measurement:
 def measure(run_dir: Path, design: Design, *, world: bool, best_of_count: int) -> Measurement:
     """Score every plan of every run, and let every reward choose among the base's first `best_of_count` samples."""
     training, tested = read_examples(run_dir / TRAIN), read_examples(run_dir / TEST)
-    nearest = matcher = None
+    nearest = matcher = judge = None
     annotated: Sequence[Example] = ()
     if design.compares_references and not world:
-        annotated = (*training, *tested, *read_examples(run_dir / DOCUMENTS))
+        documents = run_dir / DOCUMENTS  # none where a given model is the base
+        annotated = (*training, *tested, *(read_examples(documents) if documents.is_file() else ()))
         steps = {step for example in annotated for step in (*example.history, *example.continuation)}
         embed = Corpus.open(run_dir / CORPUS).encoder.encode
         nearest, matcher = NearestStep(embed, sorted(steps)), StepMatcher(embed)
+        judge = ProxyJudge(embed) if design.judged else None
         matcher.learn(text for one in tested for text in (*one.history, *one.continuation, one.goal))
     measured = Measurement(
         design=design,
@@ -99,6 +106,7 @@ def measure(run_dir: Path, design: Design, *, world: bool, best_of_count: int) -
         examples={example.example_id: example for example in (*training, *tested)},
         prompts={split: [e for e in tested if e.split == split] for split in dict.fromkeys(e.split for e in tested)},
         plans={},
+        judge=judge,
     )
     for plans in design.plan_sets:
         measured.plans.setdefault(plans.regime, {})[plans.seed] = _scored_plans(run_dir, measured, plans)
@@ -142,13 +150,27 @@ def _compared(measured: Measurement, predictions: Sequence[Prediction]) -> list[
     if not measured.design.compares_references:
         return scored
     measured.learn([step for prediction in predictions for step in prediction.steps])
+    proxies = _proxies(measured.judge, measured, predictions) if measured.judge is not None else {}
     compared = []
-    for plan in scored:
+    for plan, prediction in zip(scored, predictions, strict=True):
         more = measured.against_reference(measured.examples[plan.example_id], plan.texts)
         if plan.validity is not None:
             more["copied"] = plan.validity.copied
+        if (accuracy := proxies.get((prediction.example_id, prediction.sample))) is not None:
+            more["proxy"] = accuracy / 100
         compared.append(replace(plan, more=more))
     return compared
+
+
+def _proxies(
+    judge: ProxyJudge, measured: Measurement, predictions: Sequence[Prediction]
+) -> dict[tuple[str, int], float]:
+    """The proxy judge's accuracy of each plan in percent, by example and sample."""
+    examples = [measured.examples[name] for name in dict.fromkeys(one.example_id for one in predictions)]
+    judged = judge.judge(cases_of(examples, predictions, samples="all").cases)
+    return {
+        (one.example_id, one.sample): accuracy_of(one.outcome) for one in judged if isinstance(one.outcome, Verdict)
+    }
 
 
 def rewarded_by(plans: Sequence[ScoredPlan], metric: str) -> list[ScoredPlan]:

@@ -188,11 +188,11 @@ def _difference_tables(differences: Sequence[Difference], first: str, about: str
 
 
 def _controls_section(differences: Sequence[Difference]) -> Section:
-    """Every regime minus every control in the main metric."""
-    metric = differences[0].metric
+    """Every regime minus every control, in the main metric and that of the judge."""
     blocks = []
-    for split in dict.fromkeys(one.split for one in differences):
-        own = {(one.regime, one.baseline): one.value for one in differences if one.split == split}
+    for split, metric in dict.fromkeys((one.split, one.metric) for one in differences):
+        chosen = [one for one in differences if (one.split, one.metric) == (split, metric)]
+        own = {(one.regime, one.baseline): one.value for one in chosen}
         regimes, controls = (list(dict.fromkeys(names)) for names in zip(*own, strict=True))
         rows = (
             row(name, *(metric_cell(own.get((name, one)), metric, signed=True) for one in controls)) for name in regimes

@@ -60,6 +60,8 @@ from recipe.reward.watchdog import read_records, replay
 from recipe.types import Example
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
+_JUDGED = ("proxy",)
+"""What a design that asks for a judge compares with controls beside the main metric."""
 STAGES = {
     "data": "draw the data",
     "corpus": "build the corpus",
@@ -137,9 +139,8 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
                 for (split, name), row in controls.items()
                 for regime in measured.plans
                 if not (regime == BASE and name == f"{CONTROL}{SAMPLE}")
-                for difference in control_differences(
-                    split, {regime: means[split, regime]}, {name: row}, AGREEMENT, seed
-                )
+                for metric in (AGREEMENT, *_JUDGED[: design.judged])
+                for difference in control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
             ),
             *_trained_controls(measured, means, seed),
         ),
@@ -164,7 +165,8 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
 def _provenance(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Provenance:
     """What it takes to run the experiment again."""
     files = {"base planner": DOCUMENTS, "training": TRAIN, "test": TEST}
-    data = {name: f"{sum(1 for _ in read_jsonl(run_dir / path))} examples" for name, path in files.items()}
+    there = {name: run_dir / path for name, path in files.items() if (run_dir / path).is_file()}
+    data = {name: f"{sum(1 for _ in read_jsonl(path))} examples" for name, path in there.items()}
     manifest = Corpus.open(run_dir / CORPUS).manifest
     narrated = f"{manifest['narrations']} narrations, {manifest['segments']} segments"
     sampling = config.sampling.model_dump(include={"temperature", "max_tokens"})
@@ -227,11 +229,12 @@ def _trained_controls(
     measured: Measurement, means: Mapping[tuple[str, str], PromptMeans], seed: int
 ) -> Iterator[Difference]:
     """Each regime minus the trained controls that it has to beat."""
-    metric = "score" if measured.world is not None else AGREEMENT
+    main = "score" if measured.world is not None else AGREEMENT
     for split in measured.prompts:
         for one in measured.design.controls:
             regime, control = ({name: means[split, name]} for name in (one.regime, one.baseline))
-            yield from control_differences(split, regime, control, metric, seed)
+            for metric in (main, *_JUDGED[: measured.design.judged]):
+                yield from control_differences(split, regime, control, metric, seed)
 
 
 def _law(results: Results, design: Design) -> Iterator[LawPoint]:

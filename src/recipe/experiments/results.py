@@ -14,12 +14,7 @@ from recipe.evaluation.validity.measure import Difference, Lengths, Reranking, S
 from recipe.evaluation.validity.readings import Line
 from recipe.stats import Interval
 
-SPLITS = {
-    "test_cuts": "held-out cut points",
-    "test_goals": "held-out goals",
-    "validation": "validation prompts of taught goals",
-    "test": "test prompts of taught goals",
-}
+SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
 

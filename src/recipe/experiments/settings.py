@@ -36,7 +36,10 @@ QUICK_DATA = {"documents": 1500, "train": 64, "test": 16}
 QUICK_NARRATIONS = 200
 QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
 QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
-QUICK_TEACHING = {"narrations": 4, "background": 2, "lists": 2, "validation": 16}
+QUICK_TEACHING = {
+    "world": {"narrations": 4, "background": 2, "lists": 2, "validation": 16},
+    "procedures": {"covering": 4, "lists": 2, "validation": 16},
+}
 
 
 class WorldSource(Settings):
@@ -233,11 +236,56 @@ class TeachingWorld(WorldSource):
     """Validation prompts."""
 
 
+class ProceduresSource(Settings):
+    """Annotated procedures that are to be taught, each video in one part: prompts, validation, corpus, or test.
+
+    The training videos are cut in two by a hash of their ids: one part gives prompts and validation, what people say in
+    the other, or its steps, is the corpus. So no prompt's own video is in the corpus.
+    """
+
+    type: Literal["procedures"]
+    procedures: tuple[Path, ...] = ()
+    """Files of procedures (docs/data.md) to be taught; rows that cannot be used are left out and counted."""
+    benchmarks: tuple[str, ...] = ()
+    """Names of `recipe data list` to be taught, too."""
+    known: tuple[str, ...] = ()
+    """Benchmarks that the base is trained on; a video that is tested on here is left out."""
+    known_share: Fraction = 0.0
+    """Share of the goals that the base knows instead: they join its training, and are not taught."""
+    narrations: tuple[Path, ...] = ()
+    """Narration files that hold what is said in the videos of the corpus; empty: the corpus is their step lists."""
+    wrong_narrations: tuple[Path, ...] = ()
+    """Narration files of another domain; what is of the taught videos or of the same source as `narrations` is left
+    out. Empty: step lists of what the base knows."""
+    test_split: Literal["test", "val"] = "test"
+    """Split of the procedures that is tested on."""
+    prompt_share: Fraction = 0.5
+    """Share of the training videos that are prompts and no corpus."""
+    covering: Positive = 32
+    """Narrations of each goal in the corpus at most."""
+    lists: Positive = 8
+    """Step lists of each goal in a corpus of lists at most."""
+    documents: Positive = 12000
+    """Examples that a base from nothing is trained on."""
+    train: Positive = 400
+    """Training prompts."""
+    validation: Positive = 100
+    """Validation prompts, of other videos."""
+    test: Positive = 200
+    """Test prompts, a video each."""
+
+    @model_validator(mode="after")
+    def _has_procedures(self) -> Self:
+        if not self.procedures and not self.benchmarks:
+            raise ValueError("give procedures, files, or benchmarks, names, or both")
+        return self
+
+
 class TeachingConfig(Experiment):
     """Tasks that the base does not know, taught by rewards whose corpora cover them or do not (docs/learning.md)."""
 
     kind: Literal["teaching"]
-    source: TeachingWorld
+    source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
     controls: Literal[True] = True
     arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = (
         "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "gold",
@@ -258,6 +306,13 @@ class TeachingConfig(Experiment):
 
     @model_validator(mode="after")
     def _can_be_run(self) -> Self:
+        if isinstance(self.source, ProceduresSource):
+            if "validity" in self.arms:
+                raise ValueError("arm 'validity' is known on a world only; leave it out")
+            if not self.source.narrations and {"narrations", "paper"} & {*self.arms}:
+                raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
+            if not (self.model or self.source.known or self.source.known_share):
+                raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
         for name in ("arms", "levels", "seeds", "rankers"):
             given = getattr(self, name)
             if len(set(given)) < len(given):
@@ -268,12 +323,23 @@ class TeachingConfig(Experiment):
         """The settings of a verifier. Raises ConfigError."""
         return parse_config({"verifier": name, **self.verifiers.get(name, {})}, RewardConfig, f"[verifiers.{name}]")
 
+    @property
+    def by_lists(self) -> bool:
+        """Whether step lists cover the taught goals, because there are no narrations of them."""
+        return isinstance(self.source, ProceduresSource) and not self.source.narrations
+
+    @property
+    def covering(self) -> int:
+        """Narrations of each taught goal in the verification corpus, or step lists."""
+        if isinstance(self.source, TeachingWorld):
+            return self.source.narrations
+        return self.source.lists if self.by_lists else self.source.covering
+
     def quick(self) -> Self:
         """As for every experiment, with one seed and two levels."""
         quick = super().quick()
-        source = quick.source.model_copy(update=QUICK_TEACHING)
-        levels = (0, source.narrations) if self.levels else ()
-        return quick.model_copy(update={"source": source, "seeds": self.seeds[:1], "levels": levels})
+        quick = quick.model_copy(update={"source": quick.source.model_copy(update=QUICK_TEACHING[self.source.type])})
+        return quick.model_copy(update={"seeds": self.seeds[:1], "levels": (0, quick.covering) if self.levels else ()})
 
 
 AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig

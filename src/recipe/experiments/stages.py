@@ -10,7 +10,7 @@ from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfi
 from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
-from recipe.data.supervision import cut_procedures, limit_videos
+from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
 from recipe.errors import InputError
 from recipe.experiments import teaching, video
 from recipe.experiments.design import (
@@ -35,7 +35,15 @@ from recipe.experiments.design import (
 from recipe.experiments.probes import PROBES, ProbeRewards, reward_probes
 from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
-from recipe.experiments.settings import AnyExperiment, FilesSource, TeachingConfig, VideoConfig, WorldSource
+from recipe.experiments.settings import (
+    AnyExperiment,
+    FilesSource,
+    ProceduresSource,
+    TeachingConfig,
+    TeachingWorld,
+    VideoConfig,
+    WorldSource,
+)
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
@@ -68,7 +76,7 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
     Raises ConfigError or InputError before anything is run.
     """
     design = design_of(config)
-    drawn, corpus = _source_stages(config, data)
+    drawn, corpora = _source_stages(config, design, data)
     stages = [drawn]
     if design.base is not None:
         stages.append(Stage("base", train, Training(design.base), (BASE,), needs=("data",)))
@@ -81,9 +89,7 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
             Stage("words", video.learn_word_embeddings, pretraining, (WORDS,), needs=("base", "attributes")),
             Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
         ]
-    stages.append(corpus)
-    if isinstance(config, TeachingConfig):
-        stages += _taught_corpora(config, design)
+    stages += corpora
     if any(run.config.corpus == Path(WRONG) for run in design.grpo_runs if isinstance(run.config, GRPOConfig)):
         stages.append(_wrong_corpus(config, data))
     stages += [
@@ -101,11 +107,40 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
     return [*stages, *plans, report]
 
 
+def _benchmarks_content(root: Path, names: Sequence[str]) -> str:
+    """A fingerprint of what benchmark folders hold: files and sizes, as hashing them would take minutes."""
+    return fingerprint(
+        [
+            (str(file.relative_to(folder)), file.stat().st_size)
+            for folder in require_benchmarks(root, names).values()
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        ]
+    )
+
+
+def _taught(config: TeachingConfig, data: Path | None) -> Stage:
+    """The stage that brings the data of a teaching experiment. Raises InputError where files are not there."""
+    outputs = (TRAIN, VALIDATION, HELD_OUT, *(() if config.model else (DOCUMENTS,)))
+    if isinstance(config.source, TeachingWorld):
+        return Stage("data", teaching.draw_taught_world, teaching.TaughtWorld(config.source, config.seed), outputs)
+    source, root = config.source, (data or Path()).resolve()
+    _, content = _files_below((*source.procedures, *source.narrations, *source.wrong_narrations), root)
+    if names := dict.fromkeys((*source.benchmarks, *source.known)):
+        content = fingerprint([content, _benchmarks_content(root, [*names])])
+    given = teaching.TaughtProcedures(source, config.seed, content, root)
+    return Stage("data", teaching.split_procedures, given, (*outputs, *teaching.CORPUS_FILES))
+
+
 def _taught_corpora(config: TeachingConfig, design: Design) -> Iterator[Stage]:
-    """The corpora of a teaching experiment beside the verification corpus."""
-    for folder, covering in design.corpora.items():
-        told = teaching.taught_corpus(config.source, config.corpus, config.seed, folder, covering)
-        yield Stage(corpus_stage(folder), teaching.build_told, told, (folder,))
+    """The corpora of a teaching experiment, the verification corpus first."""
+    for folder, covering in {CORPUS: config.covering, **design.corpora}.items():
+        if isinstance(config.source, ProceduresSource):
+            given = teaching.covering_corpus(config.source, config.corpus, folder, covering)
+            yield Stage(corpus_stage(folder), teaching.build_covering, given, (folder,), needs=("data",))
+        else:
+            told = teaching.taught_corpus(config.source, config.corpus, config.seed, folder, covering)
+            yield Stage(corpus_stage(folder), teaching.build_told, told, (folder,))
 
 
 def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
@@ -121,15 +156,15 @@ def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
         return Stage(
             WRONG, teaching.build_told, teaching.ToldCorpus(config.corpus, WRONG, counts, config.seed), (WRONG,)
         )
-    files, content = _narration_files(config.source.wrong_narrations, (data or Path()).resolve())
+    files, content = _files_below(config.source.wrong_narrations, (data or Path()).resolve())
     return Stage(WRONG, build, CorpusBuild(config.corpus, content, files, folder=WRONG), (WRONG,))
 
 
-def _narration_files(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...], str]:
-    """Narration files below a folder, and a fingerprint of what they hold. Raises InputError for a missing one."""
+def _files_below(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...], str]:
+    """Files below a folder, and a fingerprint of what they hold. Raises InputError for a missing one."""
     files = tuple(root / file for file in given)
     if missing := [file for file in files if not file.is_file()]:
-        raise InputError.at(missing[0], "the narration file does not exist", "give its folder with --data")
+        raise InputError.at(missing[0], "the file does not exist", "give its folder with --data")
     # What the files hold decides, not where they lie: a run goes on after its data has moved.
     return files, fingerprint([file_sha256(file) for file in files])
 
@@ -166,35 +201,24 @@ def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
     return stages
 
 
-def _source_stages(config: AnyExperiment, data: Path | None) -> tuple[Stage, Stage]:
-    """The stages that bring the data and the corpus. Raises InputError where the data is not there."""
+def _source_stages(config: AnyExperiment, design: Design, data: Path | None) -> tuple[Stage, list[Stage]]:
+    """The stages that bring the data and the corpora. Raises InputError where the data is not there."""
     outputs = (TRAIN, TEST, DOCUMENTS)
     if isinstance(config, TeachingConfig):
-        taught = teaching.TaughtWorld(config.source, config.seed)
-        told = teaching.taught_corpus(config.source, config.corpus, config.seed, CORPUS, config.source.narrations)
-        return (
-            Stage("data", teaching.draw_taught_world, taught, (TRAIN, VALIDATION, HELD_OUT, DOCUMENTS)),
-            Stage("corpus", teaching.build_told, told, (CORPUS,)),
-        )
+        return _taught(config, data), list(_taught_corpora(config, design))
     if isinstance(config.source, WorldSource):
         noise = TextNoise(**config.noise) if isinstance(config, VideoConfig) else NOISE
         drawn = WorldData(config.source, config.seed, noise)
         return (
             Stage("data", draw_world, drawn, (*outputs, NARRATIONS)),
-            Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",)),
+            [Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",))],
         )
     root = (data or Path()).resolve()
-    narrations, content = _narration_files(config.source.narrations, root)
-    sizes = [
-        (str(file.relative_to(folder)), file.stat().st_size)
-        for folder in require_benchmarks(root, config.source.benchmarks).values()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-    ]
-    cut = FilesData(config.source, config.seed, fingerprint(sizes), root)
+    narrations, content = _files_below(config.source.narrations, root)
+    cut = FilesData(config.source, config.seed, _benchmarks_content(root, config.source.benchmarks), root)
     return (
         Stage("data", cut_benchmarks, cut, outputs),
-        Stage("corpus", build, CorpusBuild(config.corpus, content, narrations), (CORPUS,)),
+        [Stage("corpus", build, CorpusBuild(config.corpus, content, narrations), (CORPUS,))],
     )
 
 
@@ -251,15 +275,9 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     if not cut or not tests:
         counts = f"{len(cut)} examples to train on and {len(tests)} to test on"
         raise InputError.at(settings.root, f"the benchmarks give {counts}", "give benchmarks with both")
-    write_examples(run_dir / DOCUMENTS, _evenly_spaced(cut, source.documents))
-    write_examples(run_dir / TRAIN, _evenly_spaced(cut, source.train))
+    write_examples(run_dir / DOCUMENTS, evenly_spaced(cut, source.documents))
+    write_examples(run_dir / TRAIN, evenly_spaced(cut, source.train))
     write_examples(run_dir / TEST, [replace(example, split=example.source) for example in tests])
-
-
-def _evenly_spaced(examples: Sequence[Example], count: int) -> list[Example]:
-    """At most `count` examples from the whole file, because files are often ordered by goal."""
-    stride = max(1, len(examples) / count)
-    return [examples[int(index * stride)] for index in range(min(count, len(examples)))]
 
 
 @dataclass(frozen=True, slots=True)

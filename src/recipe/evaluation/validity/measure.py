@@ -24,7 +24,7 @@ REWARDS = ("paper", "grounded", "relevance")
 """Metrics that are rewards, by the name of what pays them."""
 _SHOWN_DIFFERENCES = (
     "score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "order", "coverage", "clean", "perfect", "steps",
-    "length_error", "length_apart", "repeats", "copied", "reward", "distinct", *REWARDS,
+    "length_error", "length_apart", "repeats", "copied", "proxy", "reward", "distinct", *REWARDS,
 )  # fmt: skip
 _AT_ONCE = 256
 """Plans whose lines are compared with steps together."""
