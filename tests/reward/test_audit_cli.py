@@ -66,6 +66,19 @@ def recipe(*arguments: object) -> str:
     return result.stdout
 
 
+def test_rows_without_a_goal_are_counted_and_can_be_left_out(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in tasks.read_text().splitlines()]
+    broken = tmp_path / "broken.jsonl"
+    nameless = [{**row, "video_id": f"nameless {row['video_id']}", "goal": ""} for row in rows[:2]]
+    broken.write_text("".join(json.dumps(row) + "\n" for row in [rows[0], *nameless, *rows[1:]]))
+    asked = ("--corpus", corpus_folder, "--verifier", "paper", "--skip-attack", "--json")
+    with pytest.raises(InputError, match=r"broken.jsonl, line 2, field 'goal'.* 2 rows are unusable; --skip-bad"):
+        recipe(*asked, "--procedures", broken)
+    kept = json.loads(recipe(*asked, "--procedures", broken, "--skip-bad"))
+    whole = json.loads(recipe(*asked, "--procedures", tasks))
+    assert kept["paper"]["classes"] == whole["paper"]["classes"]
+
+
 def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Path, tasks: Path) -> None:
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--verifier", "paper", "--verifier", "paper:full")
     found = json.loads(recipe(*asked, "--skip-attack", "--json"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
     from recipe.planning.predictions import Prediction
     from recipe.stats import Interval
+    from recipe.types import Procedure
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded", "grounded-1")
 """What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
@@ -67,6 +68,9 @@ def audit(
     prompts_output: Annotated[
         Path | None, typer.Option(help="Write the audited prompts as examples for recipe plan, and end there.")
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out unusable rows of --procedures and count them.")
+    ] = False,
     output: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.html, plots and samples.")] = None,
     as_json: AsJson = False,
     samples_per_prompt: Annotated[
@@ -101,7 +105,6 @@ def audit(
     from recipe.audit.samples import read_samples, write_prompts
     from recipe.audit.score import NamedScorer
     from recipe.corpus.store import Corpus
-    from recipe.data.procedures import read_procedures
     from recipe.reward.embeddings import StepEmbeddings
     from recipe.reward.verifier import Verifier
 
@@ -110,7 +113,7 @@ def audit(
 
         require_writable(output / DATA)
     predictions = read_samples(samples or ())
-    chosen = [one for path in procedures for one in read_procedures(path).procedures]
+    chosen, skipped = _read(procedures, skip_bad)
     corpus = Corpus.open(folder)
     embeddings = StepEmbeddings(corpus.encoder)
     extent = Extent(limit, seed, 0 if skip_attack else attacked, classes, protocol)
@@ -135,7 +138,8 @@ def audit(
         chosen,
         embeddings.stacked,
         extent,
-        _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()}),
+        _record(folder, corpus, procedures, {name: scorer.config for name, scorer in scorers.items()})
+        | ({"skipped_rows": len(skipped)} if skip_bad else {}),
         progress(),
         predictions,
     )
@@ -143,9 +147,23 @@ def audit(
     if as_json:
         print_json(rewards_json(found) if found.lodo is None else audit_json(found))
         return
+    if skipped:
+        out.print(f"- Unusable rows left out: {len(skipped)}; the first is {skipped[0]}", highlight=False, markup=False)
     _show(found)
     for path in written:
         out.print(path, highlight=False, markup=False, soft_wrap=True)
+
+
+def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list[str]]":
+    """The procedures of all files, and why rows were left out. Raises InputError that counts the unusable rows."""
+    from recipe.data.procedures import read_procedures
+
+    read = [read_procedures(path, "skip") for path in files]
+    skipped = [row.reason for file in read for row in file.skipped]
+    if skipped and not skip_bad:
+        rows = "1 row is" if len(skipped) == 1 else f"{len(skipped)} rows are"
+        raise InputError(f"{skipped[0]} {rows} unusable; --skip-bad leaves them out.")
+    return [procedure for file in read for procedure in file.procedures], skipped
 
 
 def _settings(name: str, config: Path | None) -> "RewardConfig":
