@@ -221,6 +221,9 @@ def test_version_1_is_what_it_was(corpus) -> None:  # type: ignore[no-untyped-de
 def test_names_of_versions() -> None:
     newest = RewardConfig(verifier="grounded")
     assert (newest.verifier, newest.version) == ("grounded-2", "grounded-2")
+    assert "trust" not in newest.model_dump()["grounded"]  # records are those before there was the setting
+    trusting = RewardConfig(verifier="grounded", grounded=GroundedConfig(trust=(0.2, 0.35)))
+    assert RewardConfig.model_validate_json(trusting.model_dump_json()) == trusting
     first = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(price=0.2))
     assert (first.grounded.goal_said, first.grounded.repeats, first.grounded.price) == (False, 0.0, 0.2)
     assert RewardConfig.model_validate(first.model_dump()) == first
@@ -246,6 +249,40 @@ def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ig
     [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(HISTORY, [TEA], GOAL)
     assert reward.abstained
     assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
+
+
+def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus) -> None:  # type: ignore[no-untyped-def]
+    """theta is 0 below both coverages, 1 above both, and moves relevance between."""
+    plans = [TEA, TYRE, [GOAL]]
+
+    def scored(trust: tuple[float, float] | None) -> list[Reward]:
+        grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust)
+        return Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded)).score(HISTORY, plans, GOAL)
+
+    untrusted = scored(None)
+    coverage = untrusted[0].coverage
+    assert coverage is not None
+    assert 0 < coverage < 1
+    below, above = (coverage - 0.2, coverage - 0.1), (coverage + 0.1, coverage + 0.2)
+    assert [reward.total for reward in scored(above)] == [reward.total for reward in untrusted]
+    full = scored(below)
+    assert [reward.parts["relevance"] for reward in full] == [0.0, 0.0, 0.0]
+    assert [one.parts["price"] for one in full] == [one.parts["price"] for one in untrusted]
+    for trust, kept in ((above, False), (below, True)):
+        grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust, repeats=1.0)
+        repeated = Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded)).align(
+            HISTORY, HISTORY[:1], GOAL
+        )
+        assert any(hit.similarities[len(HISTORY)].any() for hit in repeated) == kept
+    half = scored((coverage - 0.1, coverage + 0.1))
+    assert half[0].parts["relevance"] == pytest.approx(untrusted[0].parts["relevance"] / 2)
+    assert [reward.coverage for reward in half] == pytest.approx([coverage] * 3)
+
+
+@pytest.mark.parametrize("trust", [(0.3, 0.3), (0.4, 0.2)])
+def test_thresholds_of_trust_must_rise(trust: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="trust"):
+        GroundedConfig(trust=trust)
 
 
 def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[no-untyped-def]

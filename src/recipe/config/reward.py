@@ -2,7 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from recipe.config.base import Fraction, Positive, Settings
 
@@ -34,9 +41,27 @@ class GroundedConfig(Settings):
     """Model folder, hub id or `smollm2` whose likelihoods judge the order of a plan too; `policy` is the reference of a
     training run, that is, the model before training. Empty: none."""
     model_order: Annotated[float, Field(ge=0)] = 0.5
-    """Weight of the language model's judgement of order."""
+    """mu, weight of the language model's judgement of order."""
     permutations: Positive = 3
     """Random orders of a plan that the language model compares with it."""
+    trust: tuple[float, float] | None = None
+    """Coverages of a prompt between which the corpus replaces what is assumed without it: relevance, the language
+    model's order, and that repeats and lines near the goal count less in narrations. None: at no coverage."""
+
+    @field_validator("trust")
+    @classmethod
+    def _rising(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError(f"the second coverage, {value[1]:g}, must be above the first, {value[0]:g}")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As earlier records where the setting is off, because a run resumes only where its record equals these."""
+        values: dict[str, Any] = dump(self)
+        if self.trust is None:
+            values.pop("trust", None)
+        return values
 
 
 _VERSION_1 = {"goal_said": False, "repeats": 0.0}

@@ -3,7 +3,8 @@
 A plan is worth what it adds to the history by narrations of the same activity, less what it adds by narrations of
 anything else, in an order that many narrations confirm:
 
-    R(c) = [(G_P(c) - G_Q(c) + rho r(c)) (1 + lambda O(c)) (1 + mu L(c)) - phi gamma(h) |c|] / (|c| + H)
+    R(c) = [(G_P(c) - G_Q(c) + rho' r(c)) (1 + lambda O(c)) (1 + mu' L(c)) - phi gamma(h) |c|] / (|c| + H)
+    rho' = rho (1 - theta(h)), mu' = mu (1 - theta(h))
 
 The goal counts as a step that is done: h begins with it. A step that restates the goal adds nothing, and one that
 repeats a step that is done or planned adds a little less than a new one. P are narrations near the goal and the
@@ -28,6 +29,11 @@ so that a corpus that does not cover the activity leaves a reward that still dep
 the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and phi the share of it that
 each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the reward a Dice coefficient: a
 division by |c| would reward short plans, no division long ones.
+
+theta(h), in [0, 1], is how far the corpus is trusted. It is 0 by default; with the setting `trust` it rises with the
+coverage of the prompt between two thresholds. What is assumed of any prompt then gives way where narrations tell this
+one: relevance, L, that repeats count less, and that lines near the goal count less. Speech repeats itself and names its
+goal all the time; step lists do neither, and their true steps may repeat or be named like the goal.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
 
@@ -104,6 +110,29 @@ def weights(pool: FreeAlignment) -> Float64:
     """How much each narration of the pool counts, [K]: by B(h), sum 1."""
     matched = pool.matched[0] + _EVEN
     return np.asarray(matched / matched.sum())
+
+
+def contrast(pool: FreeAlignment, others: FreeAlignment) -> tuple[Gains, Gains]:
+    """The gains by P, whose narrations weigh by B(h), and by Q."""
+    count = others.matched.shape[1]
+    return gains(pool, weights(pool)), gains(others, np.full(count, 1.0 / max(count, 1)))
+
+
+def coverage_of(relevant: Gains, background: Gains, steps: int) -> float | None:
+    """How much more of h, of `steps` steps, P tells than Q: a mean over steps, at most 1; None without steps."""
+    return float(relevant.matched[0] - background.matched[0]) / steps if steps else None
+
+
+def trusted(coverage: float | None, config: GroundedConfig) -> float:
+    """theta of a prompt of this coverage, 0 to 1.
+
+    >>> round(trusted(0.25, GroundedConfig(trust=(0.2, 0.3))), 6)
+    0.5
+    """
+    if config.trust is None or coverage is None:
+        return 0.0
+    low, high = config.trust
+    return float(np.clip((coverage - low) / (high - low), 0.0, 1.0))
 
 
 def gains(aligned: FreeAlignment, weight: Float64) -> Gains:
@@ -332,7 +361,10 @@ class GroundedMethod:
         if not (columns := texts.columns):
             return []
         said = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
-        counted, found = _counted(texts, self._novelties(texts)), []
+        similar = [
+            self._similarities(own, texts) for own in ([hit.narration for hit in pools.relevant], pools.background)
+        ]
+        counted, found = _counted(texts, self._novelties(texts, self._theta(texts, *similar))), []
         for hit in pools.relevant:
             W = (self._similarities([hit.narration], texts)[0][:, columns] * counted).T
             matching = free_matching(W)
@@ -404,18 +436,32 @@ class GroundedMethod:
             raise ComputeError("Similarities hold NaN or infinity; check the corpus with: recipe corpus verify.")
         return calibrated(raw, texts.floors), offsets
 
-    def _novelties(self, texts: _GroupTexts) -> list["_Novelty"]:
+    def _theta(self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]) -> float:
+        """theta of the prompt, from W of P and of Q with their offsets."""
+        if self._config.trust is None or not (h := texts.rows[0]):
+            return 0.0
+        pool, others = (
+            self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets) for W, offsets in (relevant, background)
+        )
+        coverage = coverage_of(*contrast(pool, others), len(h))
+        return 0.0 if self._abstains(coverage) else trusted(coverage, self._config)
+
+    def _abstains(self, coverage: float | None) -> bool:
+        threshold = self._config.abstain_below
+        return threshold is not None and coverage is not None and coverage < threshold
+
+    def _novelties(self, texts: _GroupTexts, theta: float) -> list["_Novelty"]:
         """How new the steps of each plan are."""
         found = []
         history = texts.vectors[texts.history]
         for plan in texts.rows[1:]:
             steps = texts.vectors[plan]
             relevant = novelty(history, steps, _NOVELTY)
-            counted = 1.0 - self._config.repeats * (1.0 - relevant)
+            counted = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
             if texts.goal is not None and self._config.goal_said:
                 to_goal = steps @ texts.goal
                 relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
-                counted = counted * unlike(to_goal, _GOAL_RESTATED)
+                counted = counted * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))
             found.append(_Novelty(relevant, np.asarray(counted, dtype=np.float32)))
         return found
 
@@ -430,36 +476,36 @@ class GroundedMethod:
         self, pools: NarrationPools, texts: _GroupTexts, plan_orders: Sequence[float] | None
     ) -> list[Reward]:
         bounds = np.cumsum([len(row) for row in texts.rows])
-        columns, news = texts.columns, self._novelties(texts)
+        near, far = (
+            self._similarities(own, texts) for own in ([hit.narration for hit in pools.relevant], pools.background)
+        )
+        theta = self._theta(texts, near, far)
+        columns, news = texts.columns, self._novelties(texts, theta)
         counted = _counted(texts, news)
-        W, offsets = self._similarities([hit.narration for hit in pools.relevant], texts)
+        (W, offsets), (others_W, others_offsets) = near, far
         aligned = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
         precedence = self._backend.precedence(W, offsets)
-        W, offsets = self._similarities(pools.background, texts)
-        apart = self._backend.grouped_free_alignment(W[:, columns] * counted, bounds, offsets)
-        others = apart.matched.shape[1]
-        relevant = gains(aligned, weights(aligned))
-        background = gains(apart, np.full(others, 1.0 / max(others, 1)))
+        apart = self._backend.grouped_free_alignment(others_W[:, columns] * counted, bounds, others_offsets)
+        relevant, background = contrast(aligned, apart)
         h = texts.rows[0]
-        coverage = float(relevant.matched[0] - background.matched[0]) / len(h) if h else None
-        threshold = self._config.abstain_below
-        abstained = threshold is not None and coverage is not None and coverage < threshold
+        coverage = coverage_of(relevant, background, len(h))
+        abstained = self._abstains(coverage)
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
         rewards = []
         for row, (plan, new) in enumerate(zip(texts.rows[1:], news, strict=True), start=1):
-            near, near_goal = closeness(texts.goal, texts.vectors[texts.history], texts.vectors[plan])
+            close, close_goal = closeness(texts.goal, texts.vectors[texts.history], texts.vectors[plan])
             parts = {
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
-                "relevance": float((new.relevant * near).sum()),
+                "relevance": float((new.relevant * close).sum()) * (1.0 - theta),
                 "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
-                "goal_relevance": float((new.relevant * near_goal).sum()),
+                "goal_relevance": float((new.relevant * close_goal).sum()) * (1.0 - theta),
             }
             if abstained:
                 parts |= {"gain": 0.0, "background": 0.0, "order": 0.0, "price": 0.0}
             if plan_orders is not None:
-                parts["language_model"] = self._config.model_order * plan_orders[row - 1]
+                parts["language_model"] = self._config.model_order * (1.0 - theta) * plan_orders[row - 1]
             best = aligned.matched[row]
             reward = Reward(
                 total=grounded_reward(parts, len(plan), self._config),
