@@ -113,9 +113,10 @@ def test_a_simulated_reading_is_drawn_from_its_key(steps: list[str], key: str, r
     assert set(read) <= {*steps, "x", "y"}
 
 
-def world_runs(folder: Path) -> ScaleRuns:
+def world_runs(folder: Path, *, controls: bool = False) -> ScaleRuns:
     """The files that a finished study leaves: RL is 10 points above the base, and seed 2 above seed 1."""
-    made = plan_runs(Study(("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl")), "tiny")
+    study = Study(("main", "qualitative"), ("tiny",), None, seeds=(1, 2), regimes=("base", "rl"), controls=controls)
+    made = plan_runs(study, "tiny")
     examples = [
         Example(f"{split}-{n}", "world", f"v{n}", goal, ("start",), ("go on", "end"), 1, split)
         for split in ("test_cuts", "test_goals") for n, goal in enumerate(GOALS)
@@ -166,6 +167,25 @@ def test_controls_stand_beside_the_regimes_that_they_are_compared_with(tmp_path:
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
     shown = made_table(scale, main)
     assert [row.name for row in shown.rows][-2:] == ["control: like the base", "control: poor"]
+
+
+def test_trained_controls_are_compared_with_the_regimes_of_rl_alone(tmp_path: Path) -> None:
+    """RL is like the controls on R0 and on a wrong corpus, and 12 points above that on length in each seed."""
+    made = world_runs(tmp_path, controls=True)
+    for run in made.runs_of("control-length"):
+        rows = [{**row, "accuracy": row["accuracy"] - 12} for _, row in read_jsonl(tmp_path / run.file("scores"))]
+        write_jsonl(tmp_path / run.file("scores"), rows)
+    main = measure_table(tmp_path, made, table("main"))
+    assert {one.regime for one in main.figures} == {"base", "rl"}
+    found = {(one.regime, one.column): one.value.mean for one in main.controls}
+    assert found["control: RL, R0", "in-domain"] == pytest.approx(51.5)
+    assert found["control: RL, number of steps", "zero-shot"] == pytest.approx(39.5)
+    missed = [one for one in main.not_beaten if one.startswith("in-domain")]
+    assert len(missed) == 1
+    assert "rl does not beat" in missed[0]
+    assert "RL, R0: +0.0" in missed[0]
+    assert "RL, wrong corpus: +0.0" in missed[0]
+    assert "number of steps" not in missed[0]
 
 
 def test_the_page_comes_back_from_its_results(tmp_path: Path) -> None:

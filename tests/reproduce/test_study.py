@@ -110,8 +110,28 @@ def test_a_run_that_two_tables_need_is_planned_once() -> None:
     assert len(trainings(both)) == 1 + 9 * 3  # base; rl, SFT, five ablations, two pools with three seeds
 
 
+def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> None:
+    plain, made = (plan_runs(study("main", seeds=(0, 1), controls=on), "tiny") for on in (False, True))
+    added = {stage.name: stage for stage in made.stages if stage not in plain.stages}
+    trained = trainings(made)
+    rl = trained["grpo-rl-1"].config
+    assert isinstance(rl, GRPOConfig)
+    for name, verifier, corpus in (
+        ("control-r0", "r0", "corpus"),
+        ("control-length", "length", "corpus"),
+        ("control-wrong", "grounded-2", "corpus-wrong"),
+    ):
+        config = trained[f"grpo-{name}-1"].config
+        assert isinstance(config, GRPOConfig)
+        assert (config.reward.verifier, str(config.corpus)) == (verifier, corpus)
+        assert config.model_copy(update={n: getattr(rl, n) for n in ("reward", "corpus", "output")}) == rl
+        assert corpus in added[f"grpo-{name}-1"].needs
+        assert {f"plans-{name}-0", f"scores-{name}-0"} <= set(added)
+    assert added["corpus-wrong"].outputs == ("corpus-wrong",)
+
+
 def test_stages_need_what_is_made_before_them() -> None:
-    made = plan_runs(study("all", quick=True), "tiny")
+    made = plan_runs(study("all", quick=True, controls=True), "tiny")
     done: set[str] = set()
     outputs: set[str] = set()
     for stage in made.stages:

@@ -37,6 +37,9 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, one on each.")] = 2,
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
+    controls: Annotated[
+        bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print runs, hours, memory and disk, and stop.")] = False,
     judge_endpoint: Annotated[
         str | None, typer.Option(help="Address of the judge, in place of the proxy.", rich_help_panel=_MODELS)
@@ -87,6 +90,7 @@ def reproduce(
         ),
         engine=engine,
         quick=quick,
+        controls=controls,
     )
     from recipe.reproduce.run import reproduce as run
     from recipe.reproduce.run import study_cost

@@ -146,18 +146,21 @@ def _taught_corpora(config: TeachingConfig, design: Design) -> Iterator[Stage]:
 def _wrong_corpus(config: AnyExperiment, data: Path | None) -> Stage:
     """The corpus of another domain. Raises InputError where its files are not there."""
     if isinstance(config.source, WorldSource):
-        from recipe.world.load import load_world
-
-        domains: dict[str, list[str]] = {}
-        for graph in load_world().goals.values():
-            domains.setdefault(graph.domain, []).append(graph.goal)
-        goals = min(domains.values(), key=len)  # what it covers by chance is the least of the test
-        counts = tuple((goal, config.source.narrations // len(goals)) for goal in goals)
-        return Stage(
-            WRONG, teaching.build_told, teaching.ToldCorpus(config.corpus, WRONG, counts, config.seed), (WRONG,)
-        )
+        return wrong_domain(config.source, config.corpus, config.seed)
     files, content = _files_below(config.source.wrong_narrations, (data or Path()).resolve())
     return Stage(WRONG, build, CorpusBuild(config.corpus, content, files, folder=WRONG), (WRONG,))
+
+
+def wrong_domain(source: WorldSource, config: CorpusConfig, seed: int) -> Stage:
+    """The stage that builds the corpus of the world's domain with the fewest goals."""
+    from recipe.world.load import load_world
+
+    domains: dict[str, list[str]] = {}
+    for graph in load_world().goals.values():
+        domains.setdefault(graph.domain, []).append(graph.goal)
+    goals = min(domains.values(), key=len)  # what it covers by chance is the least of the test
+    counts = tuple((goal, source.narrations // len(goals)) for goal in goals)
+    return Stage(WRONG, teaching.build_told, teaching.ToldCorpus(config, WRONG, counts, seed), (WRONG,))
 
 
 def _files_below(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...], str]:

@@ -22,6 +22,7 @@ from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
 from recipe.reproduce.measures import CONTROLS
 from recipe.reproduce.runs import Run, ScaleRuns
+from recipe.reproduce.study import CONTROL_REGIMES, regime
 from recipe.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
 from recipe.stats import Interval, seeded_interval, video_of
 
@@ -157,11 +158,13 @@ def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigure
         return _vpa(folder, made, one)
     if one.name == "diversity":
         return _diversity(folder, made, one)
-    values = _accuracies(folder, made, made_regimes(made, one))
+    trained = [name for name in CONTROL_REGIMES if one.name != "video" and made.runs_of(name)]
+    everything = _accuracies(folder, made, [*made_regimes(made, one), *trained])
+    values = replace(everything, table={name: own for name, own in everything.table.items() if name not in trained})
     figures, findings = _accuracy_figures(made, one, values)
     prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
     columns = tuple(dict.fromkeys(figure.column for figure in figures))
-    controls, not_beaten = _controls(folder, one, values)
+    controls, not_beaten = _controls(folder, one, values, {name: everything.table[name] for name in trained})
     return TableFigures(
         one.name, columns, tuple(figures), tuple(findings), tuple(prompts), tuple(controls), tuple(not_beaten)
     )
@@ -190,10 +193,13 @@ def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple
     return figures, [_finding(one, claim, split, parts.get(split)) for claim in one.claims for split in claim.splits]
 
 
-def _controls(folder: Path, one: PaperTable, values: Values) -> tuple[list[Figure], list[str]]:
+def _controls(
+    folder: Path, one: PaperTable, values: Values, trained: Mapping[str, Array]
+) -> tuple[list[Figure], list[str]]:
     """Figures of the controls, and the regimes that do not beat them; none where no controls were scored.
 
-    A control and a regime are compared on the prompts that have both.
+    A control and a regime are compared on the prompts that have both. Controls that were `trained` are compared with
+    the regimes of RL alone.
     """
     path = folder / CONTROLS
     rows = measured_rows(path) if one.name != "video" and path.is_file() else []
@@ -215,6 +221,15 @@ def _controls(folder: Path, one: PaperTable, values: Values) -> tuple[list[Figur
                     Difference(column, regime, title, ACCURACY, part.difference(regime, title))
                     for regime in values.table
                 ]
+    rl = [name for name in values.table if name in one.regimes and regime(name).grpo is not None]
+    for name, table in trained.items():
+        title = f"{CONTROL}{regime(name).title}"
+        both = replace(values, table={**values.table, title: table})
+        for column, datasets in columns_of(both.datasets, per_dataset=one.per_dataset):
+            part = both.restricted(datasets)
+            figures.append(part.figure(title, column))
+            if column in SPLITS:
+                differences += [Difference(column, own, title, ACCURACY, part.difference(own, title)) for own in rl]
     sentences = [
         f"{column}: {sentence}"
         for column in dict.fromkeys(one.split for one in differences)

@@ -24,7 +24,18 @@ from recipe.config import BaseModelConfig, parse_config
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.errors import InputError, listed
 from recipe.experiments import video
-from recipe.experiments.design import ALIGNED, ATTRIBUTES, BASE, CORPUS, DOCUMENTS, NARRATIONS, TEST, TRAIN, WORDS
+from recipe.experiments.design import (
+    ALIGNED,
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    NARRATIONS,
+    TEST,
+    TRAIN,
+    WORDS,
+    WRONG,
+)
 from recipe.experiments.schedule import Stage, Work
 from recipe.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
 from recipe.experiments.stages import (
@@ -36,6 +47,7 @@ from recipe.experiments.stages import (
     cut_benchmarks,
     draw_world,
     train,
+    wrong_domain,
 )
 from recipe.progress import Progress
 from recipe.reproduce import measures
@@ -52,6 +64,7 @@ from recipe.reproduce.data import (
     weak_file,
 )
 from recipe.reproduce.study import (
+    CONTROL_REGIMES,
     Regime,
     Scale,
     Study,
@@ -152,6 +165,8 @@ def plan_runs(study: Study, name: str) -> ScaleRuns:
             possible.append(one)
     if not possible:
         raise InputError(" ".join(missing) or "no table is left to make.")
+    if study.controls and not study.on_world:
+        missing.append("Control 'control-wrong' is left out: narrations of another domain are known on the world only.")
     maker = _Maker(study, name, scale, tuple(possible))
     stages = maker.stages()
     return ScaleRuns(
@@ -215,6 +230,8 @@ class _Maker:
         """All stages, run by run: a run is measured before the next one, so that tables fill up one by one."""
         names = needed_regimes([row for one in self._made for row in one.regimes], self._study.regimes)
         text = [one for one in names if regime(one).input == "text"]
+        if text and self._study.controls:
+            text += [one for one in CONTROL_REGIMES if self._study.on_world or regime(one).corpus == "own"]
         drawn = [one for one in names if regime(one).input == "video"]
         result: list[Stage] = []
         if text:
@@ -246,6 +263,8 @@ class _Maker:
             controls = measures.ControlScoring(self._study.endpoints.judge)
             needs = ("data", "supervision")
             stages.append(Stage("controls", measures.score_controls, controls, (measures.CONTROLS,), needs))
+        if any(regime(one).corpus == "wrong" for one in names):
+            stages.append(wrong_domain(WorldSource(**self._scale.world), self._scale.corpus, 0))
         start = _Start(
             self._scale.model or f"{BASE}/model", bool(self._scale.model), () if self._scale.model else ("base",)
         )
@@ -441,6 +460,8 @@ def _training(
         model, elsewhere, needs = f"{output}/model", False, (f"sft-{run.stage}", *needs)
     if chosen.grpo is not None:
         output = f"runs/{run.name}/grpo"
+        if chosen.corpus == "wrong":
+            corpus, built = WRONG, (WRONG,)
         paths = {"model": model, "examples": examples, "split": "", "output": output, "corpus": corpus, **shared}
         settings = Training(grpo_config(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
         yield _stage(run, "grpo", train, settings, (output,), (*needs, *built))

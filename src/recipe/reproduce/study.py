@@ -44,6 +44,8 @@ class Regime(Settings):
     """Share of the training examples that come from pseudo-traces instead of annotations (paper, section 4.3)."""
     labels: Literal["training", "corpus"] = "training"
     """Continuations of SFT: those of the training examples, or pseudo-labels from the corpus (SFT-HT100M)."""
+    corpus: Literal["own", "wrong"] = "own"
+    """Corpus of GRPO: the study's, or one of another domain, which only the embedded world has."""
     sft: dict[str, Any] | None = None
     """Keys of SFTConfig but for the paths."""
     grpo: dict[str, Any] | None = None
@@ -137,6 +139,8 @@ class Study:
     engine: EngineName = "transformers"
     """What writes completions, in training and at the test."""
     quick: bool = False
+    controls: bool = False
+    """Train the control regimes beside those of the tables."""
 
     @property
     def on_world(self) -> bool:
@@ -223,6 +227,10 @@ def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
             before = result.get(key)
             result[key] = _merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return result
+
+
+CONTROL_REGIMES = ("control-r0", "control-length", "control-wrong")
+"""Regimes that are controls: a regime of RL that does not beat them owes nothing to the corpus."""
 
 
 def needed_regimes(wanted: Sequence[str], only: Sequence[str]) -> list[str]:
