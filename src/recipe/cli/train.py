@@ -92,7 +92,7 @@ def _run(
 
     Of several processes the first one locks the folder, reports and prints.
     """
-    from recipe.artifacts import locked, read_jsonl
+    from recipe.artifacts import locked, read_json, read_jsonl
     from recipe.config import load_config
     from recipe.experiments.settings import require_packages
 
@@ -125,11 +125,15 @@ def _run(
     *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
     # Runs of earlier versions have none.
     card = str(model / "README.md") if (model / "README.md").is_file() else None
+    notes = read_json(model.parent / "run.json").get("notes", [])
     if as_json:
-        print_json({"model": str(model), "card": card, "config": settings.model_dump(mode="json"), "last_step": last})
+        values = {"config": settings.model_dump(mode="json"), "last_step": last, "notes": notes}
+        print_json({"model": str(model), "card": card, **values})
         return
     out.print(f"model: {model}", highlight=False, soft_wrap=True)
     if card is not None:
         out.print(f"card: {card}", highlight=False, soft_wrap=True)
     numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
     out.print("last step: " + ", ".join(numbers), highlight=False, soft_wrap=True)
+    for sentence in notes:
+        out.print(sentence, highlight=False, soft_wrap=True)

@@ -173,10 +173,18 @@ class GRPOConfig(TrainingSettings):
     all."""
     beta: Annotated[float, Field(ge=0)] = 0.04
     """Stated (appendix A.4). Weight of the KL divergence to the reference policy."""
+    kl_budget: Annotated[float, Field(gt=0)] | None = None
+    """Ours. Nats that a whole plan may be from the reference policy on average: the weight of the KL term rises from
+    `beta` while plans are further away, and falls back to it after that. Left out: the weight is `beta` throughout."""
     clip: Annotated[float, Field(gt=0)] = 0.30
     """Stated (appendix A.4). Clipping range of the importance ratio."""
     iterations: Positive = 1
     """Ours. Passes over each batch of completions; the ratio moves away from 1, and clipping acts, only above 1."""
+    loss: Literal["grpo", "dr_grpo"] = "grpo"
+    """`grpo`, as first published, standardises rewards within the group (stated, appendix A.4) and averages the loss
+    within a completion first (ours). Ours: `dr_grpo` (Liu et al. 2025) only centres rewards and divides the sum over
+    all tokens by `max_completion_tokens` a completion, so that neither the spread of a group nor the length of a
+    completion weighs its tokens."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -195,11 +203,14 @@ class GRPOConfig(TrainingSettings):
     """With `rollouts = "vllm"`."""
 
     @model_serializer(mode="wrap")
-    def _without_filter(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As earlier records where no prompt is left out, because a run resumes only where its record equals these."""
+    def _as_earlier_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the settings that came later, where they change nothing: a run resumes only where its record equals
+        these.
+        """
         values: dict[str, Any] = dump(self)
-        if self.min_coverage is None:
-            values.pop("min_coverage", None)
+        for name in ("min_coverage", "kl_budget", "loss"):
+            if getattr(self, name) == type(self).model_fields[name].default:
+                values.pop(name, None)
         return values
 
     @model_validator(mode="after")
@@ -210,6 +221,12 @@ class GRPOConfig(TrainingSettings):
             for name in ("corpus_devices", "reward"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
+        return self
+
+    @model_validator(mode="after")
+    def _budget_has_a_weight(self) -> Self:
+        if self.kl_budget is not None and self.beta == 0:
+            raise ValueError("kl_budget multiplies beta, which is 0; give beta a value above 0, such as 0.04")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ A card names no place on this machine: files and folders are told by their hashe
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +58,16 @@ def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
     return card
 
 
-def card_files(card: Card, step: int, figures: Mapping[str, Any], *, merged: bool) -> dict[str, str]:
+def card_files(
+    card: Card, step: int, figures: Mapping[str, Any], notes: Sequence[str] = (), *, merged: bool
+) -> dict[str, str]:
     """The card after an optimiser step with the metrics of that step, as texts of files by name.
 
-    `merged`: of a model that stands alone, and not of a checkpoint of adapters. What depends on the clock is left out,
-    so that equal runs have equal cards.
+    `notes` are sentences about the run. `merged`: of a model that stands alone, and not of a checkpoint of adapters.
+    What depends on the clock is left out, so that equal runs have equal cards.
     """
     kept = {name: value for name, value in figures.items() if "second" not in name and name != "reward_share"}
-    whole = {**card, "step": step, "figures": kept}
+    whole = {**card, "step": step, "figures": kept} | ({"notes": list(notes)} if notes else {})
     text = json.dumps(whole, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     return {CARD: text, README: _readme(whole, merged=merged)}
 
@@ -177,6 +179,7 @@ def _readme(card: Card, *, merged: bool) -> str:
         f"# A planner of procedures, {_GOALS[stage]}",
         f"Given a goal and the steps that are done, the model writes the steps that follow. {weights}".strip(),
         *([licence] if licence else []),
+        *card.get("notes", ()),
         *(["```\nrecipe plan --model FOLDER --examples examples.jsonl --output plans.jsonl\n```"] if merged else []),
         "## Training\n\n" + _table(rows),
         f"## Figures after step {card['step']}\n\n" + _table(figures),

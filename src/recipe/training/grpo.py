@@ -35,6 +35,7 @@ from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, 
 from recipe.reward.wire import reward_row
 from recipe.text import parse_plan, planner_messages, training_messages
 from recipe.training import ranks
+from recipe.training.kl_budget import KLBudget, unmet_budget
 from recipe.training.loop import (
     MetricsLog,
     Row,
@@ -60,7 +61,7 @@ PART = "part/"
 
 _FIELDS = (
     {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
-    | {name: name for name in ("malformed", "unscored", "loss", "kl", "entropy", "grad_norm")}
+    | {name: name for name in ("malformed", "unscored", "loss", "kl", "kl_plan", "beta", "entropy", "grad_norm")}
     | {"clip_ratio/region_mean": "clip_ratio", "completions/mean_length": "completion_tokens"}
     | {"completions/clipped_ratio": "clipped_ratio", "frac_reward_zero_std": "zero_std"}
     | {
@@ -142,7 +143,16 @@ def train_grpo(
             trainer = grpo_trainer(config, policy, examples, reward, run)
         if use_likelihood is not None:
             use_likelihood(reference_likelihood(trainer, policy))
-        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video)
+        if config.kl_budget is not None:
+            trainer.kl_budget = KLBudget(trainer, config.kl_budget, config.beta)
+            trainer.add_callback(trainer.kl_budget)
+
+        def notes(rows: Sequence[Row]) -> list[str]:
+            spent = [row["kl_plan"] for row in rows if row.get("kl_plan") is not None]
+            unmet = None if config.kl_budget is None else unmet_budget(config.kl_budget, spent)
+            return [] if unmet is None else [unmet]
+
+        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes)
 
 
 def covered_examples(config: GRPOConfig, scorer: Scorer | None, examples: list[Example], run: Run) -> list[Example]:
@@ -359,8 +369,8 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         warmup_steps=0,
         beta=config.beta,
         epsilon=config.clip,
-        loss_type="grpo",
-        scale_rewards="group",
+        loss_type=config.loss,
+        scale_rewards="none" if config.loss == "dr_grpo" else "group",
         use_bias_correction_kl=False,
         temperature=config.temperature,
         top_p=1.0,

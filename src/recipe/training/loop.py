@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import logging
+import math
 import re
 import time
 import warnings
@@ -25,6 +26,7 @@ from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks
 from recipe.training.cards import card_files
+from recipe.training.kl_budget import KLBudget, plan_kl
 from recipe.training.policy import on_cuda, save_merged, write_errors
 from recipe.training.runs import Run
 
@@ -68,8 +70,31 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, silent, with the output layer on the tokens of completions only.
 
     TRL 1.16 applies it to prompts and padding too where Triton is missing, as on a CPU, and drops the result. The
-    override of a private method is safe while TRL's minor version is pinned; a test holds its signature.
+    overrides of private methods are safe while TRL's minor version is pinned; a test holds their signatures.
     """
+
+    beta: float
+    """Weight of the KL term."""
+    kl_budget: KLBudget | None = None
+    """Sets the weight of the KL term after every step; None leaves it constant."""
+    _written: torch.Tensor
+    """Log-probabilities [B, tokens] that were computed last."""
+    _spent: torch.Tensor | float = 0.0
+    """Of the passes of the step under way, as `plan_kl` gives it."""
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats, and `beta`."""
+        loss: torch.Tensor = super()._compute_loss(model, inputs)
+        if self.beta != 0.0:
+            self._spent += plan_kl(self._written, inputs["ref_per_token_logps"], inputs["completion_mask"])
+            if self.accelerator.sync_gradients:
+                total, plans = self.accelerator.reduce(self._spent, reduction="sum").tolist()
+                self._spent, kl = 0.0, total / plans if plans else math.nan
+                self._metrics["train"]["kl_plan"].append(kl)
+                self._metrics["train"]["beta"].append(self.beta)
+                if self.kl_budget is not None:
+                    self.beta = self.kl_budget.next_weight(self.beta, kl)
+        return loss
 
     def model_inputs(self, ids: torch.Tensor, mask: torch.Tensor, rows: slice) -> dict[str, torch.Tensor]:
         """What the model reads for some `rows` of the batch, whose ids and mask are [B, L]."""
@@ -105,6 +130,7 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
             nothing = output.log_probs.new_zeros(written.shape)
             log_probs.append(nothing.masked_scatter(written, output.log_probs))
             entropies.append(nothing.masked_scatter(written, output.entropy))
+        self._written = torch.cat(log_probs).detach()
         return (
             torch.cat(log_probs),
             torch.cat(entropies) if compute_entropy else None,
@@ -164,9 +190,11 @@ def finish_training(
     total: int,
     progress: Progress,
     video: VideoProcessor | None = None,
+    notes: Callable[[Sequence[Row]], list[str]] = lambda rows: [],
 ) -> Path:
     """Train to the merged model, from the newest checkpoint if there is one; returns the model's folder.
 
+    `notes` gives sentences about the run from the rows of its metrics, for `run.json` and the model's card.
     Raises ComputeError where training has destroyed the weights or memory does not suffice.
     """
     began = time.monotonic()
@@ -189,10 +217,11 @@ def finish_training(
                 log.close()
     check_finite(trainer)
     if ranks.main():
+        sentences = notes(log.rows(trainer.state.log_history))
         with run.on_disk():
-            card = card_files(run.card, trainer.state.global_step, log.last, merged=True)
+            card = card_files(run.card, trainer.state.global_step, log.last, sentences, merged=True)
             save_merged(trainer.model, trainer.processing_class, run.model, video, card)
-            run.finish(time.monotonic() - began)
+            run.finish(time.monotonic() - began, sentences)
     ranks.barrier()
     return run.model
 
@@ -278,7 +307,7 @@ class MetricsLog:
 
     def open(self, history: Sequence[Row]) -> None:
         """Begin, with the trainer's records up to the step that is resumed from."""
-        earlier = [row for record in history if (row := self._shape(record)) is not None]
+        earlier = self.rows(history)
         path = self._folder / "metrics.jsonl"
         write_jsonl(path, earlier)
         self.last = earlier[-1] if earlier else {}
@@ -304,6 +333,10 @@ class MetricsLog:
             run = wandb.init(project="recipe", name=self._folder.name, dir=str(self._folder), config=dict(self._config))
             self._writers.append(lambda row: run.log(row, step=row["step"]))
             self._closers.append(run.finish)
+
+    def rows(self, history: Sequence[Row]) -> list[Row]:
+        """The trainer's records that are about a step, as rows."""
+        return [row for record in history if (row := self._shape(record)) is not None]
 
     def write(self, record: Row) -> None:
         """Send one of the trainer's records, unless it is not about a step."""

@@ -1,6 +1,6 @@
 """Run folders of training: what a run was made from, whether it is finished, and where it resumes.
 
-run.json       settings, hashes of the inputs, `finished`
+run.json       settings, hashes of the inputs, `finished`, `notes` about a finished run
 checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file;
                with a card, as the model
 logs/          TensorBoard
@@ -12,7 +12,7 @@ model/         the result, in the standard layout
 import errno
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +64,10 @@ class Run:
         """True once the model stands in its place."""
         return bool(read_json(self.folder / "run.json")["finished"]) and self.model.is_dir()
 
-    def finish(self, seconds: float) -> Path:
-        """Record that the model is complete; returns its folder."""
-        write_json(self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1)})
+    def finish(self, seconds: float, notes: Sequence[str] = ()) -> Path:
+        """Record that the model is complete, with sentences about the run if there are any; returns its folder."""
+        said = {"notes": list(notes)} if notes else {}
+        write_json(self.folder / "run.json", {**self.manifest, "finished": True, "seconds": round(seconds, 1), **said})
         return self.model
 
     def checkpoint(self, step: int) -> Path:
