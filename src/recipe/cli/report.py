@@ -15,7 +15,8 @@ _RUN, _SCORES = "Of a run", "Of scores (docs/report.md)"
 
 def report(
     paths: Annotated[
-        list[Path], typer.Argument(help="A run folder that holds report.json, or files that `recipe evaluate` wrote.")
+        list[Path],
+        typer.Argument(help="A run folder with report.json or validation.jsonl, or files of `recipe evaluate`."),
     ],
     figure: Annotated[
         Path | None, typer.Option(help="Also draw the key figure, PNG or SVG.", rich_help_panel=_RUN)
@@ -51,6 +52,8 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
+
+    Of a training run with validation it writes validation.html: reward and measure against the KL divergence.
 
     Example: recipe report evaluations/*.json --examples examples.jsonl --output report.html --markdown report.md
     """
@@ -103,6 +106,17 @@ def report(
 def _run(run_dir: Path, figure: Path | None, json: bool) -> None:
     if figure is not None and figure.suffix.lower() not in FIGURES:
         raise typer.BadParameter(f"{figure.name!r} is neither .png nor .svg.", param_hint="--figure")
+    if not (run_dir / "report.json").is_file() and (run_dir / "validation.jsonl").is_file():
+        if figure is not None:
+            raise typer.BadParameter("goes with a run of `recipe demo` or `recipe run`.", param_hint="--figure")
+        from recipe.experiments.over_optimisation import write_validation_page
+
+        written = write_validation_page(run_dir)
+        if json:
+            console.print_json({"report": str(written), "figure": None})
+        else:
+            console.print_lines(f"report: {written}")
+        return
     from recipe.experiments.page import rerender
     from recipe.experiments.plots import key_figure
     from recipe.experiments.results import load_results

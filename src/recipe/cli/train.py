@@ -12,7 +12,8 @@ from recipe.cli.console import out, print_json, progress
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
-    from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+    from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig, ValidationSettings
+    from recipe.evaluation.plan_measures import PlanMeasure
 
 Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig")
 
@@ -75,9 +76,22 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
             verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
         reads = verifier is not None and settings.reward.grounded.language_model == POLICY
         use = verifier.use_likelihood if verifier is not None and reads else None
-        return lambda: train_grpo(settings, verifier, progress(), use_likelihood=use)
+        return lambda: train_grpo(
+            settings, verifier, progress(), use_likelihood=use, measure=_measure(settings.validation)
+        )
 
     _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
+
+
+def _measure(settings: "ValidationSettings | None") -> "PlanMeasure | None":
+    """What validation chooses by, in the process that measures."""
+    from recipe.training import ranks
+
+    if settings is None or not ranks.main():
+        return None
+    from recipe.evaluation.plan_measures import plan_measure
+
+    return plan_measure(settings)
 
 
 def _run(

@@ -11,6 +11,7 @@ from recipe.config.training import (
     Metrics,
     SFTConfig,
     TrainingSettings,
+    ValidationSettings,
     VllmSettings,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "SamplingConfig",
     "Settings",
     "TrainingSettings",
+    "ValidationSettings",
     "VllmSettings",
     "load_config",
     "parse_config",

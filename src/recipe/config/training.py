@@ -128,6 +128,51 @@ class SFTConfig(TrainingSettings):
         return _checked_micro_batch(self, self.micro_batch, self.batch_size, "batch_size")
 
 
+Measured = Literal["reward", "matched_f1", "proxy", "validity"]
+"""What validation can choose by."""
+
+
+class ValidationSettings(Settings):
+    """Plans for held-out prompts while training: which step's model is kept, and when training stops.
+
+    The paper has none: every setting is ours.
+    """
+
+    examples: Path
+    """Held-out prompts with their continuations, JSON lines. An example or a video that is in the training examples or
+    in the corpus is refused."""
+    split: str = ""
+    """Prompts of this split; empty takes all."""
+    prompts: Positive | None = None
+    """The first so many of them; left out: all."""
+    every: Positive = 10
+    """Optimiser steps, or rounds of best-of-N, between two validations; the base and the last one are always validated.
+    """
+    measure: Measured = "reward"
+    """What the kept step is best by: the reward itself, matched step F1 with the continuation, the proxy judge's total
+    as a share, or validity against task graphs. The mean reward is recorded with each."""
+    patience: Positive | None = None
+    """Validations without a better one after which training stops; left out: it goes on."""
+    samples: Positive = 4
+    """Plans of a prompt, with the same random numbers at each validation."""
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    """Left out: that of the roll-outs."""
+    encoder: str = "minilm"
+    """Of `matched_f1`, `proxy` and of `validity` with `graphs`: minilm, hash:256, hub id or folder."""
+    graphs: Path | None = None
+    """With `measure = "validity"`: task graphs as in `recipe evaluate validity`; left out: the embedded world's."""
+    threshold: Fraction | None = None
+    """With `graphs`: least similarity of a line to its step; left out: measured."""
+
+    @model_validator(mode="after")
+    def _graphs_have_a_use(self) -> Self:
+        if self.graphs is not None and self.measure != "validity":
+            raise ValueError("graphs has a use with measure = 'validity' only; set that, or leave graphs out")
+        if self.threshold is not None and self.graphs is None:
+            raise ValueError("threshold has a use with graphs only: the embedded world has its own wordings")
+        return self
+
+
 class VllmSettings(Settings):
     """vLLM beside the trainer, an engine for each process; the paper has none, every setting is ours."""
 
@@ -197,6 +242,8 @@ class GRPOConfig(TrainingSettings):
     min_coverage: float | None = None
     """Ours. Prompts that the verifier covers less than this (`Reward.coverage`) are left out of training; left out:
     none are. Needs a verifier that reports coverage, such as the grounded one."""
+    validation: ValidationSettings | None = None
+    """Ours. Validate while training, and keep the best step instead of the last; with `input = "text"`."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
     """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
     vllm: VllmSettings = VllmSettings()
@@ -208,7 +255,7 @@ class GRPOConfig(TrainingSettings):
         these.
         """
         values: dict[str, Any] = dump(self)
-        for name in ("min_coverage", "kl_budget", "loss"):
+        for name in ("min_coverage", "kl_budget", "loss", "validation"):
             if getattr(self, name) == type(self).model_fields[name].default:
                 values.pop(name, None)
         return values
@@ -221,6 +268,12 @@ class GRPOConfig(TrainingSettings):
             for name in ("corpus_devices", "reward"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
+        return self
+
+    @model_validator(mode="after")
+    def _validates_text(self) -> Self:
+        if self.validation is not None and self.input != "text":
+            raise ValueError("validation reads prompts as text; leave it out with input = 'video'")
         return self
 
     @model_validator(mode="after")

@@ -155,32 +155,43 @@ def log_likelihood(
     temperature: float = 1.0,
     clips: Clips | None = None,
 ) -> list[float]:
-    """Log-probability in nats of each completion after its prompt; equal prompts are read once.
+    """Log-probability in nats of each completion after its prompt: the sum of `token_log_likelihood`."""
+    return list(token_log_likelihood(model, prompts, completions, temperature, clips).sum(-1).tolist())
 
-    The sum over a completion's tokens of log softmax(logits / temperature); 0 for one without tokens. Raises
-    InputError where a prompt holds other video tokens than its clip has.
+
+def token_log_likelihood(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+    clips: Clips | None = None,
+) -> torch.Tensor:
+    """Log-probability in nats of each token, float64 [completions, longest]; equal prompts are read once.
+
+    It is log softmax(logits / temperature), and 0 after a completion's end. Raises InputError where a prompt holds
+    other video tokens than its clip has.
     """
     rows, first = _prefill(model, prompts, clips)
     longest = max(1, *map(len, completions))
     targets = torch.tensor(
         [[*tokens, *[_NONE] * (longest - len(tokens))] for tokens in completions], device=model.device
     )
-    total = _log_probability(first[:, None], targets[:, :1], temperature)
+    parts = [_log_probability(first[:, None], targets[:, :1], temperature)]
     if longest > 1:
         known = targets[:, :-1] != _NONE
         positions = rows.position[:, None] + torch.arange(1, longest, device=model.device)
         mask = torch.cat([rows.mask, known.long()], dim=1)
         logits = _logits(model, targets[:, :-1].where(known, 0), mask, positions, rows.cache, keep=longest - 1)
-        total = total + _log_probability(logits, targets[:, 1:], temperature)
-    return list(total.tolist())
+        parts.append(_log_probability(logits, targets[:, 1:], temperature))
+    return torch.cat(parts, dim=1)
 
 
 def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Sum over positions [rows] of the targets' log-probabilities; of `logits` [rows, positions, vocabulary]."""
+    """The targets' log-probabilities [rows, positions]; of `logits` [rows, positions, vocabulary]."""
     losses = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float() / temperature, targets.flatten(), ignore_index=_NONE, reduction="none"
     )
-    return -losses.view(targets.shape).double().sum(-1)
+    return -losses.view(targets.shape).double()
 
 
 @dataclass(slots=True)

@@ -73,11 +73,13 @@ def card_files(
 
 
 def _portable(config: Settings) -> Card:
-    """The settings without places: of a file or folder only its name is left, and `PLACES` are dropped."""
+    """The settings without places: of a file or folder only its name is left, and `PLACES` are dropped; tables too."""
     values: Card = config.model_dump(mode="json", exclude=set(PLACES))
     for name, value in values.items():
         raw = getattr(config, name)
-        if isinstance(raw, Path) or (name == "model" and _local(raw)):
+        if isinstance(raw, Settings):
+            values[name] = _portable(raw)
+        elif isinstance(raw, Path) or (name in ("model", "encoder") and isinstance(raw, str) and _local(raw)):
             values[name] = Path(value).name
     return values
 

@@ -48,6 +48,7 @@ from recipe.training.loop import (
 )
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
 from recipe.training.runs import Run, model_input, open_run, step_of
+from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out, validation_inputs
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 from recipe.types import Example, Malformed, Reward
@@ -87,12 +88,14 @@ def train_grpo(
     progress: Progress = SILENT,
     histories: Histories | None = None,
     use_likelihood: Callable[[Likelihood], None] | None = None,
+    measure: Measure | None = None,
 ) -> Path:
     """Train adapters on the scorer's rewards and merge them; returns the model's folder.
 
     Of several processes (`recipe.training.ranks`) the first one scores for all; the others need no scorer. With
     `reward_service` the service is the scorer of all, and `scorer` is None.
     `use_likelihood` receives the likelihood of the reference policy before the first step, for a scorer that reads it.
+    `measure` computes what validation chooses by, where that is not the reward.
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
@@ -114,6 +117,8 @@ def train_grpo(
         config = config.model_copy(update={"reward": settings})
         scorer = service = ServedReward(config, served)
         closing.callback(service.close)
+    if config.validation is not None:
+        inputs |= validation_inputs(config.validation)
     source = video_source(config, histories)
     if source is not None:
         inputs["videos"] = source.held
@@ -133,6 +138,8 @@ def train_grpo(
 
         reward = RewardFunction(config, scorer, run, on_finding)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
+        if config.validation is not None and ranks.main() and not (run.folder / ROWS).is_file():
+            require_held_out(config.validation, config.examples, examples, config.corpus)
         if config.min_coverage is not None:
             everything = examples
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
@@ -152,7 +159,13 @@ def train_grpo(
             unmet = None if config.kl_budget is None else unmet_budget(config.kl_budget, spent)
             return [] if unmet is None else [unmet]
 
-        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes)
+        validation = None
+        if config.validation is not None:
+            ends = [*trainer.eos_token_ids, trainer.processing_class.pad_token_id]
+            rows = config.prompts_per_step * config.group_size
+            sampling = Sampling(config.temperature, config.max_completion_tokens, ends, rows, config.seed)
+            validation = Validation(config.validation, run, policy, sampling, scorer, measure)
+        return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
 
 
 def covered_examples(config: GRPOConfig, scorer: Scorer | None, examples: list[Example], run: Run) -> list[Example]:

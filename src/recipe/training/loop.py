@@ -15,7 +15,8 @@ from typing import Any
 import datasets
 import torch
 import transformers
-from transformers import PrinterCallback, Trainer, TrainerCallback
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
 from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
@@ -28,9 +29,13 @@ from recipe.training import ranks
 from recipe.training.cards import card_files
 from recipe.training.kl_budget import KLBudget, plan_kl
 from recipe.training.policy import on_cuda, save_merged, write_errors
-from recipe.training.runs import Run
+from recipe.training.runs import Run, step_of
+from recipe.training.validation import Validation, ValidationCallback
 
 Row = dict[str, Any]
+
+_NO_FIGURES = ("step", "measure", "prompts", "gain")
+"""Of a validation's row, what a card does not show."""
 
 
 @contextmanager
@@ -191,10 +196,12 @@ def finish_training(
     progress: Progress,
     video: VideoProcessor | None = None,
     notes: Callable[[Sequence[Row]], list[str]] = lambda rows: [],
+    validation: Validation | None = None,
 ) -> Path:
     """Train to the merged model, from the newest checkpoint if there is one; returns the model's folder.
 
-    `notes` gives sentences about the run from the rows of its metrics, for `run.json` and the model's card.
+    `notes` gives sentences about the run from the rows of its metrics, for `run.json` and the model's card. With
+    `validation` the merged model is that of the step that it chooses.
     Raises ComputeError where training has destroyed the weights or memory does not suffice.
     """
     began = time.monotonic()
@@ -204,22 +211,37 @@ def finish_training(
         raise InputError.at(checkpoint, problem, "put `output` on a disk that all machines share")
     progress = progress if ranks.main() else SILENT
     trainer.remove_callback(PrinterCallback)
+    if validation is not None:
+        validation.open(None if checkpoint is None else step_of(checkpoint))
+        trainer.add_callback(ValidationCallback(trainer, validation))
     with progress.task(title, total) as advance:
         trainer.add_callback(_Reporter(run, log, advance))
         # A pass of the model is a sign of life between two steps.
         pulse = trainer.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
         try:
             with run.on_disk(), write_errors(run.checkpoints), memory_errors():
-                trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+                if checkpoint is not None and validation is not None and validation.stopped:
+                    # Nothing is left to train: the run was stopped between its end and its model.
+                    trainer.state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+                    log.open(trainer.state.log_history)
+                else:
+                    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         finally:
             pulse.remove()
             with run.on_disk():
                 log.close()
+    step, rows = trainer.state.global_step, log.rows(trainer.state.log_history)
+    figures, sentences = log.last, notes(rows)
+    if validation is not None:
+        step = validation.restore(trainer.accelerator.unwrap_model(trainer.model))
+        known = next((row for row in rows if row["step"] == step), {})
+        chosen = {name: value for name, value in validation.best.items() if name not in _NO_FIGURES}
+        figures = known | {f"validation {name}": value for name, value in chosen.items()}
+        sentences += validation.notes(total)
     check_finite(trainer)
     if ranks.main():
-        sentences = notes(log.rows(trainer.state.log_history))
         with run.on_disk():
-            card = card_files(run.card, trainer.state.global_step, log.last, sentences, merged=True)
+            card = card_files(run.card, step, figures, sentences, merged=True)
             save_merged(trainer.model, trainer.processing_class, run.model, video, card)
             run.finish(time.monotonic() - began, sentences)
     ranks.barrier()

@@ -29,6 +29,8 @@ KEPT_CHECKPOINTS = 2
 VERSION = 2
 """Version of `run.json`; records without one are older."""
 _COMPLETE = "complete.json"
+_VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": True}}
+"""Settings of validation whose content stands among the inputs."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
 """In what safetensors and torch raise where a file cannot be written to its end."""
@@ -194,7 +196,7 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
 
 
 def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
-    settings = config.model_dump(mode="json", exclude={*PLACES, *inputs})
+    settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
     hashes = {name: _identity(path) for name, path in inputs.items()}
     manifest = {
         "stage": stage,

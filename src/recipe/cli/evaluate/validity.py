@@ -8,15 +8,10 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.reward_options import Config, Method, open_verifier
-from recipe.errors import InputError
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import ValidityScores
-    from recipe.evaluation.validity.readings import Reader
     from recipe.report.elements import Table
-
-WORLD = "world"
-"""Name of the graphs of the embedded world in scores."""
 
 
 def validity(
@@ -62,6 +57,7 @@ def validity(
     """
     from recipe.artifacts import require_writable, to_json, write_jsonl
     from recipe.data.examples import read_examples
+    from recipe.evaluation.plan_measures import open_reader
     from recipe.evaluation.scores import rows_path, write_scores
     from recipe.evaluation.validity.measure import score_plans
     from recipe.evaluation.validity.scores import plan_rows, read_judged, select_plans, validity_scores
@@ -74,7 +70,7 @@ def validity(
     wanted = read_examples(examples, split)
     known = read_examples(examples) if split else wanted
     judges = [judge for path in verdicts or () for judge in read_judged(path)]
-    reader, name, settings = _open(graphs, encoder, threshold, split_lines)
+    reader, name, settings = open_reader(graphs, encoder, threshold, split_lines)
     selection = select_plans(wanted, read_predictions(predictions), reader, known, missing, skip_goals)
     planned = selection.predictions
     if corpus is not None:
@@ -90,37 +86,6 @@ def validity(
         console.print_json(to_json(scores))
     else:
         console.print_table(_table(scores))
-
-
-def _open(
-    graphs: Path | None, encoder: str, threshold: float | None, split_lines: bool
-) -> "tuple[Reader, str, dict[str, str]]":
-    """What matches plans to graphs, the name of the graphs, and the settings."""
-    if graphs is None:
-        if threshold is not None or split_lines:
-            raise InputError("--threshold and --split-lines go with --graphs: the embedded world has its own wordings.")
-        from recipe.evaluation.validity.readings import WorldReader
-        from recipe.world.load import load_world
-
-        return WorldReader(load_world()), WORLD, {}
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-    from recipe.data.task_graphs import read_task_graphs
-    from recipe.evaluation.validity.readings import MARGIN, THRESHOLDS, GraphReader, threshold_of
-
-    read = read_task_graphs(graphs)
-    embed = open_encoder(EncoderConfig(name=encoder)).encode
-    least = threshold if threshold is not None else THRESHOLDS.get(encoder)
-    if least is None:
-        least = threshold_of(read, embed)
-    settings = {
-        "encoder": encoder,
-        "threshold": f"{least:g}",
-        "margin": f"{MARGIN:g}",
-        "lines": "split" if split_lines else "whole",
-        "graphs": str(len(read)),
-    }
-    return GraphReader(read, embed, least, split_lines=split_lines), graphs.stem, settings
 
 
 def _table(scores: "ValidityScores") -> "Table":

@@ -1,0 +1,346 @@
+"""Validation while training: plans for held-out prompts, which step is best, and when to stop.
+
+At each validation the policy writes plans for the same prompts with the same random numbers, so that steps are compared
+pair by pair. A row of `validation.jsonl` holds the mean reward, the named measure, the length of plans and their KL
+divergence to the reference policy. The base is validated first, as step 0, so that a run knows whether any step was
+better. The adapter of the best step lies in `best/step-NNNNN`, written whole or not at all; the earliest of equals is
+best. Rows are a function of the policy, so that a run that was killed gives the same rows and the same choice.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
+from transformers import TrainerCallback
+
+from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
+from recipe.config import ValidationSettings
+from recipe.data.examples import read_training_examples
+from recipe.errors import ComputeError, InputError
+from recipe.models.checkpoints import Checkpoint
+from recipe.models.decoding import token_log_likelihood
+from recipe.reward.trainers import Scorer, trainer_reward
+from recipe.stats import Interval, paired_interval
+from recipe.text import plan_steps, training_messages
+from recipe.training import ranks
+from recipe.training.kl_budget import plan_kl
+from recipe.training.policy import sample, write_errors
+from recipe.training.runs import Run
+from recipe.types import Example
+
+Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float | None]]
+"""What validation chooses by: of examples and a plan of each, the plans' values; None for one that has none."""
+
+ROWS = "validation.jsonl"
+BEST = "best"
+_AT_ONCE = 32
+"""Plans whose likelihood is computed at once."""
+
+
+class Sampling(NamedTuple):
+    """How a run samples plans; validation does the same with random numbers of its own."""
+
+    temperature: float
+    longest: int
+    """Tokens of a completion at most."""
+    ends: Sequence[int]
+    """Tokens that end a completion."""
+    at_once: int
+    """Completions in one batch."""
+    seed: int = 0
+
+
+class _Plan(NamedTuple):
+    """A sampled plan: its place among all, its text, and its KL estimate in nats."""
+
+    place: int
+    text: str
+    kl: float
+
+
+class Validation:
+    """The validations of one run, in every process; the first one scores, measures and writes."""
+
+    def __init__(
+        self,
+        settings: ValidationSettings,
+        run: Run,
+        policy: Checkpoint,
+        sampling: Sampling,
+        scorer: Scorer | None,
+        measure: Measure | None = None,
+    ) -> None:
+        """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward.
+
+        Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
+        """
+        if measure is None and settings.measure != "reward" and ranks.main():
+            raise ComputeError(f"validation chooses by {settings.measure}, which nobody computes; give its measure.")
+        self._settings, self._run, self._measure = settings, run, measure
+        self._reward = None if scorer is None else trainer_reward(scorer)
+        self._tokenizer, self._sampling = policy.tokenizer, sampling
+        self._temperature = settings.temperature or sampling.temperature
+        self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
+        self.rows: list[dict[str, Any]] = []
+        """One a validation, the base first; their fields are those of `validation.jsonl`."""
+
+    def open(self, done: int | None) -> None:
+        """Begin, or go on after step `done`: what was validated later is dropped, and validated again."""
+        self.rows = ranks.from_main(lambda: self._kept(done))
+
+    def _kept(self, done: int | None) -> list[dict[str, Any]]:
+        path = self._run.folder / ROWS
+        last = -1 if done is None else done
+        rows = [row for _, row in read_jsonl(path) if row["step"] <= last] if path.is_file() else []
+        write_jsonl(path, rows)
+        for folder in (self._run.folder / BEST).glob("step-*"):
+            if int(folder.name.rpartition("-")[2]) > last:
+                remove(folder)
+        return rows
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """The row of the best step so far."""
+        return max(self.rows, key=self._value)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether so many validations as `patience` says came after the best one."""
+        patience = self._settings.patience
+        return patience is not None and bool(self.rows) and self.rows.index(self.best) + patience < len(self.rows)
+
+    def due(self, step: int, last: int) -> bool:
+        """Whether a step of a run of `last` steps is to be validated, and was not yet."""
+        return (step % self._settings.every == 0 or step == last) and all(row["step"] != step for row in self.rows)
+
+    def validate(self, model: PeftModel, step: int) -> dict[str, Any]:
+        """Sample, measure and record the policy after a step; the adapter is kept where none was better.
+
+        Raises ComputeError where no plan could be scored or measured.
+        """
+        plans = sorted(ranks.gathered(self._sampled(model)))
+        row = ranks.from_main(lambda: self._measured(step, plans))
+        gain = self.gain(row) if self.rows else None
+        row["gain"] = None if gain is None else [gain.mean, gain.low, gain.high]
+        self.rows.append(row)
+        if ranks.main():
+            if self.best is row:
+                with self._run.on_disk(), atomic_path(self._adapter(step)) as partial, write_errors(partial):
+                    model.save_pretrained(partial)
+            write_jsonl(self._run.folder / ROWS, self.rows)
+        ranks.barrier()
+        return row
+
+    def prune(self) -> None:
+        """Remove the adapters of all but the best step: once a checkpoint holds the last row, no run goes back."""
+        for folder in (self._run.folder / BEST).glob("step-*"):
+            if folder != self._adapter(self.best["step"]):
+                shutil.rmtree(folder)
+
+    def restore(self, model: PeftModel) -> int:
+        """Give the model the adapter of the best step, and return this step; the base's is step 0."""
+        folder = self._adapter(self.best["step"])
+        if not folder.is_dir():
+            problem = "the adapter of the step that validation chose is missing"
+            raise InputError.at(folder, problem, "delete the run's folder to start over")
+        device = next(model.parameters()).device
+        set_peft_model_state_dict(model, load_peft_weights(str(folder), device=str(device)))
+        return int(self.best["step"])
+
+    def notes(self, last: int) -> list[str]:
+        """What was chosen and why training stopped, in sentences; `last` is the step after which it could go on."""
+        base, best, name = self.rows[0], self.best, self._settings.measure.replace("_", " ")
+        found = f"on {len(base['prompts'])} validation prompts"
+        if best is base:
+            sentences = [
+                f"No step was better than the base {found}: {name} {self._value(base):.3f}; "
+                "model/ holds the base's weights."
+            ]
+        else:
+            gain = self.gain(best) or Interval(self._value(best) - self._value(base))
+            noise = "" if gain.low is not None and gain.low > 0 else " This gain is within the noise of the prompts."
+            sentences = [
+                f"Step {best['step']} was best {found}: {name} {self._value(best):.3f}, the base "
+                f"{self._value(base):.3f}, difference {gain.mean:+.3f}{_between(gain)}; model/ holds its weights."
+                f"{noise}"
+            ]
+        if (end := self.rows[-1]["step"]) < last and self.stopped:
+            waited = len(self.rows) - 1 - self.rows.index(best)
+            sentences.append(
+                f"Training stopped after step {end} of {last}: {waited} validations brought no better one."
+            )
+        return sentences
+
+    def gain(self, row: dict[str, Any]) -> Interval | None:
+        """The named measure of a row minus the base's over prompts that both have, with an interval by goal."""
+        pairs = [
+            (after, before, example.goal)
+            for after, before, example in zip(row["prompts"], self.rows[0]["prompts"], self._examples, strict=True)
+            if after is not None and before is not None
+        ]
+        if not pairs:
+            return None
+        after, before, goals = zip(*pairs, strict=True)
+        return paired_interval(after, before, goals)
+
+    def _value(self, row: dict[str, Any]) -> float:
+        return float(row[self._settings.measure])
+
+    def _adapter(self, step: int) -> Path:
+        return self._run.folder / BEST / f"step-{step:05d}"
+
+    def _sampled(self, model: PeftModel) -> list[_Plan]:
+        """This process's share of the plans."""
+        chats = [training_messages(example) for example in self._examples]
+        rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
+        asked = [
+            (place, tokens, f"{self._sampling.seed} validation {number} {draw}")
+            for place, (number, draw, tokens) in enumerate(
+                (number, draw, tokens)
+                for number, tokens in enumerate(rendered)
+                for draw in range(self._settings.samples)
+            )
+        ][ranks.rank() :: ranks.world()]
+        plans: list[_Plan] = []
+        for first in range(0, len(asked), self._sampling.at_once):
+            places, prompts, keys = zip(*asked[first : first + self._sampling.at_once], strict=True)
+            written = sample(
+                model.get_base_model(),
+                prompts,
+                keys,
+                temperature=self._temperature,
+                longest=self._sampling.longest,
+                ends=self._sampling.ends,
+            )
+            texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+            plans += map(_Plan, places, texts, self._divergences(model, prompts, written))
+        return plans
+
+    def _divergences(
+        self, model: PeftModel, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
+    ) -> list[float]:
+        """KL of each plan in nats to the model without its adapter, at the temperature that it was sampled at."""
+        found: list[float] = []
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                for first in range(0, len(written), _AT_ONCE):
+                    rows = slice(first, first + _AT_ONCE)
+                    read = (model.get_base_model(), prompts[rows], written[rows], self._temperature)
+                    policy = token_log_likelihood(*read)
+                    with model.disable_adapter():
+                        reference = token_log_likelihood(*read)
+                    # After a completion's end both are 0.
+                    one = torch.ones_like(policy[:1])
+                    found += [
+                        float(plan_kl(ours[None], theirs[None], one)[0])
+                        for ours, theirs in zip(policy, reference, strict=True)
+                    ]
+        finally:
+            model.train(training)
+        return found
+
+    def _measured(self, step: int, plans: Sequence[_Plan]) -> dict[str, Any]:
+        """The row of a step."""
+        if self._reward is None:
+            raise ComputeError("the first process of a run needs a scorer to validate; give it one.")
+        examples = [example for example in self._examples for _ in range(self._settings.samples)]
+        texts = [plan.text for plan in plans]
+        lines = [plan_steps(text) for text in texts]
+        scored = self._reward([example.goal for example in examples], [example.history for example in examples], texts)
+        rewards = [None if reward is None else reward.total for reward in scored]
+        name = self._settings.measure
+        values = rewards if name == "reward" or self._measure is None else list(self._measure(examples, lines))
+        means = {key: _mean(known) for key, known in (("reward", rewards), (name, values))}
+        for key, mean in means.items():
+            if mean is None:
+                raise ComputeError(
+                    f"Validation after step {step}: the {key} of not one of {len(plans)} plans could be computed; the "
+                    "same command resumes the run."
+                )
+        samples = self._settings.samples
+        return {
+            "step": step,
+            **means,
+            "steps": fmean(map(len, lines)),
+            "kl_plan": fmean(plan.kl for plan in plans),
+            "plans": len(plans),
+            "unscored": fmean(value is None for value in rewards),
+            "unmeasured": fmean(value is None for value in values),
+            "measure": name,
+            "prompts": [_mean(values[first : first + samples]) for first in range(0, len(values), samples)],
+        }
+
+
+class ValidationCallback(TrainerCallback):  # type: ignore[misc]
+    """Validates the base and then as the settings say, and stops a trainer whose patience has ended."""
+
+    def __init__(self, trainer: Any, validation: Validation) -> None:
+        self._trainer, self._validation = trainer, validation
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if not self._validation.rows:
+            self._validation.validate(self._model, 0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self._validation.due(state.global_step, state.max_steps):
+            self._validation.validate(self._model, state.global_step)
+            if self._validation.stopped:
+                control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if ranks.main():
+            self._validation.prune()
+
+    @property
+    def _model(self) -> PeftModel:
+        return self._trainer.accelerator.unwrap_model(self._trainer.model)
+
+
+def validation_inputs(settings: ValidationSettings) -> dict[str, Path]:
+    """The files of the settings, for `open_run`: their content counts and not their place."""
+    files = {"validation examples": settings.examples}
+    return files if settings.graphs is None else files | {"validation graphs": settings.graphs}
+
+
+def require_held_out(
+    settings: ValidationSettings, training: Path, examples: Sequence[Example], corpus: Path | None
+) -> None:
+    """Raises InputError where validation prompts are of the `examples` of the file `training`, or of their videos, or
+    where the corpus holds one of their videos, also under another id (`recipe.corpus.leaks`). The first is named.
+    """
+    ids = {example.example_id for example in examples}
+    videos = {example.video_id for example in examples if example.video_id}
+    remedy = "validate on other videos"
+    for example in read_training_examples(settings.examples, settings.split):
+        if example.example_id in ids:
+            problem = f"example {example.example_id!r} is also in the training examples, {training}"
+            raise InputError.at(settings.examples, problem, remedy)
+        if example.video_id in videos:
+            problem = f"video {example.video_id!r} is also in the training examples, {training}"
+            raise InputError.at(settings.examples, problem, remedy)
+    if corpus is not None:
+        from recipe.corpus.leaks import leakage  # noqa: PLC0415 - a run without a corpus needs no scan
+        from recipe.corpus.store import Corpus  # noqa: PLC0415
+
+        leaks = leakage(Corpus.open(corpus), [settings.examples], split=settings.split)
+        held = [*leaks.videos, *(copied.video_id for copied in leaks.copied_videos)]
+        if held:
+            problem = f"{len(held):,} of its videos are in the corpus {corpus}, the first is {held[0]!r}"
+            remedy = f"{remedy}, or build the corpus with --exclude {settings.examples}"
+            raise InputError.at(settings.examples, problem, remedy)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """The mean of those that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _between(interval: Interval) -> str:
+    return "" if interval.low is None or interval.high is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
