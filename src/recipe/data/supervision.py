@@ -24,6 +24,7 @@ WeakCuts = Literal["annotated", "trace"]
 """Where pseudo-traces are cut: at the times of the annotated cuts, or between their own steps."""
 
 Item = TypeVar("Item", int, str)
+Kind = TypeVar("Kind")
 
 
 class CutExamples(NamedTuple):
@@ -97,10 +98,10 @@ def cut_at(procedure: Procedure, cut: int) -> Example:
     )
 
 
-def evenly_spaced(examples: Sequence[Example], count: int) -> list[Example]:
-    """At most `count` examples from the whole sequence, because files are often ordered by goal."""
-    stride = max(1, len(examples) / count)
-    return [examples[int(index * stride)] for index in range(min(count, len(examples)))]
+def evenly_spaced(items: Sequence[Kind], count: int) -> list[Kind]:
+    """At most `count` items from the whole sequence, because files are often ordered by goal."""
+    stride = max(1, len(items) / count)
+    return [items[int(index * stride)] for index in range(min(count, len(items)))]
 
 
 def limit_videos(procedures: Sequence[Procedure], limit: int, seed: int = 0) -> list[Procedure]:

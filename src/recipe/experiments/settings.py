@@ -38,7 +38,7 @@ QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch"
 QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
 QUICK_TEACHING = {
     "world": {"narrations": 4, "background": 2, "lists": 2, "validation": 16},
-    "procedures": {"covering": 4, "lists": 2, "validation": 16},
+    "procedures": {"covering": 1, "lists": 1, "validation": 16},
 }
 
 

@@ -125,9 +125,11 @@ def split_procedures(run_dir: Path, settings: TaughtProcedures, progress: Progre
     said.sort(key=lambda one: places[one.video_id])
     narrations = [replace(one, title=goal_of[one.video_id]) for one in said]
     sources = {one.source for one in said} - {None}
-    others = (one for one in _told(root, source.wrong_narrations) if one.source not in sources)
-    wrong = [one for one in others if one.video_id not in own]
-    contents = (narrations, [_as_list(one) for one in told], wrong or [_as_list(one) for one in known])
+    foreign = (one for one in _told(root, source.wrong_narrations) if one.source not in sources)
+    wrong = [one for one in foreign if one.video_id not in own] or [_as_list(one) for one in known]
+    order = {name: place for place, name in enumerate(_by_hash({one.video_id for one in wrong}, seed))}
+    wrong.sort(key=lambda one: order[one.video_id])
+    contents = (narrations, [_as_list(one) for one in told], wrong)
     for file, content in zip(CORPUS_FILES, contents, strict=True):
         write_jsonl(run_dir / file, map(to_row, content))
 
@@ -164,12 +166,14 @@ def _as_list(procedure: Procedure) -> Narration:
 
 @dataclass(frozen=True, slots=True)
 class CoveringCorpus:
-    """A corpus of a file of narrations, at most so many of each goal; None for all."""
+    """A corpus of a file of narrations, at most so many of each goal."""
 
     config: CorpusConfig
     folder: str
     file: str
-    each: int | None
+    each: int
+    wrong: str = ""
+    """A file of narrations that takes its place, as many of them as it would hold."""
 
 
 def covering_corpus(
@@ -177,26 +181,28 @@ def covering_corpus(
 ) -> CoveringCorpus:
     """The corpus with so many narrations of each taught goal, with its lists, or with 0 the wrong one."""
     narrations, lists, wrong = CORPUS_FILES
+    told, most = (narrations, source.covering) if source.narrations else (lists, source.lists)
     if covering == 0:
-        return CoveringCorpus(config, folder, wrong, None)
+        return CoveringCorpus(config, folder, told, most, wrong)
     if covering == "lists":
         return CoveringCorpus(config, folder, lists, source.lists)
-    return CoveringCorpus(config, folder, narrations if source.narrations else lists, covering)
+    return CoveringCorpus(config, folder, told, covering)
 
 
 def build_covering(run_dir: Path, settings: CoveringCorpus, progress: Progress) -> None:
-    """Build it; fewer narrations of a goal are the first of more. Raises InputError where there are none."""
+    """Build it; fewer narrations of a goal are the first of more. Raises InputError for a file without narrations."""
     from recipe.corpus.build import build_corpus
 
     told: dict[str, list[Narration]] = {}
     for one in read_narrations([run_dir / settings.file], duplicates="keep-first"):
         own = told.setdefault(" ".join((one.title or one.video_id).casefold().split()), [])
-        if settings.each is None or len(own) < settings.each:
+        if len(own) < settings.each:
             own.append(one)
-    if not told:
-        problem = "no narration is of a video of the corpus, or of another domain"
-        raise InputError.at(run_dir / settings.file, problem, "give source.narrations and source.wrong_narrations")
-    build_corpus([one for own in told.values() for one in own], run_dir / settings.folder, settings.config, progress)
+    narrations = [one for own in told.values() for one in own]
+    if settings.wrong:
+        others = list(read_narrations([run_dir / settings.wrong], duplicates="keep-first"))
+        narrations = others[: len(narrations)]
+    build_corpus(narrations, run_dir / settings.folder, settings.config, progress)
 
 
 def taught_corpus(
