@@ -6,7 +6,7 @@ INK, MUTED, RULE = "#1b1b1a", "#6b6b66", "#dddcd5"
 GREY, DARK_GREY, BLUE, VERMILION, PURPLE, GREEN = "#8a8a84", "#6e6e69", "#0072b2", "#d55e00", "#a0508a", "#00805f"
 """After Okabe and Ito, so that colour-blind readers tell them apart."""
 
-SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b")
+SPARE = ("#9a7b00", "#3a8fb7", "#7a4fbf", "#a03b3b", "#547a22", "#2f6f6f", "#8a5a2b", "#4a5a9a")
 """Colours for names without one of their own, in order of appearance."""
 
 DARK = {
@@ -23,6 +23,10 @@ DARK = {
     SPARE[1]: "#7cc4e4",
     SPARE[2]: "#b79af0",
     SPARE[3]: "#e08888",
+    SPARE[4]: "#a5c96a",
+    SPARE[5]: "#6fc2c2",
+    SPARE[6]: "#d0a074",
+    SPARE[7]: "#9fb0ea",
 }
 """Each colour of the figures with its counterpart on a dark page."""
 
