@@ -38,6 +38,7 @@ _GROUNDED = {
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "language_model": "how far the language model prefers this order of the steps to others",
 }
+"""Parts of the two rewards, in words."""
 _CONTROLS = {
     "r0": "likeness of the plan's steps to goal and history",
     "length": "the number of steps",
@@ -52,7 +53,6 @@ _SOURCES = {
     "price": "the price of steps",
 }
 """Terms of a grounded reward, in words."""
-"""Parts of the two rewards, in words."""
 
 
 class Part(NamedTuple):
@@ -126,7 +126,8 @@ def parts(explanation: Explanation) -> list[Part]:
     ]
     if reward.coverage is not None:
         named.append(Part("coverage", reward.coverage, "how far the corpus covers the prompt, for any plan"))
-    return named + [Part(name, value, meanings.get(name, "")) for name, value in reward.parts.items()]
+    further = reward.parts.items()
+    return named + [Part(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
 
 
 def in_words(explanation: Explanation) -> list[str]:
