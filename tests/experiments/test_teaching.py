@@ -19,7 +19,7 @@ from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.results import load_results
 from recipe.experiments.schedule import _fingerprints
 from recipe.experiments.settings import TeachingConfig, TeachingWorld, load_experiment
-from recipe.experiments.stages import plan_stages, rank
+from recipe.experiments.stages import _placed, plan_stages, rank
 from recipe.experiments.teaching import (
     TaughtWorld,
     build_told,
@@ -151,9 +151,26 @@ def test_a_given_model_takes_the_place_of_the_base() -> None:
     assert "data" in stages["teach-r0-0"].needs
 
 
+def test_the_best_step_is_chosen_on_prompts_of_validation(tmp_path: Path) -> None:
+    plain, made = (
+        {stage.name: stage.settings for stage in plan_stages(teaching(arms=["r0", "gold"], levels=[], **more))}
+        for more in ({}, {"validation": {"measure": "validity", "every": 5}})
+    )
+    assert plain["teach-r0-0"].config.validation is None
+    chosen = made["teach-r0-0"].config
+    assert (str(chosen.validation.examples), chosen.validation.measure) == (VALIDATION, "validity")
+    assert chosen.model_copy(update={"validation": None}) == plain["teach-r0-0"].config
+    assert made["teach-gold-0"] == plain["teach-gold-0"]
+    placed = _placed(chosen, tmp_path)
+    assert placed.validation is not None
+    assert placed.validation.examples == tmp_path / VALIDATION
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"validation": {"every": 0}}, "every"),
+        ({"validation": {"examples": "e.jsonl"}}, r"\[validation\]: an experiment sets 'examples' itself"),
         ({"grpo": {"reward": {}}}, "sets reward and seed by arms and seeds"),
         ({"arms": ["r0", "r0"]}, "something stands twice in arms"),
         ({"arms": ["nothing"]}, "arms"),

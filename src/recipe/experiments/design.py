@@ -333,6 +333,8 @@ def _teaching(config: TeachingConfig) -> Design:
     """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
     if "reward" in config.grpo or "seed" in config.grpo:
         raise ConfigError("[grpo]: an experiment on teaching sets reward and seed by arms and seeds; remove the key.")
+    if "examples" in config.validation:
+        raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
     grounded, covering = config.verifier("grounded"), config.covering
     arm_of_all, told = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
     rewards = {
@@ -358,7 +360,8 @@ def _teaching(config: TeachingConfig) -> Design:
         if reward is None:
             settings = _run_config(SFTConfig, config.sft, paths, seed)
         else:
-            given = _run_config(GRPOConfig, config.grpo, {**paths, "corpus": corpus}, seed)
+            held = {"validation": {"examples": VALIDATION, **config.validation}} if config.validation else {}
+            given = _run_config(GRPOConfig, config.grpo, {**paths, "corpus": corpus, **held}, seed)
             settings, needs = given.model_copy(update={"reward": reward}), (*needs, corpus_stage(corpus))
         training.append(TrainingRun(f"teach-{name}-{seed}", settings, needs, regime, exact, bool(config.model)))
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)

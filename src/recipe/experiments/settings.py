@@ -295,6 +295,9 @@ class TeachingConfig(Experiment):
     """Numbers of covering narrations of each goal for the learning law; empty: no law."""
     prompts: Literal["validation", "test"] = "test"
     """Prompts that plans are measured on. Choose settings on validation; a change here trains nothing again."""
+    validation: dict[str, Any] = Field(default_factory=dict)
+    """Keys of ValidationSettings but for `examples`: GRPO validates on the validation prompts, and keeps its best step;
+    empty: the last step is kept."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of the arms; data, base and samples have `seed`."""
     rankers: tuple[RankerName, ...] = ("grounded", "paper", "relevance")

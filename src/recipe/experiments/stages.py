@@ -357,6 +357,9 @@ def _placed(config: RunConfig, run_dir: Path, elsewhere: bool = False) -> RunCon
     paths = {
         name: run_dir / getattr(config, name) for name in ("examples", "output", "corpus") if hasattr(config, name)
     }
+    validation = getattr(config, "validation", None)
+    if validation is not None:
+        paths["validation"] = validation.model_copy(update={"examples": run_dir / validation.examples})
     model = {"model": str(run_dir / config.model)} if hasattr(config, "model") and not elsewhere else {}
     return config.model_copy(update={**paths, **model})
 
