@@ -138,7 +138,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
                 difference
                 for (split, name), row in controls.items()
                 for regime in measured.plans
-                if not (regime == BASE and name == f"{CONTROL}{SAMPLE}")
+                if not (regime == BASE and name == f"{CONTROL}{SAMPLE}") and not regime.startswith(CONTROL)
                 for metric in (AGREEMENT, *_JUDGED[: design.judged])
                 for difference in control_differences(split, {regime: means[split, regime]}, {name: row}, metric, seed)
             ),
