@@ -14,12 +14,15 @@ from safetensors.torch import load_file
 from recipe.artifacts import read_json, read_jsonl, write_json
 from recipe.config import GRPOConfig, RewardConfig, SFTConfig
 from recipe.corpus.store import Corpus
+from recipe.data.examples import write_examples
 from recipe.errors import ConfigError
 from recipe.reward.verifier import Verifier
 from recipe.training import ranks
 from recipe.training.base import train_base
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
 
 # All runs in one launch. At last the second process fails while the first one waits for it.
 RUNS = """
@@ -85,8 +88,13 @@ def runs(
     grpo = {**world_run, **still, "steps": 3}
     sft = {**still, "learning_rate": 1e-2, "metrics": (), "epochs": 1, "batch_size": 4, "examples": examples_file}
     seeing = {"model": str(video_model), "examples": examples_file, "input": "video", "merger_learning_rate": 1e-3}
+    write_examples(folder / "held-out.jsonl", draw_examples(load_world(), "test_cuts", 5))
+    held_out = {
+        "kl_budget": 1e-3,
+        "validation": {"examples": folder / "held-out.jsonl", "every": 2, "samples": 1},
+    }
     made: Runs = {
-        "grpo": GRPOConfig(**grpo, output=folder / "grpo", reward=RewardConfig(verifier="grounded")),
+        "grpo": GRPOConfig(**grpo, **held_out, output=folder / "grpo", reward=RewardConfig(verifier="grounded")),
         "twice": GRPOConfig(**{**grpo, "steps": 4}, iterations=2, micro_batch=2, output=folder / "twice"),
         "video": GRPOConfig(**{**grpo, **seeing}, output=folder / "video"),
         "sft": SFTConfig(**sft, model=world_run["model"], micro_batch=1, output=folder / "sft"),
@@ -136,6 +144,14 @@ def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, pain
         texts = [[row["completion"] for row in completions(one)] for one in (config, alone(config))]
         assert texts[0] == texts[1]
         assert [set(row) for row in ours] == [set(row) for row in theirs]
+        assert [row["beta"] for row in ours] == pytest.approx([row["beta"] for row in theirs], rel=1e-3)
+    if name == "grpo":
+        ours, theirs = (
+            [row for _, row in read_jsonl(one.output / "validation.jsonl")] for one in (config, alone(config))
+        )
+        assert [row["step"] for row in ours] == [row["step"] for row in theirs] == [0, 2, 3]
+        for field in ("reward", "steps", "kl_plan", "prompts"):
+            assert [row[field] for row in ours] == [pytest.approx(row[field], rel=1e-3, abs=1e-5) for row in theirs]
 
 
 def test_a_run_of_two_that_is_cut_ends_with_the_same_result(runs: Runs) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import read_json, read_jsonl, write_text
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import METRICS
 from recipe.report.colours import BLUE, GREEN, INK, MUTED, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
@@ -37,10 +37,8 @@ _CAPTION = (
 
 
 def write_validation_page(run: Path) -> Path:
-    """Write the page of a run's `validation.jsonl` beside it; raises InputError where there is no row."""
+    """Write the page of a run's `validation.jsonl` beside it; raises InputError where it has no row yet."""
     rows = [found for _, found in read_jsonl(run / DATA)]
-    if not rows:
-        raise InputError.at(run / DATA, "the file holds no validation yet", "wait for the first one")
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
     write_text(
         run / PAGE, render_validation(rows, record.get("notes", []), run.resolve().name, record.get("stage", ""))

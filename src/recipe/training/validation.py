@@ -95,7 +95,7 @@ class Validation:
     def _kept(self, done: int | None) -> list[dict[str, Any]]:
         path = self._run.folder / ROWS
         last = -1 if done is None else done
-        rows = [row for _, row in read_jsonl(path) if row["step"] <= last] if path.is_file() else []
+        rows = [] if done is None else [row for _, row in read_jsonl(path) if row["step"] <= done]
         write_jsonl(path, rows)
         for folder in (self._run.folder / BEST).glob("step-*"):
             if int(folder.name.rpartition("-")[2]) > last:
