@@ -19,6 +19,8 @@ from pydantic_core import to_jsonable_python
 from recipe.errors import InputError
 
 JsonObject = dict[str, Any]
+CARD = "card.json"
+"""In the folder of a model or checkpoint: from what it was made."""
 Value = TypeVar("Value")
 Plain = TypeVar("Plain", str, int)
 _HALVES = re.compile("[\ud800-\udfff]")

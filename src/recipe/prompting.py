@@ -1,17 +1,26 @@
-"""Prompts as text files of the package: filled in one pass, with data fenced off, and the JSON in their answers.
+"""Prompts as text files: filled in one pass, with data fenced off, and the JSON in their answers; a planner's prompt.
 
 A prompt names what it takes as `$goal`, and braces mean nothing, so that it may show JSON. Values are never read as
 templates. A fence is longer than any run of backticks in what it holds, so that data cannot end it.
+
+The prompt of a planner is a file that holds a chat, each message below a line `[system]`, `[user]` or `[assistant]`.
+The last message is the user's and takes `$goal` and `$done`; those before it are sent as they are.
 """
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from string import Template
+from typing import Any
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import CARD, JsonObject, not_a_file, read_json
+from recipe.errors import InputError
+from recipe.text import SYSTEM_PROMPT, format_plan
+from recipe.types import Example, Frames
 
 _TICKS = re.compile("`+")
 _HIDING = re.compile(
@@ -87,3 +96,116 @@ def json_object(text: str) -> JsonObject | None:
         if isinstance(value, dict):
             return value
     return None
+
+
+_HEADING = re.compile(r"^\[(system|user|assistant)\][ \t]*$", re.MULTILINE)
+_PARTS = ("done", "goal")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannerPrompt:
+    """The chat that asks a planner for the steps that remain."""
+
+    name: str
+    """Of the file, without its folder and ending."""
+    text: str
+    """Of the file."""
+    messages: tuple[tuple[str, str], ...]
+    """Role and content of each message; the last content is a template."""
+
+    @classmethod
+    def parse(cls, name: str, text: str, origin: str) -> "PlannerPrompt":
+        """The prompt that a text holds. Raises InputError, which names `origin`, for one that is no prompt."""
+
+        def fault(problem: str, remedy: str) -> InputError:
+            return InputError.at(origin, problem, remedy)
+
+        before, *parts = _HEADING.split(text)
+        messages = tuple((role, content.strip()) for role, content in zip(parts[::2], parts[1::2], strict=True))
+        if before.strip() or not messages:
+            raise fault("it begins without a line [system] or [user]", "write one above each message")
+        if empty := [role for role, content in messages if not content]:
+            raise fault(f"the message below [{empty[0]}] is empty", "write it, or leave the line out")
+        roles = [role for role, _ in messages]
+        turns = roles[1:] if roles[0] == "system" else roles
+        if len(turns) % 2 == 0 or turns != (["user", "assistant"] * len(turns))[: len(turns)]:
+            remedy = "let [user] and [assistant] take turns, after at most one [system], and end with [user]"
+            raise fault(f"its messages are {', '.join(roles)}", remedy)
+        for role, content in messages[:-1]:
+            if any(part in Template(content).get_identifiers() for part in _PARTS):
+                raise fault(f"the message below [{role}] takes $goal or $done", "let only the last message take them")
+        last = Template(messages[-1][1])
+        names = sorted(match["named"] or match["braced"] or "" for match in last.pattern.finditer(last.template))
+        if not last.is_valid() or [name for name in names if name] != list(_PARTS):
+            remedy = "write $goal and $done once each there, and a plain dollar as $$"
+            raise fault("its last message does not take $goal and $done", remedy)
+        return cls(name, text, messages)
+
+    def chat(self, goal: str, history: Sequence[str]) -> list[dict[str, str]]:
+        """The chat that asks for the steps after `history`; the reply is the assistant's turn."""
+        done = format_plan(history) if history else "nothing yet"
+        asked = Template(self.messages[-1][1]).substitute(goal=goal, done=done)
+        return [*self._shown(), {"role": "user", "content": asked}]
+
+    def training_chat(self, example: Example) -> list[dict[str, str]]:
+        """The chat that a policy of text is trained on: with Phi's history where the example has one, else its own."""
+        return self.chat(example.goal, example.history if example.told_history is None else example.told_history)
+
+    def video_chat(self, goal: str, video: Frames) -> list[dict[str, Any]]:
+        """The chat that asks for the steps after what `video` shows: the clip stands where `chat` writes the steps."""
+        last = self.messages[-1][1]
+        [place] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
+        before, after = (Template(text).substitute(goal=goal) for text in (last[: place.start()], last[place.end() :]))
+        parts: list[dict[str, Any]] = [{"type": "text", "text": before}, {"type": "video", "video": video}]
+        if after:
+            parts.append({"type": "text", "text": after})
+        shown: list[dict[str, Any]] = [*self._shown()]
+        return [*shown, {"role": "user", "content": parts[1:] if not before else parts}]
+
+    def _shown(self) -> list[dict[str, str]]:
+        return [{"role": role, "content": content} for role, content in self.messages[:-1]]
+
+
+PLAIN = PlannerPrompt.parse("plain", f"[system]\n{SYSTEM_PROMPT}\n\n[user]\nGoal: $goal\nDone:\n$done\n", "plain")
+"""The default, without an example."""
+
+
+def open_prompt(name: str) -> PlannerPrompt:
+    """The prompt of a name, `plain` or that of a file in `recipe/prompts`, or of a file of one's own.
+
+    Raises InputError where there is none, and for a file that holds no prompt.
+    """
+    if name == PLAIN.name:
+        return PLAIN
+    packages = files("recipe").joinpath("prompts")
+    known = sorted(entry.name.removesuffix(".txt") for entry in packages.iterdir() if entry.name.endswith(".txt"))
+    if name in known:
+        return PlannerPrompt.parse(name, packaged("recipe", name), name)
+    path = Path(name)
+    if not path.exists() and path.name == name:
+        problem = "there is no prompt of this name, and no such file"
+        raise InputError.at(f"prompt {name!r}", problem, f"give {', '.join((PLAIN.name, *known))}, or a file")
+    if not path.is_file():
+        raise not_a_file(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+    return PlannerPrompt.parse(path.stem, text, str(path))
+
+
+def remembered_prompt(model: str | Path) -> PlannerPrompt:
+    """The prompt that the model in a folder was trained with, as its card says; `PLAIN` for any other model.
+
+    Raises InputError for a card that is damaged.
+    """
+    card = Path(model) / CARD
+    if not card.is_file():
+        return PLAIN
+    kept = read_json(card)
+    prompt = kept.get("prompt") if isinstance(kept, dict) else None
+    if prompt is None:
+        return PLAIN
+    if not isinstance(prompt, dict) or not all(isinstance(prompt.get(key), str) for key in ("name", "text")):
+        raise InputError.at(card, "it holds no prompt", "restore the file of the model", field="prompt")
+    return PlannerPrompt.parse(prompt["name"], prompt["text"], str(card))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from recipe.types import Example, Frames, Malformed, Plan
+from recipe.types import Frames, Malformed, Plan
 
 SYSTEM_PROMPT = (
     "You plan procedures. Given a goal and the steps already done, "
@@ -108,11 +108,6 @@ def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
         {"role": "system", "content": SYSTEM_PROMPT},
         {"role": "user", "content": f"Goal: {goal}\nDone:\n{done}"},
     ]
-
-
-def training_messages(example: Example) -> list[dict[str, str]]:
-    """The chat that a policy of text is trained on: with Phi's history where the example has one, else its own."""
-    return planner_messages(example.goal, example.history if example.told_history is None else example.told_history)
 
 
 def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:

@@ -5,12 +5,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recipe.artifacts import read_jsonl
-from recipe.config import LoraSettings, SFTConfig
+from recipe.artifacts import fingerprint, read_json, read_jsonl
+from recipe.config import LoraSettings, ModelConfig, SFTConfig, parse_config
+from recipe.data.examples import read_examples
+from recipe.errors import ConfigError
+from recipe.models.local import LocalEngine
+from recipe.models.model import open_model
+from recipe.prompting import open_prompt
 from recipe.text import format_plan
+from recipe.training.cards import run_prompt
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.runs import open_run
+from recipe.training.runs import open_run, prompt_input
 from recipe.training.sft import sft_trainer, train_sft
 from recipe.types import Example
 
@@ -74,3 +80,35 @@ def test_accumulation_changes_nothing(config: SFTConfig, examples_file: Path) ->
         weights.append(load_file(model / "model.safetensors"))
     for name, weight in weights[0].items():
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-3, atol=2e-5)
+
+
+def test_a_model_is_trained_with_a_prompt_and_remembers_it(config: SFTConfig) -> None:
+    assert "prompt" not in config.model_dump()  # as records were before there were prompts
+    taught = config.model_copy(update={"prompt": "one-example", "output": config.output / "taught"})
+    model = train_sft(taught)
+    run, card = read_json(taught.output / "run.json"), read_json(model / "card.json")
+    asked = open_prompt("one-example")
+    assert run["inputs"]["prompt"] == card["inputs"]["prompt"] == fingerprint(asked.text)
+    assert card["prompt"] == {"name": "one-example", "text": asked.text}
+    assert LocalEngine(model).prompt == asked
+    with open_model(ModelConfig(model=str(model))) as opened:
+        assert opened.prompt == asked
+    # A run from it goes on with its prompt, unless another is named.
+    policy = load_policy(str(model))
+    for name, examples in (("", 1), ("plain", 0)):
+        further = config.model_copy(update={"model": str(model), "prompt": name, "output": config.output / f"g{name}"})
+        assert run_prompt(further) == (open_prompt(name) if name else asked)
+        inputs = prompt_input(run_prompt(further))
+        assert len(inputs) == examples
+        with quiet():
+            further_run = open_run("sft", further, further.output, inputs)
+            trainer = sft_trainer(further, policy, read_examples(further.examples), further_run)
+        prompts = [policy.tokenizer.decode(row["input_ids"]) for row in trainer.train_dataset]
+        assert all(prompt.count("sew a button") == examples for prompt in prompts)
+    with pytest.raises(ConfigError, match=r"inputs\.prompt was"):
+        train_sft(taught.model_copy(update={"prompt": "plain"}))
+
+
+def test_a_prompt_goes_with_text_only(config: SFTConfig) -> None:
+    with pytest.raises(ConfigError, match="prompt has a use with input = 'text' only"):
+        parse_config(config.model_dump() | {"input": "video", "prompt": "plain", "videos": "v"}, SFTConfig, "c.toml")

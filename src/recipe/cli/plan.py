@@ -17,8 +17,7 @@ from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
-    from recipe.models.protocol import Engine
-    from recipe.planning.planner import Request
+    from recipe.planning.planner import Planner, Request
     from recipe.planning.predictions import Prediction
     from recipe.planning.rerank import RankedPlans
     from recipe.reward.verifier import Verifier
@@ -38,6 +37,10 @@ def plan(
         typer.Option(help="Model that describes the video for a planner that reads text (Socratic)."),
     ] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
+    prompt: Annotated[
+        str,
+        typer.Option(help="plain, one-example or a file (docs/planning.md). Default: what the model was trained with."),
+    ] = "",
     count: Annotated[int, typer.Option(min=1, help="Plans to sample for each prompt.")] = 1,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: plans are rewarded and ranked.")] = None,
     method: Method = None,
@@ -68,6 +71,10 @@ def plan(
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
     if phi_endpoint and phi is None:
         raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+    from recipe.planning.planner import Planner
+    from recipe.prompting import open_prompt
+
+    asked = open_prompt(prompt) if prompt else None
     # Opened once all else has been read.
     open_corpus = None if corpus is None else partial(open_verifier, corpus, config, method)
     if examples is not None:
@@ -81,7 +88,7 @@ def plan(
         require_writable(output)
         verifier = open_corpus() if open_corpus else None
         with opened(beside(model_settings, output), frames) as model:
-            predictions = _predicted(model, sampling, chosen, videos, frames, count)
+            predictions = _predicted(Planner(model, sampling, asked), chosen, videos, frames, count)
         _write(predictions, chosen, missing, verifier, output, json)
         return
     if output is not None:
@@ -95,7 +102,7 @@ def plan(
     request = _request(goal, tuple(history or ()), video, until, phi_settings, frames)
     verifier = open_corpus() if open_corpus else None
     with opened(model_settings, frames) as model:
-        _plan_one(model, sampling, request, count, verifier, json)
+        _plan_one(Planner(model, sampling, asked), request, count, verifier, json)
 
 
 def _request(
@@ -129,18 +136,15 @@ def _request(
 
 
 def _plan_one(
-    model: "Engine",
-    sampling: SamplingConfig,
+    planner: "Planner",
     request: "Request",
     count: int,
     verifier: "Verifier | None",
     json: bool,
 ) -> None:
     """Plan for one request, and show the plans: one as it is written, several with their rewards."""
-    from recipe.planning.planner import Planner
     from recipe.planning.rerank import rerank
 
-    planner = Planner(model, sampling)
     if verifier is None and count == 1 and not json:
         number = 0
         for number, step in enumerate(planner.stream(request), start=1):
@@ -194,17 +198,16 @@ def _examples(
 
 
 def _predicted(
-    model: "Engine",
-    sampling: SamplingConfig,
+    planner: "Planner",
     examples: "list[Example]",
     videos: Path | None,
     frames: FrameConfig,
     count: int,
 ) -> "list[Prediction]":
     """`count` predictions of each example; of videos, one clip at a time is in memory."""
-    from recipe.planning.planner import Planner, Request
+    from recipe.planning.planner import Request
 
-    planner, progress = Planner(model, sampling), console.progress()
+    progress = console.progress()
     if videos is None:
         return planner.predict(examples, count, progress)
     from recipe.perception.frames import VideoClips

@@ -59,6 +59,10 @@ class LoraSettings(Settings):
     """Stated (section 3.1): the query and value projections."""
 
 
+_LATER = ("prompt", "min_coverage", "kl_budget", "loss", "validation")
+"""Settings that the first records of runs do not hold."""
+
+
 class TrainingSettings(Settings):
     """What SFT and GRPO share."""
 
@@ -69,6 +73,9 @@ class TrainingSettings(Settings):
     """The model's pinned revision on its hub."""
     examples: Path
     """Training examples, JSON lines."""
+    prompt: str = ""
+    """Ours. What a policy of text is asked with: `plain`, `one-example` or a file (docs/planning.md); left out: the
+    prompt that the model was trained with, `plain` for any other model."""
     output: Path
     """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the merged model in `model/`."""
     split: str = "train"
@@ -98,12 +105,23 @@ class TrainingSettings(Settings):
     seed: int = 0
     """Ours."""
 
+    @model_serializer(mode="wrap")
+    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As earlier records where a later setting is at its default: a run resumes where its record equals these."""
+        values: dict[str, Any] = dump(self)
+        for name in _LATER:
+            if name in values and getattr(self, name) == type(self).model_fields[name].default:
+                del values[name]
+        return values
+
     @model_validator(mode="after")
     def _video_settings_have_a_use(self) -> Self:
         if self.input == "text":
             for name in ("videos", "skip_missing_videos", "frames", "merger_learning_rate"):
                 if getattr(self, name) != type(self).model_fields[name].default:
                     raise ValueError(f"{name} has a use with input = 'video' only; set that, or leave {name} out")
+        elif self.prompt:
+            raise ValueError("prompt has a use with input = 'text' only; leave it out")
         return self
 
 
@@ -248,17 +266,6 @@ class GRPOConfig(TrainingSettings):
     """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
-
-    @model_serializer(mode="wrap")
-    def _as_earlier_records(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without the settings that came later, where they change nothing: a run resumes only where its record equals
-        these.
-        """
-        values: dict[str, Any] = dump(self)
-        for name in ("min_coverage", "kl_budget", "loss", "validation"):
-            if getattr(self, name) == type(self).model_fields[name].default:
-                values.pop(name, None)
-        return values
 
     @model_validator(mode="after")
     def _one_source_of_rewards(self) -> Self:

@@ -47,7 +47,6 @@ from recipe.experiments.settings import (
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
-from recipe.text import planner_messages
 from recipe.types import Example, Narration
 from recipe.world.examples import TextNoise
 
@@ -418,11 +417,14 @@ def _with_kl(
     """The predictions, the first samples of each prompt with log pi(plan) - log pi_base(plan) at their temperature."""
     known = {example.example_id: example for example in examples}
     estimated = [p for p in predictions if p.sample < KL_SAMPLES and p.text is not None]
-    chats = [planner_messages(known[p.example_id].goal, known[p.example_id].history) for p in estimated]
     texts = [p.text or "" for p in estimated]
-    own, reference = (
-        engine.log_likelihood(chats, texts, temperature=temperature, progress=progress) for engine in engines
-    )
+
+    def likelihood(engine: "LocalEngine") -> list[float]:
+        examples = [known[p.example_id] for p in estimated]
+        chats = [engine.prompt.chat(example.goal, example.history) for example in examples]
+        return engine.log_likelihood(chats, texts, temperature=temperature, progress=progress)
+
+    own, reference = map(likelihood, engines)
     ratio = {(p.example_id, p.sample): a - b for p, a, b in zip(estimated, own, reference, strict=True)}
     return [replace(p, kl=ratio.get((p.example_id, p.sample))) for p in predictions]
 

@@ -33,6 +33,7 @@ from recipe.models.protocol import (
 )
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.progress import SILENT, Progress
+from recipe.prompting import remembered_prompt
 from recipe.types import Frames
 
 try:
@@ -184,6 +185,7 @@ class LocalEngine(Engine):
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
+        self.prompt = remembered_prompt(model)
         self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
         if self._device.type == "cpu":
             fast_vision(self._model)

@@ -25,6 +25,7 @@ from recipe.models.protocol import (
 from recipe.models.smollm2 import NAME, smollm2_identity
 from recipe.models.store import AnswerStore
 from recipe.progress import SILENT, Progress
+from recipe.prompting import remembered_prompt
 from recipe.types import Frames
 
 Name = Callable[[Frames], str]
@@ -74,7 +75,10 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
             engine = LocalEngine(config.model, config.revision, config.device, frames)
         fields, note = functools.partial(local_fields, identity=identity), {}
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
-    return Model(engine, fields, config.cache, identity=identity, note=note, ledger=ledger, budget=budget)
+    model = Model(engine, fields, config.cache, identity=identity, note=note, ledger=ledger, budget=budget)
+    if endpoint is None:  # of a replay, too, which reads the folder only
+        model.prompt = remembered_prompt(config.model)
+    return model
 
 
 def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
@@ -123,7 +127,7 @@ class Model(Engine):
         budget: Budget | None = None,
     ) -> None:
         """`identity` tells the model from others; `note` is stored beside each answer."""
-        self.engine, self.identity = engine, identity or {}
+        self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
         self._fields = fields or functools.partial(local_fields, identity=self.identity)

@@ -11,6 +11,7 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
+from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.types import Frames
 
 Chat = list[dict[str, Any]]
@@ -72,6 +73,9 @@ nothing but refusals comes, because the request is wrong then; or it raises at t
 
 class Engine(ABC):
     """Anything that completes chats. The same requests give the same texts, up to what an endpoint guarantees."""
+
+    prompt: PlannerPrompt = PLAIN
+    """What its model was trained to be asked as a planner."""
 
     @abstractmethod
     def answer(

@@ -31,6 +31,7 @@ from recipe.models.protocol import (
 )
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Progress
+from recipe.prompting import remembered_prompt
 from recipe.types import Frames
 
 # Read as vLLM is imported, which writes its log between our results otherwise.
@@ -60,6 +61,7 @@ class VllmEngine(Engine):
                 "CUDA_VISIBLE_DEVICES names."
             )
         reader, place = load_reader(config.model, config.revision), location(config.model, config.revision)
+        self.prompt = remembered_prompt(config.model)
         self._tokenizer, self._structured = reader.tokenizer, config.structured
         self._video = reader.video.within(frames) if reader.video and frames else reader.video
         try:

@@ -11,7 +11,8 @@ from recipe.errors import InputError
 from recipe.models.protocol import Chat, Engine
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
-from recipe.text import first_list, parse_plan, plan_steps, planner_messages, video_messages
+from recipe.prompting import PlannerPrompt
+from recipe.text import first_list, parse_plan, plan_steps
 from recipe.types import Example, Frames, Malformed, Plan
 
 
@@ -55,18 +56,21 @@ class Request:
         """The request for an example: its goal and history."""
         return cls(example.goal, example.history)
 
-    @property
-    def chat(self) -> Chat:
+    def chat(self, prompt: PlannerPrompt) -> Chat:
         """The chat for the engine."""
         if self.video is not None:
-            return video_messages(self.goal, self.video)
-        return planner_messages(self.goal, self.history)
+            return prompt.video_chat(self.goal, self.video)
+        return prompt.chat(self.goal, self.history)
 
 
 class Planner:
     """Asks an engine for the rest of procedures and reads its answers."""
 
-    def __init__(self, engine: Engine, sampling: SamplingConfig | None = None) -> None:
+    def __init__(
+        self, engine: Engine, sampling: SamplingConfig | None = None, prompt: PlannerPrompt | None = None
+    ) -> None:
+        """Without a prompt the engine's own is taken, that is, the one that its model was trained with."""
+        self._prompt = prompt or engine.prompt
         self._engine = engine
         self._sampling = sampling or SamplingConfig()
 
@@ -74,11 +78,13 @@ class Planner:
         """`count` raw completions of each request; raises InputError unless `count` is positive."""
         if count < 1:
             raise InputError(f"{count} plans were asked for; ask for at least one.")
-        return self._engine.generate([request.chat for request in requests], count, self._sampling, progress)
+        return self._engine.generate(
+            [request.chat(self._prompt) for request in requests], count, self._sampling, progress
+        )
 
     def stream(self, request: Request) -> Iterator[str]:
         """The steps of one plan as they are written: those of the first plan that `plan` gives."""
-        return steps_as_written(self._engine.stream(request.chat, self._sampling))
+        return steps_as_written(self._engine.stream(request.chat(self._prompt), self._sampling))
 
     def plan(
         self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT

@@ -14,7 +14,7 @@ from random import Random
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps
-from recipe.text import format_plan, planner_messages
+from recipe.text import format_plan
 
 Likelihood = Callable[[Sequence[Prompt], Sequence[str]], list[float]]
 """(prompts, texts of plans) -> log-probability in nats of each text as the reply to its prompt."""
@@ -90,6 +90,6 @@ def open_likelihood(model: str) -> Likelihood:
     engine = LocalEngine(model)
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
-        return engine.log_likelihood([planner_messages(*prompt) for prompt in prompts], texts)
+        return engine.log_likelihood([engine.prompt.chat(*prompt) for prompt in prompts], texts)
 
     return likelihood

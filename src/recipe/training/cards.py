@@ -12,13 +12,13 @@ from typing import Any
 from huggingface_hub import ModelCardData
 
 import recipe
-from recipe.artifacts import installed, read_json
+from recipe.artifacts import CARD, installed, read_json
 from recipe.config import GRPOConfig, Settings, SFTConfig
 from recipe.corpus.encoders import licence_note
 from recipe.errors import InputError
 from recipe.models.smollm2 import HUB, NAME, smollm2_identity
+from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
 
-CARD = "card.json"
 README = "README.md"
 PLACES = ("output", "reward_service", "reward_patience")
 """Settings that change no result: where the run lies, and where its rewards come from."""
@@ -52,10 +52,19 @@ def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
     }
     if isinstance(config, SFTConfig | GRPOConfig):
         card["base_model"] = _base_model(config.model, config.revision, card["inputs"].get("model"))
+        if (prompt := run_prompt(config)) is not PLAIN:
+            card["prompt"] = {"name": prompt.name, "text": prompt.text}
     if isinstance(config, GRPOConfig):
         card["corpus"] = served["corpus"] if served else _corpus(config.corpus)
         card["reward"] = served["version"] if served else config.reward.version
     return card
+
+
+def run_prompt(config: SFTConfig | GRPOConfig) -> PlannerPrompt:
+    """The prompt of a run: that of its settings, else that of its model. Raises InputError."""
+    if config.prompt:
+        return open_prompt(config.prompt)
+    return PLAIN if config.input == "video" else remembered_prompt(config.model)
 
 
 def card_files(
@@ -79,7 +88,11 @@ def _portable(config: Settings) -> Card:
         raw = getattr(config, name)
         if isinstance(raw, Settings):
             values[name] = _portable(raw)
-        elif isinstance(raw, Path) or (name in ("model", "encoder") and isinstance(raw, str) and _local(raw)):
+        elif (
+            isinstance(raw, Path)
+            or (name in ("model", "encoder") and isinstance(raw, str) and _local(raw))
+            or (name == "prompt" and raw)
+        ):
             values[name] = Path(value).name
     return values
 
@@ -166,6 +179,7 @@ def _readme(card: Card, *, merged: bool) -> str:
         weights = f"This is a checkpoint after step {card['step']}, from which the run resumes."
     rows = {
         "Base model": hub or (_folder(card["base_model"]) if card["base_model"] else "none"),
+        "Prompt": card["prompt"]["name"] if "prompt" in card else None,
         "Weights": base.get("package"),
         "Corpus": card["corpus"] and f"`{card['corpus']['id']}`, encoder {card['corpus']['encoder']['name']}",
         "Reward": card["reward"],

@@ -33,8 +33,9 @@ from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
 from recipe.reward.wire import reward_row
-from recipe.text import parse_plan, planner_messages, training_messages
+from recipe.text import parse_plan, planner_messages
 from recipe.training import ranks
+from recipe.training.cards import run_prompt
 from recipe.training.kl_budget import KLBudget, unmet_budget
 from recipe.training.loop import (
     MetricsLog,
@@ -47,7 +48,7 @@ from recipe.training.loop import (
     uses_bf16,
 )
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
-from recipe.training.runs import Run, model_input, open_run, step_of
+from recipe.training.runs import Run, model_input, open_run, prompt_input, step_of
 from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out, validation_inputs
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
@@ -104,6 +105,7 @@ def train_grpo(
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
     inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
+    inputs |= prompt_input(run_prompt(config))
     closing = ExitStack()
     if config.corpus is not None:
         inputs["corpus"] = config.corpus
@@ -149,7 +151,7 @@ def train_grpo(
         else:
             trainer = grpo_trainer(config, policy, examples, reward, run)
         if use_likelihood is not None:
-            use_likelihood(reference_likelihood(trainer, policy))
+            use_likelihood(reference_likelihood(trainer, policy, run_prompt(config)))
         if config.kl_budget is not None:
             trainer.kl_budget = KLBudget(trainer, config.kl_budget, config.beta)
             trainer.add_callback(trainer.kl_budget)
@@ -163,7 +165,9 @@ def train_grpo(
         if config.validation is not None:
             ends = [*trainer.eos_token_ids, trainer.processing_class.pad_token_id]
             rows = config.prompts_per_step * config.group_size
-            sampling = Sampling(config.temperature, config.max_completion_tokens, ends, rows, config.seed)
+            sampling = Sampling(
+                config.temperature, config.max_completion_tokens, ends, rows, config.seed, run_prompt(config)
+            )
             validation = Validation(config.validation, run, policy, sampling, scorer, measure)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
 
@@ -304,6 +308,7 @@ def grpo_trainer(
     config: GRPOConfig, policy: Checkpoint, examples: list[Example], reward: RewardFunction, run: Run
 ) -> GRPOTrainer:
     """The trainer of one run."""
+    prompt = run_prompt(config)
     kind, rollouts, further = _kinds(config, reward)
     return kind(
         **further,
@@ -311,7 +316,7 @@ def grpo_trainer(
         reward_funcs=reward,
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list(
-            [_row_of(example, training_messages(example)) for example in prompts_in_order(config, examples)]
+            [_row_of(example, prompt.training_chat(example)) for example in prompts_in_order(config, examples)]
         ),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),

@@ -17,9 +17,9 @@ from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
+from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Prompt
-from recipe.text import planner_messages
 
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
@@ -101,13 +101,16 @@ def sample(
         model.train(training)
 
 
-def reference_likelihood(trainer: Any, policy: Checkpoint) -> Likelihood:
-    """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one."""
+def reference_likelihood(trainer: Any, policy: Checkpoint, asked: PlannerPrompt = PLAIN) -> Likelihood:
+    """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one.
+
+    `asked` is the prompt of the run.
+    """
     end = policy.tokenizer.eos_token_id
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
         model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
-        chats = [planner_messages(*prompt) for prompt in prompts]
+        chats = [asked.chat(*prompt) for prompt in prompts]
         rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
         read = rendered["input_ids"]
         said = [[*tokens, end] for tokens in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]

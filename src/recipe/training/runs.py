@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recipe.artifacts import JsonObject, file_sha256, read_json, sync, write_json, write_text
+from recipe.artifacts import JsonObject, file_sha256, fingerprint, read_json, sync, write_json, write_text
 from recipe.config import Settings
 from recipe.errors import ConfigError, InputError
 from recipe.models.smollm2 import NAME, smollm2_identity
+from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.training import ranks
 from recipe.training.cards import PLACES, Card, card_files, run_card
 
@@ -175,6 +176,11 @@ def _disk_is_full(error: BaseException | None) -> bool:
 def model_input(name: str) -> Path | str:
     """The model that a run begins with, as one of its inputs: of the named base the hash, of any other its place."""
     return smollm2_identity()["sha256"] if name == NAME else Path(name)
+
+
+def prompt_input(prompt: PlannerPrompt) -> dict[str, str]:
+    """The prompt of a run among its inputs, by the hash of its text; nothing for the plain one."""
+    return {} if prompt is PLAIN else {"prompt": fingerprint(prompt.text)}
 
 
 def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:

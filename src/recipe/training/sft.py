@@ -17,8 +17,10 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
-from recipe.text import format_plan, training_messages
+from recipe.prompting import PlannerPrompt
+from recipe.text import format_plan
 from recipe.training import ranks
+from recipe.training.cards import run_prompt
 from recipe.training.loop import (
     MetricsLog,
     SilentTrainer,
@@ -29,7 +31,7 @@ from recipe.training.loop import (
     uses_bf16,
 )
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.runs import Run, model_input, open_run
+from recipe.training.runs import Run, model_input, open_run, prompt_input
 from recipe.training.video.data import (
     Collator,
     Histories,
@@ -65,6 +67,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
     settings, ComputeError where training diverges.
     """
     inputs: dict[str, Path | str] = {"examples": config.examples, "model": model_input(config.model)}
+    inputs |= prompt_input(run_prompt(config))
     source = video_source(config, histories)
     if source is not None:
         inputs["videos"] = source.held
@@ -88,10 +91,11 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
 
 def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
     """The trainer of one run; labels outside the assistant's turn are masked."""
+    prompt = run_prompt(config)
     return SilentSFTTrainer(
         model=policy.model,
         args=trl_arguments(config, run, num_train_epochs=config.epochs, max_length=config.max_tokens),
-        train_dataset=Dataset.from_list([_row_of(example) for example in examples]),
+        train_dataset=Dataset.from_list([_row_of(example, prompt) for example in examples]),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
     )
@@ -133,6 +137,6 @@ def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
     )
 
 
-def _row_of(example: Example) -> dict[str, list[dict[str, str]]]:
+def _row_of(example: Example, prompt: PlannerPrompt) -> dict[str, list[dict[str, str]]]:
     reply = {"role": "assistant", "content": format_plan(example.continuation)}
-    return {"prompt": training_messages(example), "completion": [reply]}
+    return {"prompt": prompt.training_chat(example), "completion": [reply]}

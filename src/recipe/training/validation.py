@@ -23,9 +23,10 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.decoding import token_log_likelihood
+from recipe.prompting import PlannerPrompt
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.stats import Interval, paired_interval
-from recipe.text import plan_steps, training_messages
+from recipe.text import plan_steps
 from recipe.training import ranks
 from recipe.training.kl_budget import plan_kl
 from recipe.training.policy import sample, write_errors
@@ -52,6 +53,7 @@ class Sampling(NamedTuple):
     at_once: int
     """Completions in one batch."""
     seed: int = 0
+    prompt: PlannerPrompt
 
 
 class _Plan(NamedTuple):
@@ -195,7 +197,7 @@ class Validation:
 
     def _sampled(self, model: PeftModel) -> list[_Plan]:
         """This process's share of the plans."""
-        chats = [training_messages(example) for example in self._examples]
+        chats = [self._sampling.prompt.training_chat(example) for example in self._examples]
         rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
         asked = [
             (place, tokens, f"{self._sampling.seed} validation {number} {draw}")

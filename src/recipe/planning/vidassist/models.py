@@ -12,7 +12,6 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Chat, Engine, Refusal
-from recipe.planning.planner import Request
 from recipe.planning.vidassist.search import ActionsOf, CandidateStep, Proposal, State
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fence, fill, json_object, packaged
@@ -166,7 +165,7 @@ def language_model(engine: Engine, sampling: SamplingConfig, shown: Demonstratio
 
 def planner(engine: Engine, sampling: SamplingConfig) -> ModelProposer:
     """A planner as proposer: the first step of its continuation of the history and the partial plan."""
-    return ModelProposer("recipe", engine, lambda state: Request(state.goal, state.done).chat, sampling)
+    return ModelProposer("recipe", engine, lambda state: engine.prompt.chat(state.goal, state.done), sampling)
 
 
 def agent(engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> ModelProposer:
