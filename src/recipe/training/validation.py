@@ -23,7 +23,7 @@ from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.decoding import token_log_likelihood
-from recipe.prompting import PlannerPrompt
+from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.stats import Interval, paired_interval
 from recipe.text import plan_steps
@@ -53,7 +53,7 @@ class Sampling(NamedTuple):
     at_once: int
     """Completions in one batch."""
     seed: int = 0
-    prompt: PlannerPrompt
+    prompt: PlannerPrompt = PLAIN
 
 
 class _Plan(NamedTuple):
