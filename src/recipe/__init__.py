@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
     from recipe.reward.verifier import Verifier
     from recipe.text import parse_plan
+    from recipe.training.best_of_n import train_best_of_n
+    from recipe.training.grpo import train_grpo
     from recipe.types import Example, Narration, Plan, Procedure, Reward
 
 # Names resolve on first use, so that `import recipe` loads neither NumPy nor pydantic.
@@ -21,6 +23,8 @@ _HOMES = {
     "RewardConfig": "recipe.config",
     "Verifier": "recipe.reward.verifier",
     "parse_plan": "recipe.text",
+    "train_best_of_n": "recipe.training.best_of_n",
+    "train_grpo": "recipe.training.grpo",
 }
 
 __all__ = [
@@ -33,6 +37,8 @@ __all__ = [
     "RewardConfig",
     "Verifier",
     "parse_plan",
+    "train_best_of_n",
+    "train_grpo",
 ]
 __version__ = "0.1.0"
 

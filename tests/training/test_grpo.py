@@ -16,9 +16,10 @@ from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.training import policy
-from recipe.training.grpo import RewardFunction, grpo_trainer, prompts_in_order, train_grpo, trl_arguments
+from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo, trl_arguments
 from recipe.training.loop import SilentGRPOTrainer, quiet
 from recipe.training.policy import load_policy
+from recipe.training.rewards import prompts_in_order
 from recipe.training.runs import open_run
 from recipe.types import Example, Reward
 
@@ -168,7 +169,7 @@ def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, scorer: A
 
 
 def test_what_could_not_be_scored_is_missing_not_zero(config: GRPOConfig, scorer: Any, examples: list[Example]) -> None:
-    scorer.broken_goal = prompts_in_order(config, examples)[0].goal
+    scorer.broken_goal = prompts_in_order(examples, 1, config.seed)[0].goal
     train_grpo(config, scorer)
     rows = [row for _, row in read_jsonl(config.output / "completions" / "step-00001.jsonl")]
     missing = [row for row in rows if row["goal"] == scorer.broken_goal]
@@ -218,7 +219,7 @@ def test_finished_run_is_kept_and_other_settings_are_refused(config: GRPOConfig,
 
 
 def test_prompts_come_round_before_any_returns(config: GRPOConfig, examples: list[Example]) -> None:
-    order = prompts_in_order(config.model_copy(update={"steps": 12}), examples)
+    order = prompts_in_order(examples, 24, config.seed)
     assert len(order) == 24
     assert {e.example_id for e in order[:12]} == {e.example_id for e in order[12:]} == {e.example_id for e in examples}
     assert order[:12] != order[12:]

@@ -36,13 +36,11 @@ def test_weights_and_biases_is_asked_for_by_name(tmp_path: Path, monkeypatch: py
 
 
 def test_weights_that_are_no_numbers_are_no_result() -> None:
-    class Trainer:
-        model = torch.nn.Linear(2, 2)
-
-    check_finite(Trainer())
-    torch.nn.init.constant_(Trainer.model.weight, float("nan"))
+    model = torch.nn.Linear(2, 2)
+    check_finite(model)
+    torch.nn.init.constant_(model.weight, float("nan"))
     with pytest.raises(ComputeError, match="lower the learning rate"):
-        check_finite(Trainer())
+        check_finite(model)
 
 
 @pytest.mark.parametrize(

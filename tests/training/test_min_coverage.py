@@ -15,7 +15,8 @@ from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.reward.coverage import prompt_outcomes
 from recipe.reward.verifier import Verifier
-from recipe.training.grpo import covered_examples, train_grpo
+from recipe.training.grpo import train_grpo
+from recipe.training.rewards import covered_examples
 from recipe.training.runs import Run
 from recipe.types import Example, Reward
 

@@ -12,45 +12,73 @@ import torch
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_jsonl
-from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.training.base import train_base
+from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 
 SAVED, KILLED, STEPS = 4, 5, 6
 """The last checkpoint, the step at whose end the run is killed, and all steps."""
+ROUND = 12
+"""Prompts of a round of best-of-N, all in groups of their own."""
+BEST_OF_N = ("sampling", "scoring", "steps", "later", "closing")
+"""Moments at which runs of best-of-N are killed."""
 
 # One process loads the packages, and a child of it is killed in each run.
 DOOMED = f"""
 import json, os, signal, sys
 from contextlib import contextmanager
-from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.training.base import train_base
+from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 sys.path.insert(0, sys.argv[1])
 from conftest import LengthScorer, Paintings
 
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
 class Deadly:
+    def __init__(self, fatal, after={KILLED}, at_work=False):
+        self.fatal, self.after, self.at_work = fatal, after, at_work
+
     @contextmanager
     def task(self, name, total=None):
         done = []
         def advance(count):
             done.extend([count] * count)
-            if len(done) == {KILLED}:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.fatal in name and len(done) >= self.after and (count == 0 or not self.at_work):
+                die()
         yield advance
+
+class DeadlyScorer(LengthScorer):
+    def score_groups(self, groups):
+        return die() if self.calls >= {ROUND} + 4 else super().score_groups(groups)
+
+# Best of N: while a batch of the second round is sampled, while the next is scored, and in the first and second round's
+# steps.
+MOMENTS = {{
+    "sampling": (LengthScorer(), Deadly("round 2: plans", 8, at_work=True)),
+    "scoring": (DeadlyScorer(), Deadly("nothing")),
+    "steps": (LengthScorer(), Deadly("round 1: fine-tuning", 3)),
+    "later": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
+    "closing": (LengthScorer(), Deadly("round 3: plans", 4)),
+}}
 
 for name, text in json.loads(sys.argv[2]).items():
     child = os.fork()
     if child == 0:
         shown = Paintings() if "video" in name else None
         if "grpo" in name:
-            train_grpo(GRPOConfig.model_validate_json(text), LengthScorer(), Deadly(), shown)
+            train_grpo(GRPOConfig.model_validate_json(text), LengthScorer(), Deadly(""), shown)
         elif "base" in name:
-            train_base(BaseModelConfig.model_validate_json(text), Deadly())
+            train_base(BaseModelConfig.model_validate_json(text), Deadly(""))
+        elif "best" in name:
+            train_best_of_n(BestOfNConfig.model_validate_json(text), *MOMENTS[name.split()[1]])
         else:
-            train_sft(SFTConfig.model_validate_json(text), Deadly(), shown)
+            train_sft(SFTConfig.model_validate_json(text), Deadly(""), shown)
         os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL, name
 """
@@ -76,6 +104,7 @@ def killed(
         "grpo": GRPOConfig(
             **{**shared, "metrics": ("tensorboard",)}, **grpo, model=str(base_model), output=folder / "grpo"
         ),
+        **{f"best {moment}": best_of_n(shared, base_model, folder / f"best-{moment}") for moment in BEST_OF_N},
         "video-sft": SFTConfig(**seeing, **sft, output=folder / "video-sft"),
         "video-grpo": GRPOConfig(**seeing, **grpo, output=folder / "video-grpo"),
     }
@@ -84,6 +113,14 @@ def killed(
     doomed = [sys.executable, "-c", DOOMED, str(Path(__file__).parent), settings]
     subprocess.run(doomed, env=environment, check=True)
     return runs
+
+
+def best_of_n(shared: dict[str, Any], model: Path, output: Path) -> BestOfNConfig:
+    """Two rounds of two epochs of three steps, in batches of four prompts."""
+    return BestOfNConfig(
+        **shared, model=str(model), output=output, corpus=output / "none", rounds=2, n=2, epochs=2, batch_size=4,
+        completions_at_once=8, max_completion_tokens=12,
+    )  # fmt: skip
 
 
 def metrics(config: BaseModelConfig | SFTConfig | GRPOConfig) -> list[dict[str, Any]]:
@@ -121,3 +158,28 @@ def test_a_killed_run_resumes_to_the_same_result(
     assert [file.name for file in written[0]] == [file.name for file in written[1]]
     assert [file.read_text() for file in written[0]] == [file.read_text() for file in written[1]]
     assert len(written[0]) == (STEPS if name.endswith("grpo") else 0)
+
+
+def left_behind(config: BestOfNConfig) -> dict[str, Any]:
+    completions = sorted((config.output / "completions").iterdir())
+    return {
+        "weights": (config.output / "model/model.safetensors").read_bytes(),
+        "metrics": metrics(config),
+        "completions": {file.name: file.read_text() for file in completions},
+    }
+
+
+@pytest.mark.parametrize("moment", BEST_OF_N)
+def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any], scorer: Any) -> None:
+    config = killed[f"best {moment}"]
+    files = {file.name for file in (config.output / "completions").iterdir()}
+    begun = {"sampling": 2, "scoring": 2, "steps": 1, "later": 2, "closing": 3}[moment]
+    suffix = "jsonl" if moment in ("steps", "later") else "partial"
+    assert files == {f"round-{number:02d}.jsonl" for number in range(1, begun)} | {f"round-{begun:02d}.{suffix}"}
+    train_best_of_n(config, scorer)
+    again = scorer.calls
+    whole = config.model_copy(update={"output": config.output.with_name("best-whole")})
+    train_best_of_n(whole, scorer)  # the first test trains it
+    assert left_behind(config) == left_behind(whole)
+    # Of 12 prompts in each of three rounds, those that were scored before the kill are not scored again.
+    assert again == {"sampling": 20, "scoring": 20, "steps": 24, "later": 12, "closing": 4}[moment]

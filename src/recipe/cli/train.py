@@ -12,12 +12,14 @@ from recipe.cli.console import out, print_json, progress
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
-    from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig, ValidationSettings
+    from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig, ValidationSettings
     from recipe.evaluation.plan_measures import PlanMeasure
+    from recipe.reward.language_model import Likelihood
+    from recipe.reward.verifier import Verifier
 
-Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig")
+Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig", "BestOfNConfig")
 
-app = typer.Typer(no_args_is_help=True, help="Train a planner: from scratch, SFT, or GRPO on the verifier.")
+app = typer.Typer(no_args_is_help=True, help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
@@ -65,22 +67,31 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
     from recipe.config import GRPOConfig
 
     def prepare(settings: GRPOConfig) -> Callable[[], Path]:
-        from recipe.corpus.store import Corpus
-        from recipe.reward.language_model import POLICY
-        from recipe.reward.verifier import Verifier
-        from recipe.training import ranks
         from recipe.training.grpo import train_grpo
 
-        verifier = None
-        if ranks.main() and settings.corpus is not None:  # scores for all
-            verifier = Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
-        reads = verifier is not None and settings.reward.grounded.language_model == POLICY
-        use = verifier.use_likelihood if verifier is not None and reads else None
-        return lambda: train_grpo(
-            settings, verifier, progress(), use_likelihood=use, measure=_measure(settings.validation)
-        )
+        verifier = _verifier(settings)
+        use, measure = _likelihood_user(verifier), _measure(settings.validation)
+        return lambda: train_grpo(settings, verifier, progress(), use_likelihood=use, measure=measure)
 
     _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
+
+
+@app.command(name="best-of-n")
+def best_of_n(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Train in rounds on the best of N own plans by the verifier's reward; run it again to resume.
+
+    Example: recipe train best-of-n configs/best-of-n-qwen2.5-3b.toml
+    """
+    from recipe.config import BestOfNConfig
+
+    def prepare(settings: BestOfNConfig) -> Callable[[], Path]:
+        from recipe.training.best_of_n import train_best_of_n
+
+        verifier = _verifier(settings)
+        use, measure = _likelihood_user(verifier), _measure(settings.validation)
+        return lambda: train_best_of_n(settings, verifier, progress(), use, measure)
+
+    _run("best-of-n", config, BestOfNConfig, prepare, dry_run, as_json)
 
 
 def _measure(settings: "ValidationSettings | None") -> "PlanMeasure | None":
@@ -92,6 +103,25 @@ def _measure(settings: "ValidationSettings | None") -> "PlanMeasure | None":
     from recipe.evaluation.plan_measures import plan_measure
 
     return plan_measure(settings)
+
+
+def _verifier(settings: "GRPOConfig | BestOfNConfig") -> "Verifier | None":
+    """The verifier on the corpus of a run; None where a service scores, and but for the first process."""
+    from recipe.corpus.store import Corpus
+    from recipe.reward.verifier import Verifier
+    from recipe.training import ranks
+
+    if not ranks.main() or settings.corpus is None:
+        return None
+    return Verifier(Corpus.open(settings.corpus, devices=settings.corpus_devices), settings.reward)
+
+
+def _likelihood_user(verifier: "Verifier | None") -> "Callable[[Likelihood], None] | None":
+    """What takes the likelihood of the reference policy, where the reward reads one."""
+    from recipe.reward.language_model import POLICY
+
+    reads = verifier is not None and verifier.config.grounded.language_model == POLICY
+    return verifier.use_likelihood if verifier is not None and reads else None
 
 
 def _run(

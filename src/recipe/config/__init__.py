@@ -6,9 +6,12 @@ from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfi
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
+    BestOfNConfig,
+    FineTuningSettings,
     GRPOConfig,
     LoraSettings,
     Metrics,
+    RewardTrainingSettings,
     SFTConfig,
     TrainingSettings,
     ValidationSettings,
@@ -17,9 +20,11 @@ from recipe.config.training import (
 
 __all__ = [
     "BaseModelConfig",
+    "BestOfNConfig",
     "Config",
     "CorpusConfig",
     "EncoderConfig",
+    "FineTuningSettings",
     "Fraction",
     "FrameConfig",
     "GRPOConfig",
@@ -32,6 +37,7 @@ __all__ = [
     "PhiConfig",
     "Positive",
     "RewardConfig",
+    "RewardTrainingSettings",
     "SFTConfig",
     "SamplingConfig",
     "Settings",

@@ -1,4 +1,4 @@
-"""Settings of training: the base model, SFT and GRPO.
+"""Settings of training: the base model, SFT, GRPO and best-of-N rounds.
 
 *Stated* marks a value that the paper gives, with the place; *ours* marks a value that it does not give.
 """
@@ -64,7 +64,7 @@ _LATER = ("prompt", "min_coverage", "kl_budget", "loss", "validation")
 
 
 class TrainingSettings(Settings):
-    """What SFT and GRPO share."""
+    """What SFT, GRPO and best-of-N rounds share."""
 
     model: str
     """A model id on the hub, a folder in the standard layout, or `smollm2` (docs/planning.md). Stated (section 4.1):
@@ -125,8 +125,8 @@ class TrainingSettings(Settings):
         return self
 
 
-class SFTConfig(TrainingSettings):
-    """Supervised fine-tuning: token cross-entropy on the continuation, with fused AdamW (stated, appendix A.4)."""
+class FineTuningSettings(TrainingSettings):
+    """What SFT and best-of-N rounds share: token cross-entropy with fused AdamW (stated, appendix A.4)."""
 
     epochs: Positive = 3
     """Stated (appendix A.4)."""
@@ -138,12 +138,17 @@ class SFTConfig(TrainingSettings):
     """Stated (appendix A.4). The peak rate."""
     warmup: Fraction = 0.1
     """Stated (appendix A.4). Share of the steps in which the rate rises; it then falls as a cosine."""
-    max_tokens: Positive = 1024
-    """Ours. Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
     @model_validator(mode="after")
     def _micro_batch_divides(self) -> Self:
         return _checked_micro_batch(self, self.micro_batch, self.batch_size, "batch_size")
+
+
+class SFTConfig(FineTuningSettings):
+    """Supervised fine-tuning: token cross-entropy on the continuation, with fused AdamW (stated, appendix A.4)."""
+
+    max_tokens: Positive = 1024
+    """Ours. Longer prompt-and-continuation pairs are cut; a video's own tokens count."""
 
 
 Measured = Literal["reward", "matched_f1", "proxy", "validity"]
@@ -191,6 +196,47 @@ class ValidationSettings(Settings):
         return self
 
 
+class RewardTrainingSettings(TrainingSettings):
+    """What GRPO and best-of-N rounds share: a reward, and plans that the policy writes."""
+
+    corpus: Path | None = None
+    """The verification corpus. Stated (section 4.1): the HowToCaption release of HowTo100M."""
+    corpus_devices: tuple[str, ...] = ()
+    """Ours. GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor."""
+    reward: RewardConfig = RewardConfig()
+    """Settings of the verifier on `corpus`."""
+    reward_service: str | None = None
+    """Ours. Address of a running `recipe reward serve`, in place of `corpus`: corpus, devices and settings of the
+    verifier are then the service's."""
+    reward_patience: Annotated[float, Field(gt=0)] = 3600.0
+    """Ours. Seconds for which training waits for a service that does not answer; may change when a run is resumed."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Ours. Of the roll-outs."""
+    max_completion_tokens: Positive = 256
+    """Ours."""
+    min_coverage: float | None = None
+    """Ours. Prompts that the verifier covers less than this (`Reward.coverage`) are left out of training; left out:
+    none are. Needs a verifier that reports coverage, such as the grounded one."""
+    validation: ValidationSettings | None = None
+    """Ours. Validate while training, and keep the best step or round instead of the last; with `input = "text"`."""
+
+    @model_validator(mode="after")
+    def _one_source_of_rewards(self) -> Self:
+        if (self.corpus is None) == (self.reward_service is None):
+            raise ValueError("give one of corpus, a folder, and reward_service, an address")
+        if self.corpus is None:
+            for name in ("corpus_devices", "reward"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
+        return self
+
+    @model_validator(mode="after")
+    def _validates_text(self) -> Self:
+        if self.validation is not None and self.input != "text":
+            raise ValueError("validation reads prompts as text; leave it out with input = 'video'")
+        return self
+
+
 class VllmSettings(Settings):
     """vLLM beside the trainer, an engine for each process; the paper has none, every setting is ours."""
 
@@ -207,24 +253,13 @@ class VllmSettings(Settings):
     """Ours. Largest ratio."""
 
 
-class GRPOConfig(TrainingSettings):
+class GRPOConfig(RewardTrainingSettings):
     """Group relative policy optimisation against the verifier (paper, section 3.3).
 
     Rewards standardised within the group, a KL penalty and fused AdamW are stated (appendix A.4). From an SFT run,
     give its merged `model/` folder as `model`: the reference policy is then the SFT checkpoint (stated, appendix A.4).
     """
 
-    corpus: Path | None = None
-    """The verification corpus. Stated (section 4.1): the HowToCaption release of HowTo100M."""
-    corpus_devices: tuple[str, ...] = ()
-    """Ours. GPUs that hold the corpus's codes and search them, for example `["cuda:1"]`; left out: the processor."""
-    reward: RewardConfig = RewardConfig()
-    """Settings of the verifier on `corpus`."""
-    reward_service: str | None = None
-    """Ours. Address of a running `recipe reward serve`, in place of `corpus`: corpus, devices and settings of the
-    verifier are then the service's."""
-    reward_patience: Annotated[float, Field(gt=0)] = 3600.0
-    """Ours. Seconds for which training waits for a service that does not answer; may change when a run is resumed."""
     steps: Positive = 500
     """Ours. Optimiser steps; appendix A.3 speaks of "the first few thousand steps" without a number of all."""
     prompts_per_step: Positive = 8
@@ -250,38 +285,13 @@ class GRPOConfig(TrainingSettings):
     completion weighs its tokens."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Ours. Of the roll-outs."""
-    max_completion_tokens: Positive = 256
-    """Ours."""
     truncated: Literal["keep", "mask"] = "keep"
     """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
     counts for the mean and the spread of their group."""
-    min_coverage: float | None = None
-    """Ours. Prompts that the verifier covers less than this (`Reward.coverage`) are left out of training; left out:
-    none are. Needs a verifier that reports coverage, such as the grounded one."""
-    validation: ValidationSettings | None = None
-    """Ours. Validate while training, and keep the best step instead of the last; with `input = "text"`."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
     """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/scale.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
-
-    @model_validator(mode="after")
-    def _one_source_of_rewards(self) -> Self:
-        if (self.corpus is None) == (self.reward_service is None):
-            raise ValueError("give one of corpus, a folder, and reward_service, an address")
-        if self.corpus is None:
-            for name in ("corpus_devices", "reward"):
-                if getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} has a use with corpus only; give it to the reward service instead")
-        return self
-
-    @model_validator(mode="after")
-    def _validates_text(self) -> Self:
-        if self.validation is not None and self.input != "text":
-            raise ValueError("validation reads prompts as text; leave it out with input = 'video'")
-        return self
 
     @model_validator(mode="after")
     def _budget_has_a_weight(self) -> Self:
@@ -299,6 +309,38 @@ class GRPOConfig(TrainingSettings):
     def _micro_batch_divides(self) -> Self:
         completions = self.prompts_per_step * self.group_size
         return _checked_micro_batch(self, self.micro_batch, completions, "prompts_per_step x group_size")
+
+
+class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
+    """Best-of-N distillation: each round, the policy writes N plans of a prompt and is fine-tuned on the best of them.
+
+    The paper has no such optimiser: every setting is ours, and the rates of fine-tuning are those of SFT. What is
+    trained is one adapter, which goes on through the rounds; each round has an optimiser and a schedule of its own.
+    """
+
+    rounds: Positive = 1
+    """Rounds of sampling, choosing and fine-tuning."""
+    n: Annotated[int, Field(ge=2)] = 8
+    """N, plans of one prompt among which one is chosen. An ideal round moves the policy by at most ln N - (N - 1) / N
+    nats a plan."""
+    prompts_per_round: Positive | None = None
+    """Prompts of a round, all once before any comes again; left out: all."""
+    choose: Literal["best", "random"] = "best"
+    """The plan to train on: the one with the highest reward, the first of equals, or as a control a random one."""
+    margin: Annotated[float, Field(ge=0)] | None = None
+    """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
+    `choose = "random"` it leaves out the same prompts."""
+    completions_at_once: Positive = 128
+    """Completions that are written and scored together; bounds the memory. A run that was stopped loses no more."""
+    truncated: Literal["keep", "mask"] = "keep"
+    """Completions that hit the token limit: `keep` trains on one like on any other, as it was written, without an end;
+    `mask` never chooses one. They keep their reward, which counts for the mean of their prompt."""
+
+    @model_validator(mode="after")
+    def _reads_text(self) -> Self:
+        if self.input != "text":
+            raise ValueError("best-of-N rounds read histories as text; leave input out, or use recipe train grpo")
+        return self
 
 
 def _checked_micro_batch(config: Config, micro: int | None, whole: int, name: str) -> Config:

@@ -13,7 +13,7 @@ from huggingface_hub import ModelCardData
 
 import recipe
 from recipe.artifacts import CARD, installed, read_json
-from recipe.config import GRPOConfig, Settings, SFTConfig
+from recipe.config import RewardTrainingSettings, Settings, TrainingSettings
 from recipe.corpus.encoders import licence_note
 from recipe.errors import InputError
 from recipe.models.smollm2 import HUB, NAME, smollm2_identity
@@ -27,6 +27,7 @@ _GOALS = {
     "base": "trained from scratch",
     "sft": "fine-tuned on reference continuations",
     "grpo": "trained by GRPO on the verifier's reward",
+    "best-of-n": "trained on the plans of its own that the verifier rewards most",
 }
 
 Card = dict[str, Any]
@@ -50,17 +51,17 @@ def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
         "seed": getattr(config, "seed", None),
         "inputs": {name: Path(text).name if Path(text).is_absolute() else text for name, text in hashes.items()},
     }
-    if isinstance(config, SFTConfig | GRPOConfig):
+    if isinstance(config, TrainingSettings):
         card["base_model"] = _base_model(config.model, config.revision, card["inputs"].get("model"))
         if (prompt := run_prompt(config)) is not PLAIN:
             card["prompt"] = {"name": prompt.name, "text": prompt.text}
-    if isinstance(config, GRPOConfig):
+    if isinstance(config, RewardTrainingSettings):
         card["corpus"] = served["corpus"] if served else _corpus(config.corpus)
         card["reward"] = served["version"] if served else config.reward.version
     return card
 
 
-def run_prompt(config: SFTConfig | GRPOConfig) -> PlannerPrompt:
+def run_prompt(config: TrainingSettings) -> PlannerPrompt:
     """The prompt of a run: that of its settings, else that of its model. Raises InputError."""
     if config.prompt:
         return open_prompt(config.prompt)

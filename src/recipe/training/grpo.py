@@ -9,31 +9,27 @@ beforehand, in one epoch, so that a resumed run sees what an uninterrupted one w
 """
 
 import logging
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from datasets import Dataset
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
-from recipe.artifacts import JsonObject, write_json, write_jsonl
-from recipe.config import GRPOConfig, RewardConfig, parse_config
+from recipe.artifacts import write_jsonl
+from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
-from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Progress
-from recipe.reward.coverage import corpus_share, prompt_outcomes
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, read_records, replay
-from recipe.reward.wire import reward_row
-from recipe.text import parse_plan, planner_messages
+from recipe.text import planner_messages
 from recipe.training import ranks
 from recipe.training.cards import run_prompt
 from recipe.training.kl_budget import KLBudget, unmet_budget
@@ -48,18 +44,20 @@ from recipe.training.loop import (
     uses_bf16,
 )
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
-from recipe.training.runs import Run, model_input, open_run, prompt_input, step_of
-from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out, validation_inputs
+from recipe.training.rewards import (
+    PART,
+    OnFinding,
+    covered_examples,
+    prompts_in_order,
+    reward_metrics,
+    rewarded_run,
+    score_completions,
+)
+from recipe.training.runs import Run, step_of
+from recipe.training.validation import ROWS, Measure, Sampling, Validation, require_held_out
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
-from recipe.types import Example, Malformed, Reward
-
-OnFinding = Callable[[Finding], None]
-"""Called once with each finding of the watchdog."""
-
-PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
-PART = "part/"
-"""Before the names of a reward's further parts, in a trainer's metrics."""
+from recipe.types import Example
 
 _FIELDS = (
     {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
@@ -104,27 +102,10 @@ def train_grpo(
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
-    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
-    inputs |= prompt_input(run_prompt(config))
     closing = ExitStack()
-    if config.corpus is not None:
-        inputs["corpus"] = config.corpus
-    elif scorer is not None:
-        raise ConfigError("reward_service names the scorer of this run; give no other.")
-    else:
-        from recipe.training.served import ServedReward, served_reward  # noqa: PLC0415 - an extra of its own
-
-        inputs["reward"] = served = ranks.from_main(lambda: served_reward(config))
-        settings = parse_config(served["settings"], RewardConfig, f"{config.reward_service}, verifier")
-        config = config.model_copy(update={"reward": settings})
-        scorer = service = ServedReward(config, served)
-        closing.callback(service.close)
-    if config.validation is not None:
-        inputs |= validation_inputs(config.validation)
     source = video_source(config, histories)
-    if source is not None:
-        inputs["videos"] = source.held
-    run = open_run("grpo", config, config.output, inputs)
+    videos = {} if source is None else {"videos": source.held}
+    config, scorer, run = rewarded_run("grpo", config, scorer, closing, videos)
     if ranks.from_main(lambda: run.finished):
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
@@ -151,7 +132,8 @@ def train_grpo(
         else:
             trainer = grpo_trainer(config, policy, examples, reward, run)
         if use_likelihood is not None:
-            use_likelihood(reference_likelihood(trainer, policy, run_prompt(config)))
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            use_likelihood(reference_likelihood(model, policy, run_prompt(config)))
         if config.kl_budget is not None:
             trainer.kl_budget = KLBudget(trainer, config.kl_budget, config.beta)
             trainer.add_callback(trainer.kl_budget)
@@ -170,40 +152,6 @@ def train_grpo(
             )
             validation = Validation(config.validation, run, policy, sampling, scorer, measure)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
-
-
-def covered_examples(config: GRPOConfig, scorer: Scorer | None, examples: list[Example], run: Run) -> list[Example]:
-    """The examples whose prompts have coverage `min_coverage` or more; the others are recorded in `coverage.json`.
-
-    An example whose coverage could not be computed is kept: it is not known to be uncovered. Raises InputError where
-    no example is left, ConfigError for a scorer that reports no coverage.
-    """
-    least = config.min_coverage
-    if scorer is None or least is None:
-        raise ConfigError("min_coverage needs a scorer in the first process; give it one.")
-    outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
-    known = {
-        example.example_id: outcome.coverage
-        for example, outcome in zip(examples, outcomes, strict=True)
-        if isinstance(outcome, Reward) and outcome.coverage is not None
-    }
-    if not known:
-        reason = next((f": {outcome}" for outcome in outcomes if not isinstance(outcome, Reward)), "").rstrip(".")
-        remedy = "set reward.verifier to 'grounded', or leave min_coverage out"
-        raise ConfigError(f"min_coverage: the scorer reports the coverage of no prompt{reason}; {remedy}.")
-    left_out = {name: coverage for name, coverage in known.items() if coverage < least}
-    if len(left_out) == len(examples):
-        problem = (
-            f"not one of {len(examples):,} prompts has coverage {least:g} or more (highest {max(known.values()):.2f}, "
-            f"mean {fmean(known.values()):.2f}), so that the corpus says little of their tasks"
-        )
-        command = f"recipe reward coverage --corpus {config.corpus or 'CORPUS'} --tasks {config.examples}"
-        raise InputError.at(config.examples, problem, f"see which tasks need videos with: {command}")
-    kept = [example for example in examples if example.example_id not in left_out]
-    counts = {"examples": len(examples), "kept": len(kept), "unknown": len(examples) - len(known)}
-    write_json(run.folder / "coverage.json", {"min_coverage": least, **counts, "left_out": left_out})
-    _LOG.warning("%d of %d prompts are left out: coverage below %g", len(left_out), len(examples), least)
-    return kept
 
 
 class RewardFunction:
@@ -262,13 +210,8 @@ class RewardFunction:
         if self._reward is None:
             raise ConfigError("the first process of a run needs a scorer; give it one.")
         began = time.monotonic()
-        goals, histories, texts = ([row[name] for row in rows] for name in ("goal", "history", "completion"))
-        rewards = self._reward(goals, histories, texts)
+        rewards = score_completions(self._reward, rows)
         log_metric("reward_seconds", time.monotonic() - began)
-        malformed = [isinstance(parse_plan(text), Malformed) for text in texts]
-        for row, bad, reward in zip(rows, malformed, rewards, strict=True):
-            clipped = row.pop("clipped")
-            row |= {"malformed": bad, "clipped": clipped, "reward": None if reward is None else reward_row(reward)}
         write_jsonl(self._folder / f"step-{step:05d}.jsonl", rows)
         if all(reward is None for reward in rewards):
             raise ComputeError(
@@ -278,30 +221,10 @@ class RewardFunction:
         # From the record, so that a run that is resumed from its records has seen the same.
         for finding in self._watchdog.observe(step, [as_rollout(row) for row in rows]):
             self.on_finding(finding)
-        metrics = reward_metrics(rewards, malformed) | self._watchdog.metrics()
-        scored = [place for place, reward in enumerate(rewards) if reward is not None]
-        share = corpus_share(
-            [reward for reward in rewards if reward is not None],
-            [(goals[place], tuple(histories[place])) for place in scored],
-            self._grounded,
-        )
-        for name, value in (metrics if share is None else metrics | {"corpus_share": share}).items():
+        metrics = reward_metrics(rewards, rows, self._grounded) | self._watchdog.metrics()
+        for name, value in metrics.items():
             log_metric(name, value)
         return [None if reward is None else reward.total for reward in rewards]
-
-
-def reward_metrics(rewards: Sequence[Reward | None], malformed: Sequence[bool]) -> dict[str, float]:
-    """Means over a step's completions, for the parts of the reward over those that were scored."""
-    scored = [reward for reward in rewards if reward is not None]
-    means = {"malformed": fmean(malformed), "unscored": 1 - len(scored) / len(rewards)}
-    if not scored:
-        return means
-    means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
-    covered = [reward.coverage for reward in scored if reward.coverage is not None]
-    if covered:
-        means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
-    named = dict.fromkeys(name for reward in scored for name in reward.parts)
-    return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}
 
 
 def grpo_trainer(
@@ -316,7 +239,7 @@ def grpo_trainer(
         reward_funcs=reward,
         args=trl_arguments(config, run),
         train_dataset=Dataset.from_list(
-            [_row_of(example, prompt.training_chat(example)) for example in prompts_in_order(config, examples)]
+            [_row_of(example, prompt.training_chat(example)) for example in _prompts(config, examples)]
         ),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
@@ -332,7 +255,7 @@ def video_grpo_trainer(
     rows = [
         # TRL asks for a prompt in words; the trainer writes its own, with the clip in place of the history.
         {**_row_of(example, planner_messages(example.goal, ())), "example": place[example.example_id], "draw": draw}
-        for draw, example in enumerate(prompts_in_order(config, source.examples))
+        for draw, example in enumerate(_prompts(config, source.examples))
     ]
     kind, rollouts, further = _kinds(config, reward)
     trainer: VideoGRPOTrainer = kind(
@@ -401,14 +324,9 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
     )
 
 
-def prompts_in_order(config: GRPOConfig, examples: list[Example]) -> list[Example]:
-    """The example of each group of the whole run: in drawn order, all once before any comes again."""
-    draw = random.Random(config.seed)
-    needed = -(-config.steps // config.iterations) * config.prompts_per_step
-    order: list[Example] = []
-    while len(order) < needed:
-        order += draw.sample(examples, len(examples))
-    return order[:needed]
+def _prompts(config: GRPOConfig, examples: Sequence[Example]) -> list[Example]:
+    """The example of each group of the whole run."""
+    return prompts_in_order(examples, -(-config.steps // config.iterations) * config.prompts_per_step, config.seed)
 
 
 def _row_of(example: Example, prompt: list[dict[str, str]]) -> dict[str, object]:

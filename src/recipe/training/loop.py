@@ -34,9 +34,6 @@ from recipe.training.validation import Validation, ValidationCallback
 
 Row = dict[str, Any]
 
-_NO_FIGURES = ("step", "measure", "prompts", "gain")
-"""Of a validation's row, what a card does not show."""
-
 
 @contextmanager
 def quiet() -> Iterator[None]:
@@ -235,10 +232,9 @@ def finish_training(
     if validation is not None:
         step = validation.restore(trainer.accelerator.unwrap_model(trainer.model))
         known = next((row for row in rows if row["step"] == step), {})
-        chosen = {name: value for name, value in validation.best.items() if name not in _NO_FIGURES}
-        figures = known | {f"validation {name}": value for name, value in chosen.items()}
+        figures = known | validation.figures
         sentences += validation.notes(total)
-    check_finite(trainer)
+    check_finite(trainer.model)
     if ranks.main():
         with run.on_disk():
             card = card_files(run.card, step, figures, sentences, merged=True)
@@ -260,14 +256,14 @@ def memory_errors() -> Iterator[None]:
         asked = re.search(r"allocate (\d+ bytes|[\d.]+ [KMG]iB)", str(error))
         raise ComputeError(
             f"Memory does not suffice{f' for {asked[1]} more' if asked else ''}; lower micro_batch, "
-            "max_completion_tokens or max_tokens, or set gradient_checkpointing = true. "
+            "max_completion_tokens, max_tokens or completions_at_once, or set gradient_checkpointing = true. "
             "The same command resumes only with the same settings; set another `output` for others."
         ) from None
 
 
-def check_finite(trainer: Trainer) -> None:
+def check_finite(model: torch.nn.Module) -> None:
     """Raises ComputeError where a trained weight is not finite: a model of NaN is not a result."""
-    for name, weight in trainer.model.named_parameters():
+    for name, weight in model.named_parameters():
         if weight.requires_grad and not torch.isfinite(weight).all():
             raise ComputeError(f"Training diverged: {name} is no longer finite; lower the learning rate.")
 

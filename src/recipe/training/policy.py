@@ -101,7 +101,7 @@ def sample(
         model.train(training)
 
 
-def reference_likelihood(trainer: Any, policy: Checkpoint, asked: PlannerPrompt = PLAIN) -> Likelihood:
+def reference_likelihood(model: PeftModel, policy: Checkpoint, asked: PlannerPrompt = PLAIN) -> Likelihood:
     """The likelihood of the reference policy, the model with its adapter switched off, for rewards that read one.
 
     `asked` is the prompt of the run.
@@ -109,7 +109,6 @@ def reference_likelihood(trainer: Any, policy: Checkpoint, asked: PlannerPrompt 
     end = policy.tokenizer.eos_token_id
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
-        model: PeftModel = trainer.accelerator.unwrap_model(trainer.model)
         chats = [asked.chat(*prompt) for prompt in prompts]
         rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
         read = rendered["input_ids"]

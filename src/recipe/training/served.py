@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recipe.artifacts import JsonObject, read_json
-from recipe.config import GRPOConfig
+from recipe.config import RewardTrainingSettings
 from recipe.errors import ComputeError, ConfigError, MissingExtra
 from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.training.cards import corpus_card
@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the client of the reward service", "client") from error
 
 
-def served_reward(config: GRPOConfig) -> JsonObject:
+def served_reward(config: RewardTrainingSettings) -> JsonObject:
     """What rewards a run by a service: version and settings of its verifier, id, size and encoder of its corpus.
 
     Of a finished run its record says it, so that no service is needed. Raises ComputeError where the service does not
@@ -34,7 +34,7 @@ def served_reward(config: GRPOConfig) -> JsonObject:
 class ServedReward:
     """The `Scorer` of a run by the service that `config` names, which has to serve `reward` all the time."""
 
-    def __init__(self, config: GRPOConfig, reward: JsonObject) -> None:
+    def __init__(self, config: RewardTrainingSettings, reward: JsonObject) -> None:
         self._client, self._reward = _client(config), reward
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
@@ -67,7 +67,7 @@ class ServedReward:
                 )
 
 
-def _client(config: GRPOConfig) -> ServiceClient:
+def _client(config: RewardTrainingSettings) -> ServiceClient:
     assert config.reward_service is not None
     token = os.environ.get("RECIPE_TOKEN", "").strip() or None
     return ServiceClient(config.reward_service, token, patience=config.reward_patience)

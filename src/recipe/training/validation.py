@@ -38,6 +38,8 @@ Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float 
 
 ROWS = "validation.jsonl"
 BEST = "best"
+_NO_FIGURES = ("step", "measure", "prompts", "gain")
+"""Of a row, what a card does not show."""
 _AT_ONCE = 32
 """Plans whose likelihood is computed at once."""
 
@@ -75,8 +77,10 @@ class Validation:
         sampling: Sampling,
         scorer: Scorer | None,
         measure: Measure | None = None,
+        unit: str = "step",
     ) -> None:
-        """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward.
+        """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
+        what the steps are called in sentences.
 
         Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
         """
@@ -84,6 +88,7 @@ class Validation:
             raise ComputeError(f"validation chooses by {settings.measure}, which nobody computes; give its measure.")
         self._settings, self._run, self._measure = settings, run, measure
         self._reward = None if scorer is None else trainer_reward(scorer)
+        self._unit = unit
         self._tokenizer, self._sampling = policy.tokenizer, sampling
         self._temperature = settings.temperature or sampling.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
@@ -159,23 +164,28 @@ class Validation:
         found = f"on {len(base['prompts'])} validation prompts"
         if best is base:
             sentences = [
-                f"No step was better than the base {found}: {name} {self._value(base):.3f}; "
+                f"No {self._unit} was better than the base {found}: {name} {self._value(base):.3f}; "
                 "model/ holds the base's weights."
             ]
         else:
             gain = self.gain(best) or Interval(self._value(best) - self._value(base))
             noise = "" if gain.low is not None and gain.low > 0 else " This gain is within the noise of the prompts."
             sentences = [
-                f"Step {best['step']} was best {found}: {name} {self._value(best):.3f}, the base "
+                f"{self._unit.capitalize()} {best['step']} was best {found}: {name} {self._value(best):.3f}, the base "
                 f"{self._value(base):.3f}, difference {gain.mean:+.3f}{_between(gain)}; model/ holds its weights."
                 f"{noise}"
             ]
         if (end := self.rows[-1]["step"]) < last and self.stopped:
             waited = len(self.rows) - 1 - self.rows.index(best)
             sentences.append(
-                f"Training stopped after step {end} of {last}: {waited} validations brought no better one."
+                f"Training stopped after {self._unit} {end} of {last}: {waited} validations brought no better one."
             )
         return sentences
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Of the best step, for a card."""
+        return {f"validation {name}": value for name, value in self.best.items() if name not in _NO_FIGURES}
 
     def gain(self, row: dict[str, Any]) -> Interval | None:
         """The named measure of a row minus the base's over prompts that both have, with an interval by goal."""
@@ -219,33 +229,8 @@ class Validation:
                 ends=self._sampling.ends,
             )
             texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
-            plans += map(_Plan, places, texts, self._divergences(model, prompts, written))
+            plans += map(_Plan, places, texts, divergences(model, prompts, written, self._temperature))
         return plans
-
-    def _divergences(
-        self, model: PeftModel, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]]
-    ) -> list[float]:
-        """KL of each plan in nats to the model without its adapter, at the temperature that it was sampled at."""
-        found: list[float] = []
-        training = model.training
-        model.eval()
-        try:
-            with torch.no_grad():
-                for first in range(0, len(written), _AT_ONCE):
-                    rows = slice(first, first + _AT_ONCE)
-                    read = (model.get_base_model(), prompts[rows], written[rows], self._temperature)
-                    policy = token_log_likelihood(*read)
-                    with model.disable_adapter():
-                        reference = token_log_likelihood(*read)
-                    # After a completion's end both are 0.
-                    one = torch.ones_like(policy[:1])
-                    found += [
-                        float(plan_kl(ours[None], theirs[None], one)[0])
-                        for ours, theirs in zip(policy, reference, strict=True)
-                    ]
-        finally:
-            model.train(training)
-        return found
 
     def _measured(self, step: int, plans: Sequence[_Plan]) -> dict[str, Any]:
         """The row of a step."""
@@ -262,7 +247,7 @@ class Validation:
         for key, mean in means.items():
             if mean is None:
                 raise ComputeError(
-                    f"Validation after step {step}: the {key} of not one of {len(plans)} plans could be computed; the "
+                    f"Validation after {self._unit} {step}: the {key} of not one of {len(plans)} plans could be computed; the "
                     "same command resumes the run."
                 )
         samples = self._settings.samples
@@ -277,6 +262,32 @@ class Validation:
             "measure": name,
             "prompts": [_mean(values[first : first + samples]) for first in range(0, len(values), samples)],
         }
+
+
+def divergences(
+    model: PeftModel, prompts: Sequence[Sequence[int]], written: Sequence[Sequence[int]], temperature: float
+) -> list[float]:
+    """KL of each plan in nats to the model without its adapter, at the temperature that it was sampled at."""
+    found: list[float] = []
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for first in range(0, len(written), _AT_ONCE):
+                rows = slice(first, first + _AT_ONCE)
+                read = (model.get_base_model(), prompts[rows], written[rows], temperature)
+                policy = token_log_likelihood(*read)
+                with model.disable_adapter():
+                    reference = token_log_likelihood(*read)
+                # After a completion's end both are 0.
+                one = torch.ones_like(policy[:1])
+                found += [
+                    float(plan_kl(ours[None], theirs[None], one)[0])
+                    for ours, theirs in zip(policy, reference, strict=True)
+                ]
+    finally:
+        model.train(training)
+    return found
 
 
 class ValidationCallback(TrainerCallback):  # type: ignore[misc]

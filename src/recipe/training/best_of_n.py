@@ -1,0 +1,560 @@
+"""Best-of-N distillation: the policy writes N plans of each prompt, and is fine-tuned on the one with the best reward.
+
+A round moves the policy towards the best of N, which is ln N - (N - 1) / N nats a plan away from what wrote them
+(Beirami et al., Theoretical guarantees on the best-of-n alignment policy, 2024; Stiennon et al., Learning to summarize
+from human feedback, 2020, appendix G.3). After r rounds of one reward it is at best the best of N^r, so that the bound
+becomes
+
+    r ln N - (N^r - 1) / N^r
+
+whatever the reward is. Fine-tuning on a finite sample can go further, which is why the divergence is measured.
+Fine-tuning is as in SFT: cross-entropy on the tokens that were written, and a cosine after a warm-up. One adapter goes
+on through the rounds. A round is rejection sampling fine-tuning (Touvron et al., Llama 2, 2023, section 3.2.3).
+
+What a run draws follows from its seed, the round and the row, and what it learns from its records. The state of a round
+is thus its records and a checkpoint: a run that is killed while it samples, scores or trains ends as one that was not.
+"""
+
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from peft import get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
+from transformers.optimization import get_cosine_schedule_with_warmup
+
+from recipe.artifacts import JsonObject, read_jsonl, write_jsonl
+from recipe.config import BestOfNConfig
+from recipe.data.examples import read_training_examples
+from recipe.errors import ComputeError, ConfigError
+from recipe.models.checkpoints import Checkpoint
+from recipe.progress import SILENT, Advance, Progress
+from recipe.reward.language_model import Likelihood
+from recipe.reward.trainers import Scorer, trainer_reward
+from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, step_statistics
+from recipe.reward.wire import rewards_of_rows
+from recipe.text import plan_steps
+from recipe.training import ranks
+from recipe.training.cards import card_files, run_prompt
+from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet, uses_bf16
+from recipe.training.policy import (
+    load_policy,
+    lora_config,
+    on_cuda,
+    reference_likelihood,
+    sample,
+    save_merged,
+    trained_in_float32,
+    write_errors,
+)
+from recipe.training.rewards import (
+    OnFinding,
+    covered_examples,
+    prompts_in_order,
+    reward_metrics,
+    rewarded_run,
+    score_completions,
+)
+from recipe.training.runs import Run
+from recipe.training.validation import ROWS, Measure, Sampling, Validation, divergences, require_held_out
+from recipe.types import Example
+
+_LOG = logging.getLogger(__name__)
+_STATE = "training.pt"
+"""Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics."""
+_ADAPTER = "adapter_model.safetensors"
+_IGNORED = -100
+"""In the place of a token that has no loss."""
+
+
+def train_best_of_n(
+    config: BestOfNConfig,
+    scorer: Scorer | None,
+    progress: Progress = SILENT,
+    use_likelihood: Callable[[Likelihood], None] | None = None,
+    measure: Measure | None = None,
+) -> Path:
+    """Train adapters in rounds on the plans that the scorer rewards most, and merge them; returns the model's folder.
+
+    Scorer, reward service, `use_likelihood` and `measure` are as in `train_grpo`. A finished run returns at once, a killed one
+    resumes with the same result. Raises InputError for a model or examples that cannot be read, ConfigError for a run
+    folder of other settings and in one of several processes, ComputeError where a round has no reward, where training
+    diverges or where the service stays away.
+    """
+    ranks.single("recipe train best-of-n")
+    with ExitStack() as stack:
+        config, scorer, run = rewarded_run("best-of-n", config, scorer, stack)
+        if run.finished:
+            return run.model
+        if scorer is None:
+            raise ConfigError("the run needs a scorer; give it one.")
+        began = time.monotonic()
+        log = MetricsLog(run.folder, config.metrics, run.manifest, dict)
+        stack.enter_context(quiet())
+        policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
+        examples = read_training_examples(config.examples, config.split)
+        if config.validation is not None and not (run.folder / ROWS).is_file():
+            require_held_out(config.validation, config.examples, examples, config.corpus)
+        if config.min_coverage is not None:
+            everything, examples = examples, covered_examples(config, scorer, examples, run)
+            stack.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
+
+        def on_finding(finding: Finding) -> None:
+            _LOG.warning("%s: %s", run.folder.name, finding.sentence)
+            stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
+
+        rounds = Rounds(config, policy, examples, scorer, run, log, on_finding, progress, measure)
+        if use_likelihood is not None:
+            use_likelihood(reference_likelihood(rounds.model, policy, run_prompt(config)))
+        try:
+            with run.on_disk(), write_errors(run.checkpoints), memory_errors():
+                rounds.train()
+        finally:
+            with run.on_disk():
+                log.close()
+        step, figures, notes = rounds.result()
+        check_finite(rounds.model)
+        with run.on_disk():
+            card = card_files(run.card, step, figures, notes, merged=True)
+            save_merged(rounds.model, policy.tokenizer, run.model, None, card)
+            return run.finish(time.monotonic() - began, notes)
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run stands; a checkpoint holds it beside the adapter."""
+
+    round: int = 1
+    """The round under way, from 1; the one after the last measures the trained policy."""
+    step: int = 0
+    """Optimiser steps of all rounds."""
+    begun: int = 0
+    """Steps of the round under way."""
+    rows: list[Row] = field(default_factory=list)
+    """The metrics so far: one row for the plans of each round, one for each step."""
+    optimiser: dict[str, Any] | None = None
+    """In the middle of a round."""
+
+
+class Rounds:
+    """The rounds of one run."""
+
+    def __init__(
+        self,
+        config: BestOfNConfig,
+        policy: Checkpoint,
+        examples: Sequence[Example],
+        scorer: Scorer,
+        run: Run,
+        log: MetricsLog,
+        on_finding: OnFinding,
+        progress: Progress,
+        measure: Measure | None = None,
+    ) -> None:
+        self._config, self._run, self._log, self._progress = config, run, log, progress
+        self._tokenizer, self._reward, self._on_finding = policy.tokenizer, trainer_reward(scorer), on_finding
+        self._prompt = run_prompt(config)
+        self._device = torch.device("cuda" if on_cuda() else "cpu")
+        torch.manual_seed(config.seed)
+        self.model = get_peft_model(policy.model, lora_config(config.lora, policy.model)).to(self._device)
+        """The policy: the model with its adapter."""
+        trained_in_float32(self.model)
+        if config.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.model.enable_input_require_grads()
+        self._trained = [weight for weight in self.model.parameters() if weight.requires_grad]
+        ended = policy.model.generation_config.eos_token_id
+        ends = ended if isinstance(ended, list) else [ended]
+        ends = [*ends, self._tokenizer.eos_token_id, self._tokenizer.pad_token_id]
+        self._ends = sorted({token for token in ends if token is not None})
+        self._size = config.prompts_per_round or len(examples)
+        """Prompts of a round."""
+        self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
+        self._watchdog = Watchdog()
+        self._validation = None
+        if config.validation is not None:
+            rows = config.completions_at_once
+            sampling = Sampling(
+                config.temperature, config.max_completion_tokens, self._ends, rows, config.seed, self._prompt
+            )
+            self._validation = Validation(config.validation, run, policy, sampling, scorer, measure, "round")
+        self.state = State()
+        """Where the run stands."""
+
+    def train(self) -> None:
+        """All rounds that are left, and the plans of the trained policy.
+
+        Raises ComputeError where no plan of a round has a reward, and where training diverges.
+        """
+        self._resume()
+        self._log.open(self.state.rows)
+        with self._progress.task("best of N", self._config.rounds) as advance:
+            advance(self.state.round - 1)
+            while self.state.round <= self._config.rounds:
+                number = self.state.round
+                if self._ended():
+                    break
+                rows = self._plans(number, self._config.n)
+                chosen = [row for row in rows if row["chosen"]]
+                if not self.state.begun:
+                    self._log_round(number, rows)
+                if not chosen:
+                    self._nothing_to_learn(number)
+                    return
+                self._fine_tune(number, chosen)
+                advance(1)
+            self._ended()
+            self._log_round(self.state.round, self._plans(self.state.round, 1, train=False))
+
+    def result(self) -> tuple[int, Row, list[str]]:
+        """The step whose weights the model holds, its figures, and sentences about the run.
+
+        With validation these are the weights of the round that it chooses, which the model gets here.
+        """
+        state, findings = self.state, [finding.sentence for finding in self._watchdog.findings]
+        of_rounds = [row for row in state.rows if "loss" not in row]
+        if self._validation is None:
+            return state.step, of_rounds[-1], findings
+        chosen = of_rounds[self._validation.restore(self.model)]
+        return (
+            chosen["step"],
+            chosen | self._validation.figures,
+            [*self._validation.notes(self._config.rounds), *findings],
+        )
+
+    def _ended(self) -> bool:
+        """Validate the rounds that are done, where that is due; whether validation stops the run."""
+        done = self.state.round - 1
+        if self._validation is None or self.state.begun:
+            return False
+        if self._validation.due(done, self._config.rounds):
+            self._validation.validate(self.model, done)
+        return self._validation.stopped
+
+    def _resume(self) -> None:
+        """Go on from the newest checkpoint; the records of what comes after it are removed."""
+        checkpoint = self._run.latest_checkpoint()
+        if checkpoint is None and self._validation is not None:
+            self._validation.open(None)
+        if checkpoint is None:
+            # At once, so that plans that are recorded before the first step belong to these settings.
+            self._forget(0)
+            self._save()
+            return
+        self.state = State(**torch.load(checkpoint / _STATE, map_location=self._device))
+        set_peft_model_state_dict(self.model, load_file(checkpoint / _ADAPTER))
+        self._forget(self.state.round)
+        if self._validation is not None:
+            self._validation.open(self.state.round - 1)
+        for number in range(1, self.state.round + (self.state.begun > 0)):
+            self._watch([row for _, row in read_jsonl(self._record(number))])
+
+    def _forget(self, last: int) -> None:
+        for record in self._run.completions.glob("round-*"):
+            if int(record.stem.rpartition("-")[2]) > last:
+                record.unlink()
+
+    def _save(self) -> None:
+        folder = self._run.checkpoint(self.state.step)
+        self.model.save_pretrained(folder, save_embedding_layers=False)
+        values = {name: getattr(self.state, name) for name in State.__dataclass_fields__}
+        torch.save(values, folder / _STATE)
+        self._run.keep(self.state.step, self._log.last)
+        if self._validation is not None and self._validation.rows:
+            self._validation.prune()
+
+    def _record(self, number: int) -> Path:
+        return self._run.completions / f"round-{number:02d}.jsonl"
+
+    def _plans(self, number: int, n: int, *, train: bool = True) -> list[JsonObject]:
+        """The record of a round: `n` plans of each of its prompts with their rewards, and which ones are trained on.
+
+        What was written before a kill is not written again.
+        """
+        record = self._record(number)
+        if record.is_file():
+            return [row for _, row in read_jsonl(record)]
+        record.parent.mkdir(parents=True, exist_ok=True)
+        partial = record.with_suffix(".partial")
+        width = max(1, self._config.completions_at_once // n)
+        prompts = self._prompts(number)
+        rows = _whole_rows(partial, width * n, len(prompts) * n)
+        write_jsonl(partial, rows)
+        with self._progress.task(f"round {number}: plans", len(prompts) * n) as advance, partial.open("a") as stream:
+            advance(len(rows))
+            for first in range(len(rows) // n, len(prompts), width):
+                batch = self._written(number, prompts, range(first, min(first + width, len(prompts))), n, advance)
+                score_completions(self._reward, batch)
+                stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch)
+                stream.flush()
+                os.fsync(stream.fileno())
+                rows += batch
+                advance(len(batch))
+        if all(row["reward"] is None for row in rows):
+            partial.unlink()  # so that they are scored again
+            raise ComputeError(
+                f"Round {number}: not one of {len(rows)} completions could be scored, the first for example "
+                f"{rows[0]['example_id']!r}; the warnings before say why, and the same command resumes the run."
+            )
+        if train:
+            choose(self._config, number, rows, n)
+        write_jsonl(record, rows)
+        partial.unlink()
+        return rows
+
+    def _prompts(self, number: int) -> list[Example]:
+        return self._order[(number - 1) * self._size : number * self._size]
+
+    def _rendered(self, examples: Sequence[Example]) -> list[list[int]]:
+        chats = [self._prompt.training_chat(example) for example in examples]
+        rendered = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
+        return list(rendered["input_ids"])
+
+    def _written(
+        self, number: int, prompts: Sequence[Example], places: range, n: int, advance: Advance
+    ) -> list[JsonObject]:
+        """Rows of the plans for the prompts at some places of the round."""
+        config, longest = self._config, self._config.max_completion_tokens
+        rendered = self._rendered([prompts[place] for place in places])
+        # A pass of the model is a sign of life.
+        pulse = self.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
+        completions = sample(
+            self.model.get_base_model(),
+            [tokens for tokens in rendered for _ in range(n)],
+            [f"{config.seed} round {number} {row}" for row in range(places.start * n, places.stop * n)],
+            temperature=config.temperature,
+            longest=longest,
+            ends=self._ends,
+        )
+        pulse.remove()
+        texts = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
+        batches = -(-self._size // max(1, config.completions_at_once // config.n))
+        return [
+            {
+                # What the watchdog compares: batches of prompts, counted over all rounds.
+                "step": (number - 1) * batches + place // max(1, config.completions_at_once // n) + 1,
+                "round": number,
+                "example_id": prompts[place].example_id,
+                "goal": prompts[place].goal,
+                "history": list(prompts[place].history),
+                "completion": texts[at],
+                "tokens": completions[at],
+                "clipped": completions[at][-1] not in self._ends,
+                "chosen": False,
+            }
+            for at, place in enumerate(place for place in places for _ in range(n))
+        ]
+
+    def _watch(self, rows: Sequence[JsonObject]) -> list[Finding]:
+        """New findings of the watchdog in the record of a round."""
+        found: list[Finding] = []
+        for step in dict.fromkeys(row["step"] for row in rows):
+            found += self._watchdog.observe(step, [as_rollout(row) for row in rows if row["step"] == step])
+        return found
+
+    def _log_round(self, number: int, rows: Sequence[JsonObject]) -> None:
+        """One row of metrics for the plans of a round."""
+        for finding in self._watch(rows):
+            self._on_finding(finding)
+        config, done = self._config, number - 1
+        bound = done * math.log(config.n) - 1 + config.n**-done if config.choose == "best" else 0.0
+        figures: Row = {"step": self.state.step, "round": number, **round_metrics(config, rows)}
+        figures |= {"kl_plan": self._divergence(number, rows), "kl_bound": bound}
+        self._write(figures | {"findings": len(self._watchdog.findings)})
+
+    def _divergence(self, number: int, rows: Sequence[JsonObject]) -> float:
+        """KL divergence of the policy to the reference, nats a plan, from the first plan of each prompt of a round."""
+        if number == 1:
+            return 0.0
+        first = {row["example_id"]: row["tokens"] for row in reversed(rows)}
+        prompts = self._prompts(number)
+        said = [first[example.example_id] for example in prompts]
+        return fmean(divergences(self.model, self._rendered(prompts), said, self._config.temperature))
+
+    def _nothing_to_learn(self, number: int) -> None:
+        """End the rounds where no plan is trained on. Raises ComputeError for the first round."""
+        reasons = "margin" if self._config.margin is not None else "truncated = 'mask'"
+        if number == 1:
+            raise ComputeError(
+                f"Round 1: no prompt has a plan to train on, because of {reasons}; lower margin, raise "
+                "max_completion_tokens, or take another reward, with another `output`."
+            )
+        _LOG.warning("round %d: no prompt has a plan to train on, because of %s; training ends", number, reasons)
+
+    def _fine_tune(self, number: int, chosen: Sequence[JsonObject]) -> None:
+        """The steps of a round that are left, and its checkpoint. Raises ComputeError where training diverges."""
+        config, state = self._config, self.state
+        by_name = {example.example_id: example for example in self._prompts(number)}
+        prompts = self._rendered([by_name[row["example_id"]] for row in chosen])
+        batches = batches_in_order(len(chosen), config, number)
+        optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
+        schedule = get_cosine_schedule_with_warmup(
+            optimiser, math.ceil(config.warmup * len(batches)), len(batches)
+        ).lr_lambdas[0]
+        if state.optimiser is not None:
+            optimiser.load_state_dict(state.optimiser)
+            state.optimiser = None
+        losses: list[float] = []
+        began = time.monotonic()
+        with self._progress.task(f"round {number}: fine-tuning", len(batches)) as advance:
+            advance(state.begun)
+            for place in range(state.begun, len(batches)):
+                rate = config.learning_rate * schedule(place)
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+                batch = batches[place]
+                loss, norm = self._step([prompts[i] for i in batch], [chosen[i]["tokens"] for i in batch], optimiser)
+                losses.append(loss)
+                state.step, state.begun = state.step + 1, place + 1
+                if state.step % config.log_every == 0:
+                    seconds = (time.monotonic() - began) / len(losses)
+                    row = {"step": state.step, "round": number, "loss": fmean(losses), "learning_rate": rate}
+                    self._write(row | {"grad_norm": norm, "step_seconds": seconds})
+                    losses, began = [], time.monotonic()
+                if state.step % config.save_every == 0 and state.begun < len(batches):
+                    state.optimiser = optimiser.state_dict()
+                    self._save()
+                    state.optimiser = None
+                advance(1)
+        check_finite(self.model)
+        state.round, state.begun = number + 1, 0
+        self._save()
+
+    def _step(
+        self, prompts: Sequence[list[int]], completions: Sequence[list[int]], optimiser: torch.optim.Optimizer
+    ) -> tuple[float, float]:
+        """One step on some plans; returns the loss, nats a token of the plans, and the norm of its gradient."""
+        # Dropout of each step by itself, so that a checkpoint needs no random state.
+        torch.manual_seed(_seed(self._config.seed, self.state.step))
+        self.model.train()
+        tokens = sum(map(len, completions))
+        width = self._config.micro_batch or len(prompts)
+        total = 0.0
+        for first in range(0, len(prompts), width):
+            part = slice(first, first + width)
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=uses_bf16(self._config)):
+                loss = completion_loss(self.model, prompts[part], completions[part]) / tokens
+            loss.backward()
+            total += loss.item()
+        norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
+        optimiser.step()
+        optimiser.zero_grad()
+        return total, float(norm)
+
+    def _write(self, row: Row) -> None:
+        self.state.rows.append(row)
+        self._log.write(row)
+
+
+def choose(config: BestOfNConfig, number: int, rows: Sequence[JsonObject], n: int) -> None:
+    """Mark in the record of a round the plans to train on: of each prompt's `n` rows one, or none.
+
+    None is marked for a prompt without a reward, with `truncated = "mask"` where all plans were cut, and where the best
+    reward is not above the mean by more than `margin`.
+    """
+    for place in range(0, len(rows), n):
+        scored = [row for row in rows[place : place + n] if row["reward"] is not None]
+        whole = [row for row in scored if config.truncated == "keep" or not row["clipped"]]
+        if not whole:
+            continue
+        best = max(whole, key=_total)
+        if config.margin is not None and _total(best) - fmean(map(_total, scored)) <= config.margin:
+            continue
+        if config.choose == "random":
+            best = random.Random(f"{config.seed} {number} {place // n}").choice(whole)
+        best["chosen"] = True
+
+
+def round_metrics(config: BestOfNConfig, rows: Sequence[JsonObject]) -> Row:
+    """Figures of the record of a round: of all plans, and under `chosen_...` of those that are trained on."""
+    statistics = step_statistics(0, [as_rollout(row) for row in rows])
+    scored = [row for row in rows if row["reward"] is not None]
+    known = {row["example_id"] for row in scored}
+    kept = iter(rewards_of_rows([row["reward"] for row in scored]))
+    rewards = [None if row["reward"] is None else next(kept) for row in rows]
+    chosen = [row for row in rows if row["chosen"]]
+    figures: dict[str, float | None] = {
+        "reward": statistics.reward,
+        **reward_metrics(rewards, rows, config.reward.grounded),
+        "prompts": len({row["example_id"] for row in rows}),
+        "skipped": len({row["example_id"] for row in rows} - known),
+        "chosen": len(chosen),
+        "completion_tokens": fmean(len(row["tokens"]) for row in rows),
+        "clipped_ratio": statistics.clipped,
+        "zero_std": statistics.still,
+        "copied": statistics.copied,
+        "repeated": statistics.repeated,
+        "length_pay": statistics.length_pay,
+    }
+    if chosen:
+        figures |= {
+            "chosen_reward": fmean(map(_total, chosen)),
+            "chosen_steps": fmean(row["reward"]["steps"] for row in chosen),
+            "chosen_copied": fmean(copied_share(row["history"], plan_steps(row["completion"])) for row in chosen),
+        }
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def batches_in_order(count: int, config: BestOfNConfig, number: int) -> list[list[int]]:
+    """Places of `count` plans in each optimiser step of a round: all once an epoch, in drawn order."""
+    batches = []
+    for epoch in range(config.epochs):
+        order = random.Random(f"{config.seed} {number} {epoch}").sample(range(count), count)
+        batches += [order[first : first + config.batch_size] for first in range(0, count, config.batch_size)]
+    return batches
+
+
+def completion_loss(
+    model: torch.nn.Module, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+) -> torch.Tensor:
+    """Minus the log-likelihood in nats of the completions after their prompts, summed over all tokens.
+
+    Prompts are padded on the left, so that the output layer is applied to the positions of completions only.
+    """
+    before, behind = max(map(len, prompts)), max(map(len, completions))
+    rows = list(zip(prompts, completions, strict=True))
+    padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
+    known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
+    wanted = [[*c, *[_IGNORED] * (behind - len(c))] for _, c in rows]
+    device = next(model.parameters()).device
+    mask = torch.tensor(known, device=device)
+    logits = model(
+        input_ids=torch.tensor(padded, device=device),
+        attention_mask=mask,
+        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
+        use_cache=False,
+        logits_to_keep=torch.arange(before - 1, before + behind - 1, device=device),
+    ).logits
+    labels = torch.tensor(wanted, device=device)
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
+    )
+
+
+def _whole_rows(partial: Path, batch: int, everything: int) -> list[JsonObject]:
+    """The rows of the batches that a killed run wrote to their end."""
+    if not partial.is_file():
+        return []
+    lines = partial.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+    count = everything if len(lines) >= everything else len(lines) // batch * batch
+    return [json.loads(line) for line in lines[:count]]
+
+
+def _total(row: JsonObject) -> float:
+    return float(row["reward"]["total"])
+
+
+def _seed(seed: int, step: int) -> int:
+    """A seed of torch for one step."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {step}".encode()).digest()[:7])

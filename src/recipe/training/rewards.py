@@ -1,0 +1,145 @@
+"""What training on rewards shares, whatever the optimiser: where rewards come from, prompts, what is recorded."""
+
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import fmean
+from typing import TypeVar
+
+from recipe.artifacts import JsonObject, write_json
+from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
+from recipe.errors import ConfigError, InputError
+from recipe.reward.coverage import corpus_share, prompt_outcomes
+from recipe.reward.trainers import Scorer, TrainerReward
+from recipe.reward.watchdog import Finding
+from recipe.reward.wire import reward_row
+from recipe.text import parse_plan
+from recipe.training import ranks
+from recipe.training.cards import run_prompt
+from recipe.training.runs import Run, model_input, open_run, prompt_input
+from recipe.training.validation import validation_inputs
+from recipe.types import Example, Malformed, Reward
+
+Rewarded = TypeVar("Rewarded", GRPOConfig, BestOfNConfig)
+
+OnFinding = Callable[[Finding], None]
+"""Called once with each finding of the watchdog."""
+
+PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
+PART = "part/"
+"""Before the names of a reward's further parts, in a trainer's metrics."""
+
+_LOG = logging.getLogger(__name__)
+
+
+def rewarded_run(
+    stage: str,
+    config: Rewarded,
+    scorer: Scorer | None,
+    closing: ExitStack,
+    further: Mapping[str, Path | str | JsonObject] | None = None,
+) -> tuple[Rewarded, Scorer | None, Run]:
+    """The settings of a run with those of its reward, what scores its plans, and its folder.
+
+    With `reward_service`, the service gives settings and scores; `closing` ends the connection. `further` inputs belong
+    to the run's identity as examples, model and corpus do. Raises ConfigError for a scorer beside a service, and for a
+    folder of other settings or of another service's verifier.
+    """
+    inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
+    inputs |= prompt_input(run_prompt(config))
+    if config.corpus is not None:
+        inputs["corpus"] = config.corpus
+    elif scorer is not None:
+        raise ConfigError("reward_service names the scorer of this run; give no other.")
+    else:
+        from recipe.training.served import ServedReward, served_reward  # noqa: PLC0415 - an extra of its own
+
+        inputs["reward"] = served = ranks.from_main(lambda: served_reward(config))
+        settings = parse_config(served["settings"], RewardConfig, f"{config.reward_service}, verifier")
+        config = config.model_copy(update={"reward": settings})
+        scorer = service = ServedReward(config, served)
+        closing.callback(service.close)
+    if config.validation is not None:
+        inputs |= validation_inputs(config.validation)
+    return config, scorer, open_run(stage, config, config.output, {**inputs, **(further or {})})
+
+
+def covered_examples(
+    config: RewardTrainingSettings, scorer: Scorer | None, examples: list[Example], run: Run
+) -> list[Example]:
+    """The examples whose prompts have coverage `min_coverage` or more; the others are recorded in `coverage.json`.
+
+    An example whose coverage could not be computed is kept: it is not known to be uncovered. Raises InputError where
+    no example is left, ConfigError for a scorer that reports no coverage.
+    """
+    least = config.min_coverage
+    if scorer is None or least is None:
+        raise ConfigError("min_coverage needs a scorer in the first process; give it one.")
+    outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
+    known = {
+        example.example_id: outcome.coverage
+        for example, outcome in zip(examples, outcomes, strict=True)
+        if isinstance(outcome, Reward) and outcome.coverage is not None
+    }
+    if not known:
+        reason = next((f": {outcome}" for outcome in outcomes if not isinstance(outcome, Reward)), "").rstrip(".")
+        remedy = "set reward.verifier to 'grounded', or leave min_coverage out"
+        raise ConfigError(f"min_coverage: the scorer reports the coverage of no prompt{reason}; {remedy}.")
+    left_out = {name: coverage for name, coverage in known.items() if coverage < least}
+    if len(left_out) == len(examples):
+        problem = (
+            f"not one of {len(examples):,} prompts has coverage {least:g} or more (highest {max(known.values()):.2f}, "
+            f"mean {fmean(known.values()):.2f}), so that the corpus says little of their tasks"
+        )
+        command = f"recipe reward coverage --corpus {config.corpus or 'CORPUS'} --tasks {config.examples}"
+        raise InputError.at(config.examples, problem, f"see which tasks need videos with: {command}")
+    kept = [example for example in examples if example.example_id not in left_out]
+    counts = {"examples": len(examples), "kept": len(kept), "unknown": len(examples) - len(known)}
+    write_json(run.folder / "coverage.json", {"min_coverage": least, **counts, "left_out": left_out})
+    _LOG.warning("%d of %d prompts are left out: coverage below %g", len(left_out), len(examples), least)
+    return kept
+
+
+def prompts_in_order(examples: Sequence[Example], needed: int, seed: int) -> list[Example]:
+    """The prompts of a whole run, `needed` of them: in drawn order, all once before any comes again."""
+    draw = random.Random(seed)
+    order: list[Example] = []
+    while len(order) < needed:
+        order += draw.sample(examples, len(examples))
+    return order[:needed]
+
+
+def score_completions(reward: TrainerReward, rows: Sequence[JsonObject]) -> list[Reward | None]:
+    """The rewards of completions, which are added to their rows: `malformed`, `clipped` and `reward`, null where there
+    is none.
+
+    A row has `goal`, `history`, `completion` and `clipped`.
+    """
+    rewards = reward(*([row[name] for row in rows] for name in ("goal", "history", "completion")))
+    for row, own in zip(rows, rewards, strict=True):
+        bad, clipped = isinstance(parse_plan(row["completion"]), Malformed), row.pop("clipped")
+        row |= {"malformed": bad, "clipped": clipped, "reward": None if own is None else reward_row(own)}
+    return rewards
+
+
+def reward_metrics(
+    rewards: Sequence[Reward | None], rows: Sequence[JsonObject], config: GroundedConfig
+) -> dict[str, float]:
+    """Means over completions that were recorded as `rows`, for the parts of the reward over those that were scored, and
+    the corpus's share of the differences between them.
+    """
+    scored = [reward for reward in rewards if reward is not None]
+    means = {"malformed": fmean(row["malformed"] for row in rows), "unscored": 1 - len(scored) / len(rewards)}
+    if not scored:
+        return means
+    means |= {name: fmean(getattr(reward, name) for reward in scored) for name in PARTS}
+    covered = [reward.coverage for reward in scored if reward.coverage is not None]
+    if covered:
+        means |= {"coverage": fmean(covered), "abstained": fmean(reward.abstained for reward in scored)}
+    named = dict.fromkeys(name for reward in scored for name in reward.parts)
+    prompts = [(row["goal"], tuple(row["history"])) for row, own in zip(rows, rewards, strict=True) if own is not None]
+    share = corpus_share(scored, prompts, config)
+    means |= {} if share is None else {"corpus_share": share}
+    return means | {f"{PART}{name}": fmean(r.parts[name] for r in scored if name in r.parts) for name in named}

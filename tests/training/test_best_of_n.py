@@ -1,0 +1,276 @@
+"""Rounds of best-of-N: what is chosen, what is learned from it, and what is recorded."""
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from recipe.artifacts import read_json, read_jsonl
+from recipe.config import BestOfNConfig, GRPOConfig
+from recipe.errors import ComputeError, ConfigError
+from recipe.models.decoding import log_likelihood
+from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
+from recipe.reward.watchdog import read_records
+from recipe.training.best_of_n import batches_in_order, choose, completion_loss, train_best_of_n
+from recipe.training.policy import load_policy
+from recipe.types import Example
+
+SMALL = {"n": 4, "rounds": 1, "epochs": 1, "batch_size": 6, "completions_at_once": 48, "max_completion_tokens": 8}
+
+
+@pytest.fixture
+def config(base_model: Path, examples_file: Path, tmp_path: Path) -> BestOfNConfig:
+    return BestOfNConfig(
+        model=str(base_model), examples=examples_file, output=tmp_path / "run", corpus=tmp_path / "no-corpus",
+        learning_rate=1e-2, metrics=(), **SMALL,
+    )  # fmt: skip
+
+
+class WordScorer:
+    """Fines each word of a plan; fails, as an encoder may, for some goals."""
+
+    def __init__(self, broken: tuple[str, ...] = ()) -> None:
+        self.broken, self.plans = broken, 0
+
+    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+        self.plans += sum(len(group.plans) for group in groups)
+        down = ComputeError("The encoder is down.")
+        return [
+            [
+                down if group.goal in self.broken else plain_reward(-float(words(plan)), len(plan))
+                for plan in group.plans
+            ]
+            for group in groups
+        ]
+
+
+def words(plan: Sequence[str]) -> int:
+    return sum(len(step.split()) for step in plan)
+
+
+def records(config: BestOfNConfig, number: int) -> list[dict[str, Any]]:
+    return [row for _, row in read_jsonl(config.output / "completions" / f"round-{number:02d}.jsonl")]
+
+
+def rounds(config: BestOfNConfig) -> list[dict[str, Any]]:
+    """The rows of the metrics that are about the plans of a round."""
+    return [row for _, row in read_jsonl(config.output / "metrics.jsonl") if "loss" not in row]
+
+
+def steps(config: BestOfNConfig) -> list[dict[str, Any]]:
+    return [row for _, row in read_jsonl(config.output / "metrics.jsonl") if "loss" in row]
+
+
+def table(rewards: Sequence[Sequence[float | None]], clipped: Sequence[Sequence[bool]]) -> list[dict[str, Any]]:
+    """Rows of prompts with these rewards of their plans."""
+    return [
+        {"reward": None if reward is None else {"total": reward}, "clipped": cut, "chosen": False}
+        for own, cuts in zip(rewards, clipped, strict=True)
+        for reward, cut in zip(own, cuts, strict=True)
+    ]
+
+
+tables = st.lists(
+    st.lists(st.tuples(st.none() | st.integers(-3, 3).map(float), st.booleans()), min_size=3, max_size=3), max_size=6
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn=tables, how=st.sampled_from(["best", "random"]), cut=st.sampled_from(["keep", "mask"]), seed=st.integers())
+def test_of_each_prompt_at_most_one_scored_plan_is_chosen(drawn: Any, how: Any, cut: Any, seed: int) -> None:
+    config = BestOfNConfig(model="m", examples="e", output="o", corpus="c", n=3, choose=how, truncated=cut, seed=seed)
+    rows = table([[reward for reward, _ in own] for own in drawn], [[cut for _, cut in own] for own in drawn])
+    choose(config, 1, rows, 3)
+    again = [row | {"chosen": False} for row in rows]
+    choose(config, 1, again, 3)
+    assert again == rows
+    for place in range(0, len(rows), 3):
+        own = rows[place : place + 3]
+        open_to = [row for row in own if row["reward"] is not None and (cut == "keep" or not row["clipped"])]
+        chosen = [row for row in own if row["chosen"]]
+        assert len(chosen) == bool(open_to)
+        for row in chosen:
+            assert any(row is one for one in open_to)
+            if how == "best":
+                assert row["reward"]["total"] == max(one["reward"]["total"] for one in open_to)
+
+
+def test_a_random_choice_is_uniform_over_the_same_plans() -> None:
+    config = BestOfNConfig(model="m", examples="e", output="o", corpus="c", n=4, choose="random")
+    rows = table([[0.0, 9.0, None, 1.0]] * 900, [[False] * 4] * 900)
+    choose(config, 1, rows, 4)
+    counts = [sum(row["chosen"] for row in rows[place::4]) for place in range(4)]
+    assert counts[2] == 0
+    assert all(abs(count - 300) < 4 * math.sqrt(900 * 2 / 9) for count in (counts[0], counts[1], counts[3]))
+    later = table([[0.0, 9.0, None, 1.0]] * 900, [[False] * 4] * 900)
+    choose(config, 2, later, 4)
+    assert later != rows
+
+
+def test_a_margin_leaves_out_the_same_prompts_whatever_is_chosen() -> None:
+    settings: dict[str, Any] = {"model": "m", "examples": "e", "output": "o", "corpus": "c", "n": 2, "margin": 1.0}
+    taken = []
+    for how in ("best", "random"):
+        rows = table([[0.0, 2.0], [0.0, 2.5], [1.0, None], [0.0, 9.0]], [[False] * 2] * 4)
+        choose(BestOfNConfig(**settings, choose=how), 1, rows, 2)
+        taken.append([any(row["chosen"] for row in rows[place : place + 2]) for place in range(0, 8, 2)])
+    assert taken == [[False, True, False, True]] * 2
+
+
+def test_the_loss_is_the_likelihood_of_what_was_written(base_model: Path) -> None:
+    policy = load_policy(str(base_model))
+    policy.model.eval()
+    draw = random.Random(0)
+    prompts = [[draw.randrange(20, 200) for _ in range(length)] for length in (3, 9, 5)]
+    said = [[draw.randrange(20, 200) for _ in range(length)] for length in (6, 1, 4)]
+    loss = completion_loss(policy.model, prompts, said)
+    loss.backward()
+    with torch.no_grad():
+        assert loss.item() == pytest.approx(-sum(log_likelihood(policy.model, prompts, said)), rel=1e-4)
+
+
+def test_every_plan_is_learned_from_once_an_epoch(config: BestOfNConfig) -> None:
+    config = config.model_copy(update={"epochs": 2, "batch_size": 4})
+    batches = batches_in_order(10, config, 1)
+    assert [len(batch) for batch in batches] == [4, 4, 2] * 2
+    for epoch in (batches[:3], batches[3:]):
+        assert sorted(place for batch in epoch for place in batch) == list(range(10))
+    assert batches[:3] != batches[3:]
+    assert batches_in_order(10, config, 2) != batches
+
+
+@pytest.fixture(scope="module")
+def finished(base_model: Path, examples_file: Path, tmp_path_factory: pytest.TempPathFactory) -> BestOfNConfig:
+    """Two rounds, in each of which half of the prompts come."""
+    folder = tmp_path_factory.mktemp("best-of-n")
+    config = BestOfNConfig(
+        model=str(base_model), examples=examples_file, output=folder / "run", corpus=folder / "no-corpus", metrics=(),
+        rounds=2, n=8, prompts_per_round=6, epochs=4, batch_size=3, learning_rate=2e-2, completions_at_once=16,
+        max_completion_tokens=24,
+    )  # fmt: skip
+    scorer = WordScorer()
+    train_best_of_n(config, scorer)
+    assert scorer.plans == (2 * 8 + 1) * 6
+    return config
+
+
+def test_rounds_raise_the_reward_and_count_the_divergence(finished: BestOfNConfig) -> None:
+    found = rounds(finished)
+    assert [row["round"] for row in found] == [1, 2, 3]
+    assert found[1]["reward"] > found[0]["reward"] + 1
+    assert all(row["chosen_reward"] > row["reward"] for row in found[:2])
+    assert "chosen_reward" not in found[2]
+    assert found[0]["kl_plan"] == 0 < found[1]["kl_plan"]
+    assert [row["kl_bound"] for row in found] == pytest.approx(
+        [math.log(8**done) - (8**done - 1) / 8**done for done in (0, 1, 2)]
+    )
+
+
+def test_every_plan_is_recorded_and_the_best_are_learned_from(finished: BestOfNConfig, examples: list[Example]) -> None:
+    names = [{plan["example_id"] for plan in records(finished, number)} for number in (1, 2, 3)]
+    assert list(map(len, names)) == [6, 6, 6]
+    assert names[0] | names[1] == {example.example_id for example in examples}
+    for number, row in enumerate(rounds(finished)[:2], start=1):
+        plans = records(finished, number)
+        assert len(plans) == row["prompts"] * 8 == 48
+        assert row["reward"] == pytest.approx(fmean(plan["reward"]["total"] for plan in plans))
+        chosen = {plan["example_id"]: plan["reward"]["total"] for plan in plans if plan["chosen"]}
+        assert len(chosen) == row["chosen"]
+        assert chosen == {
+            name: max(plan["reward"]["total"] for plan in plans if plan["example_id"] == name) for name in chosen
+        }
+    # Two batches of three plans an epoch.
+    assert [(row["step"], row["round"]) for row in steps(finished)] == [(n, 1 + (n > 8)) for n in range(1, 17)]
+    # The watchdog reads the batches of all rounds, as it did while they were written.
+    assert [record.step for record in read_records(finished.output)] == list(range(1, 8))
+
+
+def test_the_model_is_the_adapter_of_the_last_checkpoint_with_a_card(finished: BestOfNConfig) -> None:
+    checkpoint, model = finished.output / "checkpoints/checkpoint-16", finished.output / "model"
+    before, after = (load_file(Path(folder) / "model.safetensors") for folder in (finished.model, model))
+    adapter = load_file(checkpoint / "adapter_model.safetensors")
+    name = "model.layers.0.self_attn.q_proj"
+    a, b = (adapter[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+    scale = finished.lora.alpha / finished.lora.rank
+    torch.testing.assert_close(after[f"{name}.weight"], before[f"{name}.weight"] + scale * b @ a)
+    assert torch.equal(after["model.layers.0.mlp.up_proj.weight"], before["model.layers.0.mlp.up_proj.weight"])
+    card = read_json(model / "card.json")
+    assert (card["stage"], card["step"], card["figures"]["round"]) == ("best-of-n", 16, 3)
+    assert card["figures"]["reward"] == pytest.approx(rounds(finished)[-1]["reward"])
+    assert read_json(checkpoint / "card.json")["stage"] == "best-of-n"
+
+
+def test_a_finished_run_is_kept_and_other_settings_are_refused(finished: BestOfNConfig) -> None:
+    scorer = WordScorer()
+    assert train_best_of_n(finished, scorer) == finished.output / "model"
+    assert scorer.plans == 0
+    with pytest.raises(ConfigError, match="n was 8, is 4"):
+        train_best_of_n(finished.model_copy(update={"n": 4}), scorer)
+
+
+def test_prompts_without_a_reward_are_skipped_and_a_round_of_them_is_an_error(config: BestOfNConfig) -> None:
+    with pytest.raises(ComputeError, match=r"Round 1: not one of 48 completions"):
+        train_best_of_n(config, WordScorer(("make tea", "plant a tree", "change a tyre")))
+    heard: list[float] = []
+    question = [("make tea", ("boil the water",))], ["1. pour"]
+    train_best_of_n(config, WordScorer(("make tea",)), use_likelihood=lambda of: heard.extend(of(*question)))
+    assert heard[0] < 0
+    [first, _] = rounds(config)
+    assert first["unscored"] == pytest.approx(1 / 3)
+    assert (first["prompts"], first["skipped"], first["chosen"]) == (12, 4, 8)
+    plans = records(config, 1)
+    assert all((plan["reward"] is None) == (plan["goal"] == "make tea") for plan in plans)
+    assert first["reward"] == pytest.approx(fmean(p["reward"]["total"] for p in plans if p["reward"] is not None))
+
+
+def test_cut_plans_are_trained_on_or_never_chosen(config: BestOfNConfig) -> None:
+    # Two tokens end no plan.
+    cut = config.model_copy(update={"max_completion_tokens": 2, "n": 2})
+    train_best_of_n(cut, WordScorer())
+    assert rounds(cut)[0]["clipped_ratio"] == 1
+    assert [len(plan["tokens"]) for plan in records(cut, 1) if plan["chosen"]] == [2] * 12
+    masked = cut.model_copy(update={"truncated": "mask", "output": cut.output.with_name("masked")})
+    with pytest.raises(ComputeError, match="truncated = 'mask'"):
+        train_best_of_n(masked, WordScorer())
+    assert not any(plan["chosen"] for plan in records(masked, 1))
+
+
+def test_both_optimisers_have_the_same_settings_of_sampling() -> None:
+    shared = {"temperature", "max_completion_tokens", "truncated", "min_coverage", "reward", "corpus", "reward_service"}
+    for name in shared:
+        assert BestOfNConfig.model_fields[name].default == GRPOConfig.model_fields[name].default
+    paths = {"model": "m", "examples": "e", "output": "o"}
+    with pytest.raises(ValueError, match="leave input out"):
+        BestOfNConfig(**paths, corpus="c", input="video")
+    with pytest.raises(ValueError, match="give one of corpus"):
+        BestOfNConfig(**paths)
+    assert "min_coverage" not in BestOfNConfig(**paths, corpus="c").model_dump()
+
+
+def test_from_the_command_line(
+    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from recipe.cli import app
+    from recipe.cli.console import run
+
+    path = tmp_path / "best.toml"
+    path.write_text(
+        f'model = "{world_run["model"]}"\nexamples = "{world_run["examples"]}"\ncorpus = "{world_run["corpus"]}"\n'
+        f'output = "{tmp_path / "run"}"\nn = 2\nprompts_per_round = 2\n'
+        "epochs = 1\nmax_completion_tokens = 32\nmetrics = []\n"
+    )
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "best-of-n", str(path), "--json"])
+    assert run(app) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["last_step"]["round"] == 2
+    assert {"reward", "kl_plan", "copied", "malformed"} <= printed["last_step"].keys()
+    assert Path(printed["card"]).is_file()
