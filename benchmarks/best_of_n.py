@@ -27,7 +27,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
 from peft import get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
 
@@ -36,7 +35,6 @@ from recipe.config import BestOfNConfig, GRPOConfig, LoraSettings, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.models.checkpoints import Checkpoint
-from recipe.models.decoding import log_likelihood
 from recipe.progress import Advance
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.scorer import PromptGroup, Scorer, score_or_raise
@@ -47,6 +45,7 @@ from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy, lora_config, sample
+from recipe.training.validation import divergences
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -186,7 +185,7 @@ class Bench:
             model = get_peft_model(policy.model, lora_config(LORA, policy.model))
             set_peft_model_state_dict(model, load_file(checkpoint / "adapter_model.safetensors"))
             texts, tokens = write(policy, model.get_base_model(), self.tested, SERVES, "trained")
-            kl = divergence(policy, model, self.tested, tokens)
+            kl = fmean(divergences(model, rendered(policy, self.tested), [own[0] for own in tokens], 1.0))
         plans = [[plan_steps(text) for text in own] for own in texts]
         steps = np.array([[len(plan) for plan in own] for own in plans], dtype=float)
         validity, rewards = self._rewards("validity", plans), self._rewards("grounded", plans)
@@ -211,8 +210,7 @@ def write(
     policy: Checkpoint, model: Any, examples: Sequence[Example], count: int, name: str
 ) -> tuple[list[list[str]], list[list[list[int]]]]:
     """`count` plans of each example, as texts and as tokens."""
-    chats = [training_messages(example) for example in examples]
-    read = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
+    read = rendered(policy, examples)
     ends = [policy.tokenizer.eos_token_id, policy.tokenizer.pad_token_id]
     tokens: list[list[list[int]]] = []
     for first in range(0, len(examples), max(1, 400 // count)):
@@ -225,22 +223,10 @@ def write(
     return texts, tokens
 
 
-def divergence(policy: Checkpoint, model: Any, examples: Sequence[Example], tokens: Sequence[list[list[int]]]) -> float:
-    """Mean log-ratio to the base in nats of two plans of each example."""
+def rendered(policy: Checkpoint, examples: Sequence[Example]) -> list[list[int]]:
+    """The prompts of examples as tokens."""
     chats = [training_messages(example) for example in examples]
-    read = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"]
-    differences: list[float] = []
-    with torch.no_grad():
-        for first in range(0, len(examples), 20):
-            part = range(first, min(len(examples), first + 20))
-            asked = [read[place] for place in part for _ in range(2)]
-            said = [plan for place in part for plan in tokens[place][:2]]
-            own = log_likelihood(model.get_base_model(), asked, said)
-            with model.disable_adapter():
-                differences += [
-                    p - q for p, q in zip(own, log_likelihood(model.get_base_model(), asked, said), strict=True)
-                ]
-    return fmean(differences)
+    return list(policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"])
 
 
 def gains(rows: Sequence[dict[str, Any]], base: Sequence[float], examples: Sequence[Example]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ SAVED, KILLED, STEPS = 4, 5, 6
 """The last checkpoint, the step at whose end the run is killed, and all steps."""
 ROUND = 12
 """Prompts of a round of best-of-N, all in groups of their own."""
-BEST_OF_N = ("sampling", "scoring", "steps", "later", "closing")
+BEST_OF_N = ("sampling", "scoring", "steps", "closing")
 """Moments at which runs of best-of-N are killed."""
 
 # One process loads the packages, and a child of it is killed in each run.
@@ -57,13 +57,11 @@ class DeadlyScorer(LengthScorer):
     def score_groups(self, groups):
         return die() if self.calls >= {ROUND} + 4 else super().score_groups(groups)
 
-# Best of N: while a batch of the second round is sampled, while the next is scored, and in the first and second round's
-# steps.
+# Best of N, in the second round: while its second batch is written, while that is scored, in the steps; and at the end.
 MOMENTS = {{
     "sampling": (LengthScorer(), Deadly("round 2: plans", 8, at_work=True)),
     "scoring": (DeadlyScorer(), Deadly("nothing")),
-    "steps": (LengthScorer(), Deadly("round 1: fine-tuning", 3)),
-    "later": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
+    "steps": (LengthScorer(), Deadly("round 2: fine-tuning", 3)),
     "closing": (LengthScorer(), Deadly("round 3: plans", 4)),
 }}
 
@@ -118,7 +116,7 @@ def killed(
 def best_of_n(shared: dict[str, Any], model: Path, output: Path) -> BestOfNConfig:
     """Two rounds of two epochs of three steps, in batches of four prompts."""
     return BestOfNConfig(
-        **shared, model=str(model), output=output, corpus=output / "none", rounds=2, n=2, epochs=2, batch_size=4,
+        **shared, model=str(model), output=output, corpus=output.parent / "none", rounds=2, n=2, epochs=2, batch_size=4,
         completions_at_once=8, max_completion_tokens=12,
     )  # fmt: skip
 
@@ -173,8 +171,8 @@ def left_behind(config: BestOfNConfig) -> dict[str, Any]:
 def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any], scorer: Any) -> None:
     config = killed[f"best {moment}"]
     files = {file.name for file in (config.output / "completions").iterdir()}
-    begun = {"sampling": 2, "scoring": 2, "steps": 1, "later": 2, "closing": 3}[moment]
-    suffix = "jsonl" if moment in ("steps", "later") else "partial"
+    begun = {"sampling": 2, "scoring": 2, "steps": 2, "closing": 3}[moment]
+    suffix = "jsonl" if moment == "steps" else "partial"
     assert files == {f"round-{number:02d}.jsonl" for number in range(1, begun)} | {f"round-{begun:02d}.{suffix}"}
     train_best_of_n(config, scorer)
     again = scorer.calls
@@ -182,4 +180,4 @@ def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any
     train_best_of_n(whole, scorer)  # the first test trains it
     assert left_behind(config) == left_behind(whole)
     # Of 12 prompts in each of three rounds, those that were scored before the kill are not scored again.
-    assert again == {"sampling": 20, "scoring": 20, "steps": 24, "later": 12, "closing": 4}[moment]
+    assert again == {"sampling": 20, "scoring": 20, "steps": 12, "closing": 4}[moment]

@@ -1,12 +1,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recipe.cli import app
 from recipe.cli.console import run
-from recipe.config import GRPOConfig, SFTConfig, load_config
+from recipe.config import BestOfNConfig, GRPOConfig, SFTConfig, load_config
 
 Command = Callable[..., int]
 
@@ -84,3 +85,20 @@ def test_base_and_sft_from_the_command_line(
     assert Path(printed["model"]).is_dir()
     assert printed["last_step"]["step"] == 2
     assert all(line.startswith("SFT") for line in captured.err.splitlines())
+
+
+def test_best_of_n_from_the_command_line(
+    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
+) -> None:
+    path = tmp_path / "best.toml"
+    path.write_text(
+        f'model = "{world_run["model"]}"\nexamples = "{world_run["examples"]}"\ncorpus = "{world_run["corpus"]}"\n'
+        f'output = "{tmp_path / "run"}"\nn = 2\nprompts_per_round = 2\n'
+        "epochs = 1\nmax_completion_tokens = 32\nmetrics = []\n"
+    )
+    assert recipe("train", "best-of-n", path, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["last_step"]["round"] == 2
+    assert {"reward", "kl_plan", "malformed"} <= printed["last_step"].keys()
+    assert Path(printed["card"]).is_file()
+    assert load_config(CONFIGS / "best-of-n-qwen2.5-3b.toml", BestOfNConfig).n == 8

@@ -87,10 +87,10 @@ def train_best_of_n(
 ) -> Path:
     """Train adapters in rounds on the plans that the scorer rewards most, and merge them; returns the model's folder.
 
-    Scorer, reward service, `use_likelihood` and `measure` are as in `train_grpo`. A finished run returns at once, a killed one
-    resumes with the same result. Raises InputError for a model or examples that cannot be read, ConfigError for a run
-    folder of other settings and in one of several processes, ComputeError where a round has no reward, where training
-    diverges or where the service stays away.
+    Scorer, reward service, `use_likelihood` and `measure` are as in `train_grpo`. A finished run returns at once, a
+    killed one resumes with the same result. Raises InputError for a model or examples that cannot be read, ConfigError
+    for a run folder of other settings and in one of several processes, ComputeError where a round has no reward, where
+    training diverges or where the service stays away.
     """
     ranks.single("recipe train best-of-n")
     with ExitStack() as stack:
@@ -227,11 +227,8 @@ class Rounds:
         if self._validation is None:
             return state.step, of_rounds[-1], findings
         chosen = of_rounds[self._validation.restore(self.model)]
-        return (
-            chosen["step"],
-            chosen | self._validation.figures,
-            [*self._validation.notes(self._config.rounds), *findings],
-        )
+        notes = [*self._validation.notes(self._config.rounds), *findings]
+        return chosen["step"], chosen | self._validation.figures, notes
 
     def _ended(self) -> bool:
         """Validate the rounds that are done, where that is due; whether validation stops the run."""

@@ -247,8 +247,8 @@ class Validation:
         for key, mean in means.items():
             if mean is None:
                 raise ComputeError(
-                    f"Validation after {self._unit} {step}: the {key} of not one of {len(plans)} plans could be computed; the "
-                    "same command resumes the run."
+                    f"Validation after {self._unit} {step}: the {key} of not one of {len(plans)} plans could be "
+                    "computed; the same command resumes the run."
                 )
         samples = self._settings.samples
         return {
