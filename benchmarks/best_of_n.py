@@ -36,11 +36,12 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import Advance
+from recipe.prompting import PLAIN
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.scorer import PromptGroup, Scorer, score_or_raise
 from recipe.reward.verifier import Verifier
 from recipe.stats import mean_interval
-from recipe.text import plan_steps, training_messages
+from recipe.text import plan_steps
 from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.loop import quiet
@@ -225,7 +226,7 @@ def write(
 
 def rendered(policy: Checkpoint, examples: Sequence[Example]) -> list[list[int]]:
     """The prompts of examples as tokens."""
-    chats = [training_messages(example) for example in examples]
+    chats = [PLAIN.training_chat(example) for example in examples]
     return list(policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)["input_ids"])
 
 
