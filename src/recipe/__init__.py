@@ -8,11 +8,10 @@ if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
     from recipe.reward.verifier import Verifier
     from recipe.text import parse_plan
-    from recipe.training.best_of_n import train_best_of_n
-    from recipe.training.grpo import train_grpo
     from recipe.types import Example, Narration, Plan, Procedure, Reward
 
-# Names resolve on first use, so that `import recipe` loads neither NumPy nor pydantic.
+# Names resolve on first use, so that `import recipe` loads neither NumPy nor pydantic. Training is not imported above,
+# because rooms below it import this module.
 _HOMES = {
     "Corpus": "recipe.corpus.store",
     "Example": "recipe.types",
