@@ -140,7 +140,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for sample in range(CONFIG.samples)
         ]
         write_predictions(folder / plans.file, predictions)
-    for run in design_of(CONFIG).grpo_runs:
+    for run in design_of(CONFIG).reward_runs:
         recorded(folder, run.folder, run.regime, training)
     for ranker in CONFIG.rankers:
         settings = RewardConfig(pool_size=5) if ranker == "paper" else None
@@ -276,7 +276,7 @@ def test_the_report_says_which_regime_beats_the_controls(run_dir: Path, tmp_path
             write_predictions(folder / plans.file, predictions)
             for ranker in config.rankers:
                 write_predictions(folder / plans.rewarded(ranker), predictions)
-    for run in design.grpo_runs:
+    for run in design.reward_runs:
         recorded(folder, run.folder, run.regime, training)
     write_report(folder, ReportSettings(config), SILENT)
     found = load_results(folder / "report.json")

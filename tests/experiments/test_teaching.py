@@ -319,7 +319,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for sample in range(CONFIG.samples)
         ]
         write_predictions(folder / plans.file, predictions)
-    for run in design.grpo_runs:
+    for run in design.reward_runs:
         row = {"step": 1, "reward": 0.1, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0}
         write_jsonl(folder / run.folder / "metrics.jsonl", [row])
         rows = [

@@ -105,7 +105,7 @@ def made_up_run(folder: Path, examples: list[Example]) -> VideoConfig:
         write_predictions(folder / plan_set.file, rows)
     first = examples[0]
     row = {"goal": first.goal, "history": list(first.history), "completion": format_plan(first.continuation)}
-    for run in design.grpo_runs:
+    for run in design.reward_runs:
         write_jsonl(folder / run.folder / "metrics.jsonl", [{"step": 1, "reward": 0.25, "steps": 3.0, "kl": 0.0}])
         write_jsonl(folder / run.folder / "completions" / "step-00001.jsonl", [row | {"reward": 0.25}])
     for name in ("attributes", "words"):

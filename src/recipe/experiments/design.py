@@ -22,7 +22,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Literal, TypeVar, get_args
 
-from recipe.config import BaseModelConfig, GRPOConfig, RewardConfig, SFTConfig, parse_config
+from recipe.config import (
+    BaseModelConfig,
+    BestOfNConfig,
+    GRPOConfig,
+    RewardConfig,
+    RewardTrainingSettings,
+    Settings,
+    SFTConfig,
+    parse_config,
+)
 from recipe.errors import ConfigError
 from recipe.evaluation.metrics import CONTROL
 from recipe.experiments.settings import (
@@ -30,11 +39,12 @@ from recipe.experiments.settings import (
     Arm,
     ComparisonConfig,
     ExperimentConfig,
+    Optimiser,
     TeachingConfig,
     VideoConfig,
 )
 
-RunConfig = TypeVar("RunConfig", BaseModelConfig, SFTConfig, GRPOConfig)
+RunConfig = TypeVar("RunConfig", bound=Settings)
 
 NARRATIONS, TRAIN, TEST, DOCUMENTS = (f"data/{name}.jsonl" for name in ("narrations", "train", "test", "documents"))
 VALIDATION, HELD_OUT = "data/validation.jsonl", "data/held-out.jsonl"
@@ -61,8 +71,15 @@ REWARD_REGIMES = {
     "validity": "RL, exact validity",
 }
 """Regime of the runs that a reward trained."""
-CONTROL_REGIMES = {"r0": "RL, R0", "length": "RL, number of steps", "wrong": "RL, wrong corpus"}
+CONTROL_REGIMES = {
+    "r0": "RL, R0",
+    "length": "RL, number of steps",
+    "wrong": "RL, wrong corpus",
+    "random": "trained on a random own plan",
+}
 """Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
+ROUNDS = ", best-of-N rounds"
+"""Behind the regime of an arm that is trained in best-of-N rounds."""
 ARM_REGIMES: Mapping[Arm, str] = {
     "narrations": "covering narrations",
     "lists": "covering step lists",
@@ -71,6 +88,7 @@ ARM_REGIMES: Mapping[Arm, str] = {
     "wrong": f"{CONTROL}wrong corpus",
     "r0": f"{CONTROL}R0, no corpus",
     "length": f"{CONTROL}number of steps",
+    "random": f"{CONTROL}random own plan",
     "gold": "SFT on gold",
 }
 """Regimes of the arms of a teaching experiment."""
@@ -78,10 +96,10 @@ ARM_REGIMES: Mapping[Arm, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainingRun:
-    """A training run that starts from an earlier model; `regime` names the curve of a GRPO run."""
+    """A training run that starts from an earlier model; `regime` names the curve of a run on a reward."""
 
     stage: str
-    config: SFTConfig | GRPOConfig
+    config: SFTConfig | GRPOConfig | BestOfNConfig
     needs: tuple[str, ...]
     regime: str = ""
     exact: bool = False
@@ -202,9 +220,9 @@ class Design:
         return tuple(plans for run in self.sampling for plans in run.plans)
 
     @property
-    def grpo_runs(self) -> tuple[TrainingRun, ...]:
-        """The GRPO runs, those of one regime together."""
-        runs = [run for run in self.training if isinstance(run.config, GRPOConfig)]
+    def reward_runs(self) -> tuple[TrainingRun, ...]:
+        """The runs on a reward, GRPO or best-of-N rounds, those of one regime together."""
+        runs = [run for run in self.training if isinstance(run.config, RewardTrainingSettings)]
         regimes = list(dict.fromkeys(run.regime for run in runs))
         return tuple(sorted(runs, key=lambda run: regimes.index(run.regime)))
 
@@ -227,8 +245,8 @@ def design_of(config: AnyExperiment) -> Design:
 
 
 def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, reward: RewardConfig) -> Design:
-    """The design with RL on each control and every seed; `reward` is given the wrong corpus."""
-    rewards = {"r0": RewardConfig(verifier="r0"), "length": RewardConfig(verifier="length")}
+    """The design with training on each control and every seed; `reward` is given the wrong corpus."""
+    rewards = {"r0": RewardConfig(verifier="r0"), "length": RewardConfig(verifier="length"), "random": reward}
     if config.has_wrong_corpus:
         rewards["wrong"] = reward
     training, sampling = list(design.training), list(design.sampling)
@@ -236,11 +254,10 @@ def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, 
         for name, paid in rewards.items():
             run, stage = f"controls/{name}-{seed}", f"grpo-control-{name}-{seed}"
             corpus = WRONG if name == "wrong" else CORPUS
-            given = {key: value for key, value in config.grpo.items() if key != "reward"}
-            grpo = _run_config(GRPOConfig, given, {**_from_base(config, "grpo", run), "corpus": corpus}, seed)
-            grpo = grpo.model_copy(update={"reward": paid})
+            optimiser: Optimiser = "best-of-n" if name == "random" else "grpo"
+            own = _on_reward(config, optimiser, {**_from_base(config, "grpo", run), "corpus": corpus}, seed, paid, name)
             regime = f"{CONTROL}{CONTROL_REGIMES[name]}"
-            training.append(TrainingRun(stage, grpo, (_started(config), corpus), regime, elsewhere=bool(config.model)))
+            training.append(TrainingRun(stage, own, (_started(config), corpus), regime, elsewhere=bool(config.model)))
             plans = PlanSet(regime, f"plans/control-{name}-{seed}.jsonl", seed)
             sampling.append(SamplingRun(f"plans-control-{name}-{seed}", run, (plans,), stage, reference=BASE))
     controls = tuple(f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards)
@@ -331,8 +348,11 @@ def _rankers(config: ComparisonConfig | TeachingConfig) -> tuple[Ranker, ...]:
 
 def _teaching(config: TeachingConfig) -> Design:
     """Every arm with every seed from one base; runs and choices with fewer covering narrations are the learning law."""
-    if "reward" in config.grpo or "seed" in config.grpo:
-        raise ConfigError("[grpo]: an experiment on teaching sets reward and seed by arms and seeds; remove the key.")
+    for table, given in (("[grpo]", config.grpo), ("[best_of_n]", config.best_of_n)):
+        if "reward" in given or "seed" in given:
+            raise ConfigError(
+                f"{table}: an experiment on teaching sets reward and seed by arms and seeds; remove the key."
+            )
     if "examples" in config.validation:
         raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
     grounded, covering = config.verifier("grounded"), config.covering
@@ -345,40 +365,48 @@ def _teaching(config: TeachingConfig) -> Design:
         "validity": RewardConfig(),
         "r0": RewardConfig(verifier="r0"),
         "length": RewardConfig(verifier="length"),
+        "random": grounded,
     }
     corpora: dict[str, int | Literal["lists"]] = {}
     training = list[TrainingRun]()
     sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), _started(config))]
 
-    def add(name: str, regime: str, seed: int, reward: RewardConfig | None, corpus: str, exact: bool = False) -> None:
+    def add(name: str, regime: str, seed: int, reward: RewardConfig | None, corpus: str, optimiser: Optimiser) -> None:
+        exact, choice = name == "validity", name
+        if optimiser == "best-of-n" and name != "random":
+            name, regime = f"{name}-rounds", f"{regime}{ROUNDS}"
         run = f"teach/{name}-{seed}"
         if corpus != CORPUS:
             corpora[corpus] = "lists" if corpus == _level("lists") else int(PurePath(corpus).name)
         paths = _from_base(config, "grpo" if reward else "sft", run)
         needs: tuple[str, ...] = (_started(config),)
-        settings: SFTConfig | GRPOConfig
+        settings: SFTConfig | GRPOConfig | BestOfNConfig
         if reward is None:
             settings = _run_config(SFTConfig, config.sft, paths, seed)
         else:
             held = {"validation": {"examples": VALIDATION, **config.validation}} if config.validation else {}
-            given = _run_config(GRPOConfig, config.grpo, {**paths, "corpus": corpus, **held}, seed)
-            settings, needs = given.model_copy(update={"reward": reward}), (*needs, corpus_stage(corpus))
+            settings = _on_reward(config, optimiser, {**paths, "corpus": corpus, **held}, seed, reward, choice)
+            needs = (*needs, corpus_stage(corpus))
         training.append(TrainingRun(f"teach-{name}-{seed}", settings, needs, regime, exact, bool(config.model)))
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         sampling.append(SamplingRun(f"plans-{name}-{seed}", run, (plans,), f"teach-{name}-{seed}", reference=BASE))
 
+    first, behind = config.optimisers[0], ROUNDS if config.optimisers[0] == "best-of-n" else ""
     trained = dict[int, str]()
     for seed in config.seeds:
         for arm in config.arms:
             corpus = {"lists": CORPUS if config.by_lists else _level("lists"), "wrong": _level(0)}.get(arm, CORPUS)
-            add(arm, ARM_REGIMES[arm], seed, rewards.get(arm), corpus, arm == "validity")
+            once: dict[Arm, tuple[Optimiser, ...]] = {"gold": ("grpo",), "random": ("best-of-n",)}
+            for optimiser in once.get(arm, config.optimisers):
+                add(arm, ARM_REGIMES[arm], seed, rewards.get(arm), corpus, optimiser)
         for level in config.levels:
             whole = {0: "wrong", covering: arm_of_all}.get(level)
             if whole in config.arms:
-                trained[level] = ARM_REGIMES[whole]
+                trained[level] = f"{ARM_REGIMES[whole]}{behind}"
             else:
-                trained[level] = f"{level} covering {told}"
-                add(f"level-{level}", trained[level], seed, grounded, CORPUS if level == covering else _level(level))
+                regime = f"{level} covering {told}"
+                trained[level] = f"{regime}{behind}"
+                add(f"level-{level}", regime, seed, grounded, CORPUS if level == covering else _level(level), first)
     by_level = [Ranker(f"narrations-{n}", grounded, CORPUS if n == covering else _level(n), True) for n in trained]
     corpora |= {one.corpus: n for n, one in zip(trained, by_level, strict=True) if one.corpus != CORPUS}
     rankers = (*_rankers(config), *by_level)
@@ -388,7 +416,8 @@ def _teaching(config: TeachingConfig) -> Design:
     regimes = list(dict.fromkeys(run.regime for run in training))
     against = tuple(Contrast(regime, BASE) for regime in regimes)
     controls = [regime for regime in regimes if regime.startswith(CONTROL)]
-    tested = [ARM_REGIMES[arm] for arm in config.arms if ARM_REGIMES[arm] not in controls]
+    arms = {*(ARM_REGIMES[arm] for arm in config.arms)}
+    tested = [one for one in regimes if one not in controls and one.removesuffix(ROUNDS) in arms]
     return Design(
         base=_base(config),
         training=tuple(training),
@@ -474,9 +503,23 @@ def _from_base(config: AnyExperiment, kind: Literal["sft", "grpo"], output: str 
     return paths if kind == "sft" else {**paths, "corpus": CORPUS}
 
 
+def _on_reward(
+    config: AnyExperiment, optimiser: Optimiser, paths: dict[str, Any], seed: int, reward: RewardConfig, name: str
+) -> GRPOConfig | BestOfNConfig:
+    """The settings of a run on a reward; one called `random` trains on random own plans. Raises ConfigError."""
+    run: GRPOConfig | BestOfNConfig
+    if optimiser == "grpo":
+        given = {key: value for key, value in config.grpo.items() if key != "reward"}
+        run = _run_config(GRPOConfig, given, paths, seed)
+    else:
+        chosen = paths | ({"choose": "random"} if name == "random" else {})
+        run = _run_config(BestOfNConfig, config.best_of_n, chosen, seed)
+    return run.model_copy(update={"reward": reward})
+
+
 def _run_config(kind: type[RunConfig], given: dict[str, Any], paths: dict[str, Any], seed: int) -> RunConfig:
     """The settings of a training run from the keys `given` and those that the experiment sets. Raises ConfigError."""
-    name = {BaseModelConfig: "[base]", SFTConfig: "[sft]", GRPOConfig: "[grpo]"}[kind]
+    name = {BaseModelConfig: "[base]", SFTConfig: "[sft]", GRPOConfig: "[grpo]", BestOfNConfig: "[best_of_n]"}[kind]
     if owned := sorted(paths.keys() & given.keys()):
         raise ConfigError(f"{name}: an experiment sets {owned[0]!r} itself; remove the key.")
     return parse_config({"seed": seed, **given, **paths}, kind, name)

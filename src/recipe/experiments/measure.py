@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from recipe.artifacts import JsonObject, read_jsonl
+from recipe.config import BestOfNConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.evaluation.controls import SAMPLE, control_plans, random_samples
@@ -184,12 +185,16 @@ def training_rows(run_dir: Path, run: TrainingRun) -> list[JsonObject]:
 
 
 def training_curve(run_dir: Path, measured: Measurement, run: TrainingRun) -> Curve:
-    """A GRPO run step by step; with `validity`, or `matched_f1`, of its own completions where that is known."""
-    rows = training_rows(run_dir, run)
+    """A run on a reward, step by step or round by round; with `validity`, or `matched_f1`, of its own completions
+    where that is known.
+    """
+    rows, record = training_rows(run_dir, run), "step-{step:05d}.jsonl"
+    if isinstance(run.config, BestOfNConfig):
+        rows, record = [row for row in rows if "reward" in row], "round-{round:02d}.jsonl"
     series = {name: tuple(row.get(metric) for row in rows) for name, metric in SERIES.items()}
     name = "validity" if measured.world is not None else "matched_f1" if measured.matcher is not None else None
     if name is not None:
-        files = [run_dir / run.folder / "completions" / f"step-{row['step']:05d}.jsonl" for row in rows]
+        files = [run_dir / run.folder / "completions" / record.format_map(row) for row in rows]
         series[name] = tuple(_mean_quality(measured, [row for _, row in read_jsonl(file)]) for file in files)
     return Curve(run.regime, tuple(row["step"] for row in rows), series, run.config.seed)
 

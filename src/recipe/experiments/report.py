@@ -144,7 +144,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
             ),
             *_trained_controls(measured, means, seed),
         ),
-        curves=tuple(training_curve(run_dir, measured, run) for run in design.grpo_runs),
+        curves=tuple(training_curve(run_dir, measured, run) for run in design.reward_runs),
         rerankings=tuple(_rerankings(measured, config)),
         lengths=tuple(_lengths(measured)),
         prompts=tuple(_shown_prompts(run_dir, config, measured)),
@@ -152,7 +152,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
         costs=tuple(_costs(run_dir, measured)),
         alarms=tuple(
             Alarm(run.regime, finding.since, finding.sentence, run.config.seed)
-            for run in design.grpo_runs
+            for run in design.reward_runs
             for finding in replay(read_records(run_dir / run.folder)).findings
         ),
     )
@@ -288,7 +288,7 @@ def _lengths(measured: Measurement) -> Iterator[Lengths]:
 def _costs(run_dir: Path, measured: Measurement) -> Iterator[Cost]:
     """What the reward takes of a GRPO step, by regime."""
     spent: dict[str, list[tuple[float, float]]] = {}
-    for run in measured.design.grpo_runs:
+    for run in measured.design.reward_runs:
         rows = [row for row in training_rows(run_dir, run) if "reward_seconds" in row]
         spent.setdefault(run.regime, []).extend((row["reward_seconds"], row["step_seconds"]) for row in rows)
     for regime, steps in spent.items():

@@ -31,7 +31,12 @@ RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
 """What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
 
 # What --quick cuts an experiment down to.
-QUICK_STAGES = {"base": {"steps": 60}, "sft": {"epochs": 1}, "grpo": {"steps": 4}}
+QUICK_STAGES = {
+    "base": {"steps": 60},
+    "sft": {"epochs": 1},
+    "grpo": {"steps": 4},
+    "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
+}
 QUICK_DATA = {"documents": 1500, "train": 64, "test": 16}
 QUICK_NARRATIONS = 200
 QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
@@ -86,6 +91,8 @@ class Experiment(Settings):
     """Keys of BaseModelConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
     """Keys of GRPOConfig but for the paths."""
+    best_of_n: dict[str, Any] = Field(default_factory=dict)
+    """Keys of BestOfNConfig but for the paths, for runs in best-of-N rounds."""
     sampling: SamplingConfig = SamplingConfig()
     samples: Annotated[int, Field(ge=2)] = 10
     """Plans sampled for each test prompt and regime."""
@@ -214,8 +221,9 @@ class VideoConfig(Experiment):
         return super().quick().model_copy(update=fewer)
 
 
-Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "gold"]
-"""What teaches the tasks that the base does not know: a reward and its corpus, or annotations."""
+Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
+"""What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
+Optimiser = Literal["grpo", "best-of-n"]
 
 
 class TeachingWorld(WorldSource):
@@ -288,16 +296,18 @@ class TeachingConfig(Experiment):
     source: Annotated[TeachingWorld | ProceduresSource, Field(discriminator="type")]  # type: ignore[assignment]
     controls: Literal[True] = True
     arms: Annotated[tuple[Arm, ...], Field(min_length=1)] = (
-        "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "gold",
+        "narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
     """What teaches; those that do not use a corpus that covers the tasks are controls, gold is the ceiling."""
+    optimisers: Annotated[tuple[Optimiser, ...], Field(min_length=1)] = ("grpo",)
+    """What trains each arm but gold and random; the learning law and the controls of one are those of the first."""
     levels: tuple[Annotated[int, Field(ge=0)], ...] = (0, 1, 2, 4, 8, 16, 32)
     """Numbers of covering narrations of each goal for the learning law; empty: no law."""
     prompts: Literal["validation", "test"] = "test"
     """Prompts that plans are measured on. Choose settings on validation; a change here trains nothing again."""
     validation: dict[str, Any] = Field(default_factory=dict)
-    """Keys of ValidationSettings but for `examples`: GRPO validates on the validation prompts, and keeps its best step;
-    empty: the last step is kept."""
+    """Keys of ValidationSettings but for `examples`: runs on a reward validate on the validation prompts, and keep
+    their best step or round; empty: the last one is kept."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of the arms; data, base and samples have `seed`."""
     rankers: tuple[RankerName, ...] = ("grounded", "paper", "relevance")
@@ -316,7 +326,7 @@ class TeachingConfig(Experiment):
                 raise ValueError("arms 'narrations' and 'paper' need source.narrations; give files, or leave them out")
             if not (self.model or self.source.known or self.source.known_share):
                 raise ValueError("the base has nothing to learn from; give model, source.known or source.known_share")
-        for name in ("arms", "levels", "seeds", "rankers"):
+        for name in ("arms", "optimisers", "levels", "seeds", "rankers"):
             given = getattr(self, name)
             if len(set(given)) < len(given):
                 raise ValueError(f"something stands twice in {name}; name each once")

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recipe.artifacts import file_sha256, fingerprint, write_jsonl
-from recipe.config import BaseModelConfig, CorpusConfig, GRPOConfig, RewardConfig, SamplingConfig, SFTConfig
+from recipe.config import (
+    BaseModelConfig,
+    BestOfNConfig,
+    CorpusConfig,
+    GRPOConfig,
+    RewardConfig,
+    SamplingConfig,
+    SFTConfig,
+)
 from recipe.data.benchmarks import by_role, read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
@@ -89,7 +97,7 @@ def plan_stages(config: AnyExperiment, data: Path | None = None) -> list[Stage]:
             Stage("align", video.align, pretraining, (ALIGNED,), needs=("words", "data")),
         ]
     stages += corpora
-    if any(run.config.corpus == Path(WRONG) for run in design.grpo_runs if isinstance(run.config, GRPOConfig)):
+    if any(getattr(run.config, "corpus", None) == Path(WRONG) for run in design.reward_runs):
         stages.append(_wrong_corpus(config, data))
     stages += [
         Stage(run.stage, train, Training(run.config, run.exact, run.elsewhere), (run.folder,), run.needs)
@@ -311,7 +319,7 @@ def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
 class Training:
     """A training run; `exact` rewards GRPO with the validity of the world in place of a verifier."""
 
-    config: BaseModelConfig | SFTConfig | GRPOConfig
+    config: BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
     exact: bool = False
     elsewhere: bool = False
     """Whether the model to start from is a hub id or a folder outside the run."""
@@ -320,10 +328,12 @@ class Training:
 
 
 def train(run_dir: Path, settings: Training, progress: Progress) -> None:
-    """The base from scratch, SFT, or GRPO; runs on video are shown every history in a new drawing."""
+    """The base from scratch, SFT, GRPO or best-of-N rounds; runs on video are shown every history in a new drawing."""
     from recipe.corpus.store import Corpus
+    from recipe.evaluation.plan_measures import plan_measure
     from recipe.reward.verifier import Verifier
     from recipe.training.base import train_base
+    from recipe.training.best_of_n import train_best_of_n
     from recipe.training.grpo import train_grpo
     from recipe.training.sft import train_sft
     from recipe.world.load import load_world
@@ -341,12 +351,17 @@ def train(run_dir: Path, settings: Training, progress: Progress) -> None:
         train_sft(_placed(settings.config, run_dir, settings.elsewhere), progress, clips)
         return
     config = _placed(settings.config, run_dir, settings.elsewhere)
+    scorer: Scorer
     if settings.exact:
-        train_grpo(config, ValidityScorer(load_world()), progress, clips)
+        scorer = ValidityScorer(load_world())
     else:
         assert config.corpus is not None
-        corpus = Corpus.open(config.corpus, devices=config.corpus_devices)
-        train_grpo(config, Verifier(corpus, config.reward), progress, clips)
+        scorer = Verifier(Corpus.open(config.corpus, devices=config.corpus_devices), config.reward)
+    measure = None if config.validation is None else plan_measure(config.validation)
+    if isinstance(config, BestOfNConfig):
+        train_best_of_n(config, scorer, progress, measure=measure)
+    else:
+        train_grpo(config, scorer, progress, clips, measure=measure)
 
 
 def _placed(config: RunConfig, run_dir: Path, elsewhere: bool = False) -> RunConfig:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recipe.config import BaseModelConfig, GRPOConfig, SFTConfig
+from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.experiments.stages import Training
 from recipe.reproduce.measures import FrontierPlans, NextActions, Sampling
 from recipe.reproduce.runs import Below, ScaleRuns
@@ -76,9 +76,16 @@ def _seconds(settings: object, made: ScaleRuns) -> float:
     return STARTING
 
 
-def _training_seconds(config: BaseModelConfig | SFTConfig | GRPOConfig, cost: Cost, examples: int) -> float:
+def _training_seconds(
+    config: BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig, cost: Cost, examples: int
+) -> float:
     if isinstance(config, BaseModelConfig):
         return cost.base_seconds
     if isinstance(config, GRPOConfig):
         return cost.grpo_step_seconds * config.steps
-    return cost.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
+    if isinstance(config, BestOfNConfig):
+        examples = config.prompts_per_round or examples
+    fine_tuning = cost.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
+    if isinstance(config, BestOfNConfig):
+        return config.rounds * (cost.plan_seconds * config.n * examples + fine_tuning)
+    return fine_tuning
