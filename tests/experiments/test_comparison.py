@@ -11,8 +11,8 @@ pytest.importorskip("torch")
 pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
-from recipe.artifacts import write_json, write_jsonl
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, parse_config
+from recipe.artifacts import JsonObject, write_json, write_jsonl
+from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig, parse_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ConfigError
 from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
@@ -110,17 +110,23 @@ def completion(example: Example, regime: str, sample: int) -> str:
     return "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
 
 
-def recorded(run_dir: Path, folder: str, regime: str, examples: list[Example]) -> None:
-    """What a training run leaves behind."""
-    rows = []
+def recorded(run_dir: Path, folder: str, regime: str, examples: list[Example], rounds: bool = False) -> None:
+    """What a training run leaves behind, of GRPO or of best-of-N rounds."""
+    rows: list[JsonObject] = []
     for step in (1, 2, 3):
         completions = [
             {"example_id": e.example_id, "goal": e.goal, "history": e.history, "completion": completion(e, regime, 1)}
             for e in examples
         ]
-        name = f"step-{step:05d}.jsonl"
-        write_jsonl(run_dir / folder / "completions" / name, [row | {"reward": 0.1} for row in completions])
-        rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
+        name = f"round-{step:02d}.jsonl" if rounds else f"step-{step:05d}.jsonl"
+        write_jsonl(
+            run_dir / folder / "completions" / name, [row | {"reward": 0.1, "step": step} for row in completions]
+        )
+        if rounds:
+            rows.append({"step": step - 1, "round": step, "reward": 0.1 * step, "steps": 4.0})
+            rows.append({"step": step, "round": step, "loss": 1.0, "step_seconds": 1.0})
+        else:
+            rows.append({"step": step, "reward": 0.1 * step, "steps": 4.0, "reward_seconds": 1.0, "step_seconds": 4.0})
     write_jsonl(run_dir / folder / "metrics.jsonl", rows)
     record = {"done": True, "seconds": 12.5, "cpu_seconds": 10.0}
     write_json(run_dir / "stages" / f"grpo-{Path(folder).name}.json", record)
@@ -247,16 +253,19 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
         changed = {"reward": grounded.reward, "corpus": grounded.corpus, "output": grounded.output}
         assert run.model_copy(update=changed) == grounded
     assert stages["grpo-control-wrong-1"].settings.config.reward == grounded.reward
+    rounds = stages["grpo-control-random-1"].settings.config
+    assert (rounds.choose, rounds.n, str(rounds.corpus)) == ("random", 8, "corpus")
     goals = [goal for goal, _ in stages["corpus-wrong"].settings.narrations]
     assert len({load_world().graph(goal).domain for goal in goals}) == 1
 
 
 def test_files_without_another_domain_have_no_wrong_corpus() -> None:
     source = {"type": "files", "narrations": ["n"], "benchmarks": ["coin"]}
-    regimes = design_of(comparison(source=source, controls=True)).controls
-    assert regimes == ("control: RL, R0", "control: RL, number of steps")
-    regimes = design_of(comparison(source={**source, "wrong_narrations": ["w"]}, controls=True)).controls
-    assert "control: RL, wrong corpus" in regimes
+    trained = {"control: RL, R0", "control: RL, number of steps", "control: trained on a random own plan"}
+    design = design_of(comparison(source=source, controls=True))
+    assert {one.baseline for one in design.controls} == trained
+    design = design_of(comparison(source={**source, "wrong_narrations": ["w"]}, controls=True))
+    assert {one.baseline for one in design.controls} == trained | {"control: RL, wrong corpus"}
 
 
 def test_the_report_says_which_regime_beats_the_controls(run_dir: Path, tmp_path: Path) -> None:
@@ -265,8 +274,9 @@ def test_the_report_says_which_regime_beats_the_controls(run_dir: Path, tmp_path
     config = CONFIG.model_copy(update={"controls": True})
     examples, training = read_examples(folder / TEST), read_examples(folder / TRAIN)
     design = design_of(config)
+    controls = {one.baseline for one in design.controls}
     for plans in design.plan_sets:
-        if plans.regime in design.controls:
+        if plans.regime in controls:
             like = "RL, paper" if "R0" in plans.regime else "base"
             predictions = [
                 Prediction.of(example.example_id, sample, completion(example, like, sample))
@@ -277,9 +287,12 @@ def test_the_report_says_which_regime_beats_the_controls(run_dir: Path, tmp_path
             for ranker in config.rankers:
                 write_predictions(folder / plans.rewarded(ranker), predictions)
     for run in design.reward_runs:
-        recorded(folder, run.folder, run.regime, training)
+        recorded(folder, run.folder, run.regime, training, isinstance(run.config, BestOfNConfig))
     write_report(folder, ReportSettings(config), SILENT)
     found = load_results(folder / "report.json")
+    [curve, *_] = [one for one in found.curves if one.regime == "control: trained on a random own plan"]
+    assert (curve.steps, curve.series["reward"]) == ((0, 1, 2), pytest.approx((0.1, 0.2, 0.3)))
+    assert len(curve.series["validity"]) == 3
     compared = {(one.split, one.regime, one.baseline): one.value for one in found.control_differences}
     for split in SPLITS:
         tie = compared[split, "RL, paper", "control: RL, R0"]

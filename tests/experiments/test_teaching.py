@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 pytest.importorskip("matplotlib")
 
 from recipe.artifacts import write_json, write_jsonl
-from recipe.config import parse_config
+from recipe.config import BestOfNConfig, parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError
@@ -106,12 +106,21 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     assert isinstance(config, TeachingConfig)
     stages = {stage.name: stage for stage in plan_stages(config)}
     runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
-    assert len(runs) == (len(config.arms) + 5) * len(config.seeds)
+    assert len(runs) == (2 * len(config.arms) - 2 + 5) * len(config.seeds)
     used = {
         name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus), run.exact)
         for name, run in runs.items()
         if name.endswith("-2") and "gold" not in name
     }
+    rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
+    random = runs["teach-random-2"].config
+    assert isinstance(random, BestOfNConfig)
+    assert random.choose == "random"
+    assert runs["teach-narrations-rounds-2"].config == random.model_copy(
+        update={"choose": "best", "output": Path("teach/narrations-rounds-2")}
+    )
+    assert used.pop("random") == rounds["narrations"]
+    assert rounds == {name: one for name, one in used.items() if not name.startswith("level-")}
     assert used == {
         "narrations": ("grounded-2", "corpus", False),
         "lists": ("grounded-2", "corpora/lists", False),
