@@ -89,12 +89,10 @@ def runs(
     sft = {**still, "learning_rate": 1e-2, "metrics": (), "epochs": 1, "batch_size": 4, "examples": examples_file}
     seeing = {"model": str(video_model), "examples": examples_file, "input": "video", "merger_learning_rate": 1e-3}
     write_examples(folder / "held-out.jsonl", draw_examples(load_world(), "test_cuts", 5))
-    held_out = {
-        "kl_budget": 1e-3,
-        "validation": {"examples": folder / "held-out.jsonl", "every": 2, "samples": 1},
-    }
+    held_out = {"examples": folder / "held-out.jsonl", "every": 2, "samples": 1}
     made: Runs = {
-        "grpo": GRPOConfig(**grpo, **held_out, output=folder / "grpo", reward=RewardConfig(verifier="grounded")),
+        "grpo": GRPOConfig(**grpo, output=folder / "grpo", reward=RewardConfig(verifier="grounded")),
+        "validated": GRPOConfig(**grpo, kl_budget=1e-3, validation=held_out, output=folder / "validated"),
         "twice": GRPOConfig(**{**grpo, "steps": 4}, iterations=2, micro_batch=2, output=folder / "twice"),
         "video": GRPOConfig(**{**grpo, **seeing}, output=folder / "video"),
         "sft": SFTConfig(**sft, model=world_run["model"], micro_batch=1, output=folder / "sft"),
@@ -144,14 +142,20 @@ def test_two_processes_train_the_same_weights_as_one(name: str, runs: Runs, pain
         texts = [[row["completion"] for row in completions(one)] for one in (config, alone(config))]
         assert texts[0] == texts[1]
         assert [set(row) for row in ours] == [set(row) for row in theirs]
-        assert [row["beta"] for row in ours] == pytest.approx([row["beta"] for row in theirs], rel=1e-3)
-    if name == "grpo":
-        ours, theirs = (
-            [row for _, row in read_jsonl(one.output / "validation.jsonl")] for one in (config, alone(config))
-        )
-        assert [row["step"] for row in ours] == [row["step"] for row in theirs] == [0, 2, 3]
-        for field in ("reward", "steps", "kl_plan", "prompts"):
-            assert [row[field] for row in ours] == [pytest.approx(row[field], rel=1e-3, abs=1e-5) for row in theirs]
+
+
+def test_two_processes_validate_and_keep_a_budget_as_one(runs: Runs) -> None:
+    config = runs["validated"]
+    train(alone(config))
+    fields = {"metrics": ("kl_plan", "beta"), "validation": ("step", "reward", "steps", "kl_plan", "prompts")}
+    for file, names in fields.items():
+        ours, theirs = ([row for _, row in read_jsonl(one.output / f"{file}.jsonl")] for one in (config, alone(config)))
+        assert len(ours) == 3
+        for name in names:
+            assert [row[name] for row in ours] == [pytest.approx(row[name], rel=1e-3, abs=1e-5) for row in theirs]
+    assert ours[-1]["kl_plan"] > 0
+    kept = [[folder.name for folder in (one.output / "best").iterdir()] for one in (config, alone(config))]
+    assert kept[0] == kept[1]
 
 
 def test_a_run_of_two_that_is_cut_ends_with_the_same_result(runs: Runs) -> None:
