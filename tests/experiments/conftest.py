@@ -38,6 +38,9 @@ def data(tmp_path: Path) -> Path:
     splits.mkdir()
     for name, listed in (("train", "tea\n"), ("validation", ""), ("test", "shared\n")):
         (splits / f"{name}.txt").write_text(listed)
+    # What configs/teaching-youcook2.toml names.
+    (root / "youcook2").mkdir()
+    (root / "youcook2" / "procedures.jsonl").write_text('{"video_id": "v", "goal": "tea", "steps": []}\n')
     narrations = root / "narrations"
     narrations.mkdir()
     for name in ("narrations_timed", "youcook2_asr_untimed"):

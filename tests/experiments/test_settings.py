@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-from recipe.config import GRPOConfig, Settings, SFTConfig, load_config, parse_config
+from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.experiments import settings as module
@@ -43,7 +43,7 @@ def marks(config: AnyExperiment, data: Path | None = None) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_file_is_valid(path: Path, data: Path) -> None:
-    kinds: dict[str, type[Settings]] = {"sft": SFTConfig, "grpo": GRPOConfig}
+    kinds: dict[str, type[Settings]] = {"sft": SFTConfig, "grpo": GRPOConfig, "best": BestOfNConfig}
     if kind := kinds.get(path.stem.partition("-")[0]):
         load_config(path, kind)
     else:
@@ -142,7 +142,7 @@ def test_the_settings_of_every_stage_are_checked_first(
 
 
 def test_data_that_is_not_there_is_named(data: Path) -> None:
-    with pytest.raises(InputError, match=r"narrations_timed\.jsonl: the narration file does not exist.* --data"):
+    with pytest.raises(InputError, match=r"narrations_timed\.jsonl: the file does not exist.* --data"):
         plan_stages(experiment(), data / "coin")
     shutil.rmtree(data / "coin")
     with pytest.raises(InputError, match="coin not found here"):
