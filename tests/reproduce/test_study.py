@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recipe.artifacts import write_json
-from recipe.config import GRPOConfig, RewardConfig, SFTConfig
+from recipe.config import BestOfNConfig, GRPOConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
 from recipe.experiments.schedule import RECORDS, _fingerprints
@@ -128,6 +128,12 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
         assert corpus in added[f"grpo-{name}-1"].needs
         assert {f"plans-{name}-0", f"scores-{name}-0"} <= set(added)
     assert added["corpus-wrong"].outputs == ("corpus-wrong",)
+    rounds = trained["best-of-n-control-random-1"].config
+    assert isinstance(rounds, BestOfNConfig)
+    assert (rounds.choose, rounds.seed, str(rounds.corpus), str(rounds.model)) == ("random", 1, "corpus", rl.model)
+    grounded = trainings(plan_runs(study("regimes", seeds=(1,)), "tiny"))["best-of-n-rounds-grounded-1"].config
+    assert isinstance(grounded, BestOfNConfig)
+    assert grounded.model_copy(update={"choose": "random", "output": rounds.output}) == rounds
 
 
 def test_stages_need_what_is_made_before_them() -> None:

@@ -221,7 +221,7 @@ def _controls(
                     Difference(column, regime, title, ACCURACY, part.difference(regime, title))
                     for regime in values.table
                 ]
-    rl = [name for name in values.table if name in one.regimes and regime(name).grpo is not None]
+    rl = [name for name in values.table if name in one.regimes and regime(name).rewarded]
     for name, table in trained.items():
         title = f"{CONTROL}{regime(name).title}"
         both = replace(values, table={**values.table, title: table})

@@ -68,6 +68,7 @@ from recipe.reproduce.study import (
     Regime,
     Scale,
     Study,
+    best_of_n_config,
     for_videos,
     grpo_config,
     needed_regimes,
@@ -458,13 +459,15 @@ def _training(
         settings = Training(sft_config(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
         yield _stage(run, "sft", train, settings, (output,), (*needs, *(("pseudo",) if mined else ())))
         model, elsewhere, needs = f"{output}/model", False, (f"sft-{run.stage}", *needs)
-    if chosen.grpo is not None:
-        output = f"runs/{run.name}/grpo"
+    if chosen.rewarded:
+        kind = "grpo" if chosen.grpo is not None else "best-of-n"
+        output = f"runs/{run.name}/{kind}"
         if chosen.corpus == "wrong":
             corpus, built = WRONG, (WRONG,)
         paths = {"model": model, "examples": examples, "split": "", "output": output, "corpus": corpus, **shared}
-        settings = Training(grpo_config(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
-        yield _stage(run, "grpo", train, settings, (output,), (*needs, *built))
+        configured = grpo_config if chosen.grpo is not None else best_of_n_config
+        settings = Training(configured(scale, chosen, paths, seed), elsewhere=elsewhere, shown=shown)
+        yield _stage(run, kind, train, settings, (output,), (*needs, *built))
 
 
 def _stage(run: Run, kind: str, work: Work, settings: Any, outputs: tuple[str, ...], needs: tuple[str, ...]) -> Stage:

@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from recipe.config import (
+    BestOfNConfig,
     CorpusConfig,
     Fraction,
     FrameConfig,
@@ -34,7 +35,7 @@ EngineName = Literal["transformers", "vllm"]
 
 
 class Regime(Settings):
-    """What one row of a table trains; without `sft` and `grpo` it is the base model."""
+    """What one row of a table trains; without `sft`, `grpo` and `best_of_n` it is the base model."""
 
     title: str
     """As tables show it."""
@@ -45,16 +46,31 @@ class Regime(Settings):
     labels: Literal["training", "corpus"] = "training"
     """Continuations of SFT: those of the training examples, or pseudo-labels from the corpus (SFT-HT100M)."""
     corpus: Literal["own", "wrong"] = "own"
-    """Corpus of GRPO: the study's, or one of another domain, which only the embedded world has."""
+    """Corpus of the reward: the study's, or one of another domain, which only the embedded world has."""
     sft: dict[str, Any] | None = None
     """Keys of SFTConfig but for the paths."""
     grpo: dict[str, Any] | None = None
     """Keys of GRPOConfig but for the paths; from the SFT model where there is one."""
+    best_of_n: dict[str, Any] | None = None
+    """Keys of BestOfNConfig but for the paths, in place of `grpo`."""
 
     @property
     def trained(self) -> bool:
         """Whether anything is trained, so that seeds matter."""
-        return self.sft is not None or self.grpo is not None
+        return self.sft is not None or self.rewarded
+
+    @property
+    def rewarded(self) -> bool:
+        """Whether it is trained on a reward."""
+        return self.grpo is not None or self.best_of_n is not None
+
+    @model_validator(mode="after")
+    def _one_optimiser(self) -> Self:
+        if self.grpo is not None and self.best_of_n is not None:
+            raise ValueError("give one of grpo and best_of_n")
+        if self.input == "video" and self.best_of_n is not None:
+            raise ValueError("best_of_n reads histories as text; leave input out, or give grpo")
+        return self
 
 
 class Cost(Settings):
@@ -96,6 +112,7 @@ class Scale(Settings):
     base: dict[str, Any] = Field(default_factory=dict)
     sft: dict[str, Any] = Field(default_factory=dict)
     grpo: dict[str, Any] = Field(default_factory=dict)
+    best_of_n: dict[str, Any] = Field(default_factory=dict)
     video_sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of `sft` that differ with videos of benchmarks."""
     video_grpo: dict[str, Any] = Field(default_factory=dict)
@@ -186,6 +203,7 @@ QUICK: Mapping[str, Any] = {
     "base": {"steps": 60},
     "sft": {"epochs": 1},
     "grpo": {"steps": 3},
+    "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
     "samples": 2,
 }
 """What `--quick` puts in place of a scale's own values."""
@@ -212,6 +230,12 @@ def grpo_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: in
     return parse_config(given, GRPOConfig, f"{regime.title}, [grpo]")
 
 
+def best_of_n_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> BestOfNConfig:
+    """The run in best-of-N rounds of a regime at a scale. Raises ConfigError."""
+    given = _merged({"seed": seed}, scale.best_of_n, regime.best_of_n or {}, paths)
+    return parse_config(given, BestOfNConfig, f"{regime.title}, [best_of_n]")
+
+
 def for_videos(scale: Scale) -> Scale:
     """The scale as it trains on videos of benchmarks."""
     frames = {"frames": scale.frames.model_dump()}
@@ -229,8 +253,8 @@ def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-CONTROL_REGIMES = ("control-r0", "control-length", "control-wrong")
-"""Regimes that are controls: a regime of RL that does not beat them owes nothing to the corpus."""
+CONTROL_REGIMES = ("control-r0", "control-length", "control-random", "control-wrong")
+"""Regimes that are controls: a regime on a reward that does not beat them owes nothing to the corpus."""
 
 
 def needed_regimes(wanted: Sequence[str], only: Sequence[str]) -> list[str]:

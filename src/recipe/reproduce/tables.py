@@ -127,6 +127,7 @@ TABLES: tuple[PaperTable, ...] = (
             PaperRow("rl", "main", SCALE, "RECIPE-RL"),
             PaperRow("sft-rl"),
             PaperRow("rl-grounded"),
+            PaperRow("rounds-grounded"),
         ),
         (
             Claim(
