@@ -25,6 +25,7 @@ from recipe.data.examples import read_examples
 from recipe.data.procedures import read_procedures, write_procedures
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.prompting import PLAIN
 from recipe.stats import Interval
 from recipe.types import Narration, Procedure, Segment, Step
 
@@ -166,6 +167,8 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     asked_for: list[tuple[int, int, float, int]] = []
 
     class Writer:
+        prompt = PLAIN
+
         def generate(self, chats: Sequence[Any], count: int, sampling: SamplingConfig, *_: object) -> list[list[str]]:
             asked_for.append((len(chats), count, sampling.temperature, sampling.seed))
             return [["1. wait\n2. stir\n1. wait"] * count for _ in chats]
