@@ -9,6 +9,7 @@ beforehand, in one epoch, so that a resumed run sees what an uninterrupted one w
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -150,7 +151,8 @@ def train_grpo(
             sampling = Sampling(
                 config.temperature, config.max_completion_tokens, ends, rows, config.seed, run_prompt(config)
             )
-            validation = Validation(config.validation, run, policy, sampling, scorer, measure)
+            budget = math.inf if config.kl_budget is None else config.kl_budget
+            validation = Validation(config.validation, run, policy, sampling, scorer, measure, budget=budget)
         return finish_training(trainer, run, log, "GRPO", config.steps, progress, policy.video, notes, validation)
 
 

@@ -7,6 +7,7 @@ better. The adapter of the best step lies in `best/step-NNNNN`, written whole or
 best. Rows are a function of the policy, so that a run that was killed gives the same rows and the same choice.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.stats import Interval, paired_interval
 from recipe.text import plan_steps
 from recipe.training import ranks
-from recipe.training.kl_budget import plan_kl
+from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import sample, write_errors
 from recipe.training.runs import Run
 from recipe.types import Example
@@ -78,9 +79,10 @@ class Validation:
         scorer: Scorer | None,
         measure: Measure | None = None,
         unit: str = "step",
+        budget: float = math.inf,
     ) -> None:
         """`scorer` and `measure` are needed in the first process; `measure` only where it is not the reward. `unit` is
-        what the steps are called in sentences.
+        what the steps are called in sentences. A step whose plans are further than `budget` nats is never the best.
 
         Raises InputError for examples that cannot be read, ComputeError where the measure is missing.
         """
@@ -88,7 +90,7 @@ class Validation:
             raise ComputeError(f"validation chooses by {settings.measure}, which nobody computes; give its measure.")
         self._settings, self._run, self._measure = settings, run, measure
         self._reward = None if scorer is None else trainer_reward(scorer)
-        self._unit = unit
+        self._unit, self._budget = unit, budget
         self._tokenizer, self._sampling = policy.tokenizer, sampling
         self._temperature = settings.temperature or sampling.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
@@ -111,8 +113,8 @@ class Validation:
 
     @property
     def best(self) -> dict[str, Any]:
-        """The row of the best step so far."""
-        return max(self.rows, key=self._value)
+        """The row of the best step so far within the KL budget, which the base always keeps."""
+        return max((row for row in self.rows if row is self.rows[0] or self._kept_budget(row)), key=self._value)
 
     @property
     def stopped(self) -> bool:
@@ -175,6 +177,12 @@ class Validation:
                 f"{self._value(base):.3f}, difference {gain.mean:+.3f}{_between(gain)}; model/ holds its weights."
                 f"{noise}"
             ]
+        beyond = [row for row in self.rows[1:] if not self._kept_budget(row)]
+        if beyond and self._value(better := max(beyond, key=self._value)) > self._value(best):
+            sentences.append(
+                f"{self._unit.capitalize()} {better['step']} had {self._value(better):.3f}, but its plans are "
+                f"{better['kl_plan']:.2f} nats from the base, beyond the KL budget of {self._budget:g}."
+            )
         if (end := self.rows[-1]["step"]) < last and self.stopped:
             waited = len(self.rows) - 1 - self.rows.index(best)
             sentences.append(
@@ -198,6 +206,9 @@ class Validation:
             return None
         after, before, goals = zip(*pairs, strict=True)
         return paired_interval(after, before, goals)
+
+    def _kept_budget(self, row: dict[str, Any]) -> bool:
+        return float(row["kl_plan"]) <= TOLERANCE * self._budget
 
     def _value(self, row: dict[str, Any]) -> float:
         return float(row[self._settings.measure])
