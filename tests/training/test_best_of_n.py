@@ -17,13 +17,13 @@ from safetensors.torch import load_file
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import BestOfNConfig, GRPOConfig, ValidationSettings
 from recipe.data.examples import write_examples
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.decoding import log_likelihood
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
 from recipe.training import best_of_n
 from recipe.training.best_of_n import batches_in_order, choose, completion_loss, train_best_of_n
-from recipe.training.policy import load_policy
+from recipe.training.policy import load_policy, sample
 from recipe.types import Example
 
 SMALL = {"n": 4, "rounds": 1, "epochs": 1, "batch_size": 6, "completions_at_once": 48, "max_completion_tokens": 8}
@@ -285,3 +285,26 @@ def test_both_optimisers_have_the_same_settings_of_sampling() -> None:
     with pytest.raises(ValueError, match="give one of corpus"):
         BestOfNConfig(**paths)
     assert "min_coverage" not in BestOfNConfig(**paths, corpus="c").model_dump()
+
+
+def test_runs_share_the_plans_of_the_first_round(config: BestOfNConfig, tmp_path: Path, monkeypatch: Any) -> None:
+    train_best_of_n(config, WordScorer())
+    shared = config.model_copy(update={"plans": config.output, "output": tmp_path / "shared", "choose": "random"})
+    own = shared.model_copy(update={"plans": None, "output": tmp_path / "own"})
+    model = train_best_of_n(own, WordScorer())
+
+    def sampled(*given: Any, **settings: Any) -> Any:
+        assert all("round 1 " not in key for key in given[2])
+        return sample(*given, **settings)
+
+    monkeypatch.setattr(best_of_n, "sample", sampled)
+    again = train_best_of_n(shared, WordScorer())
+    assert records(shared, 1) == records(own, 1)
+    for ours, theirs in zip(
+        load_file(again / "model.safetensors").items(), load_file(model / "model.safetensors").items(), strict=True
+    ):
+        assert ours[0] == theirs[0]
+        assert torch.equal(ours[1], theirs[1])
+    other = shared.model_copy(update={"n": 2, "output": tmp_path / "other"})
+    with pytest.raises(InputError, match="another n, 4 where this one has 2"):
+        train_best_of_n(other, WordScorer())

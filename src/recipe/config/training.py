@@ -59,7 +59,7 @@ class LoraSettings(Settings):
     """Stated (section 3.1): the query and value projections."""
 
 
-_LATER = ("prompt", "min_coverage", "kl_budget", "loss", "validation")
+_LATER = ("prompt", "min_coverage", "kl_budget", "loss", "validation", "plans")
 """Settings that the first records of runs do not hold."""
 
 
@@ -325,6 +325,10 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     nats a plan."""
     prompts_per_round: Positive | None = None
     """Prompts of a round, all once before any comes again; left out: all."""
+    plans: Path | None = None
+    """Folder of another run whose plans of the first round are taken, without their rewards, so that runs on several
+    rewards share the work: a run of the same model, examples and settings of sampling. Left out: the run writes them.
+    """
     choose: Literal["best", "random"] = "best"
     """The plan to train on: the one with the highest reward, the first of equals, or as a control a random one."""
     margin: Annotated[float, Field(ge=0)] | None = None

@@ -368,6 +368,7 @@ def _teaching(config: TeachingConfig) -> Design:
         "random": grounded,
     }
     corpora: dict[str, int | Literal["lists"]] = {}
+    drawn = dict[int, str]()
     training = list[TrainingRun]()
     sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), _started(config))]
 
@@ -384,9 +385,17 @@ def _teaching(config: TeachingConfig) -> Design:
         if reward is None:
             settings = _run_config(SFTConfig, config.sft, paths, seed)
         else:
-            held = {"validation": {"examples": VALIDATION, **config.validation}} if config.validation else {}
-            settings = _on_reward(config, optimiser, {**paths, "corpus": corpus, **held}, seed, reward, choice)
+            held: dict[str, Any] = {}
+            if config.validation:
+                held["validation"] = {"examples": VALIDATION, **config.validation}
             needs = (*needs, corpus_stage(corpus))
+            if optimiser == "best-of-n":
+                # All of a seed choose among the same plans in their first round.
+                first_run = drawn.setdefault(seed, name)
+                if first_run != name:
+                    held["plans"] = f"teach/{first_run}-{seed}"
+                    needs = (*needs, f"teach-{first_run}-{seed}")
+            settings = _on_reward(config, optimiser, {**paths, "corpus": corpus, **held}, seed, reward, choice)
         training.append(TrainingRun(f"teach-{name}-{seed}", settings, needs, regime, exact, bool(config.model)))
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         sampling.append(SamplingRun(f"plans-{name}-{seed}", run, (plans,), f"teach-{name}-{seed}", reference=BASE))

@@ -368,9 +368,8 @@ def _placed(config: RunConfig, run_dir: Path, elsewhere: bool = False) -> RunCon
     """The config with its paths, which are relative in an experiment, below the run folder; the model but where it is
     elsewhere.
     """
-    paths = {
-        name: run_dir / getattr(config, name) for name in ("examples", "output", "corpus") if hasattr(config, name)
-    }
+    names = ("examples", "output", "corpus", "plans")
+    paths = {name: run_dir / path for name in names if (path := getattr(config, name, None)) is not None}
     validation = getattr(config, "validation", None)
     if validation is not None:
         paths["validation"] = validation.model_copy(update={"examples": run_dir / validation.examples})

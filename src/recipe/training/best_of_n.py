@@ -34,10 +34,10 @@ from peft import get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers.optimization import get_cosine_schedule_with_warmup
 
-from recipe.artifacts import JsonObject, read_jsonl, write_jsonl
+from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.language_model import Likelihood
@@ -59,6 +59,7 @@ from recipe.training.policy import (
     write_errors,
 )
 from recipe.training.rewards import (
+    FIRST_ROUND,
     OnFinding,
     covered_examples,
     prompts_in_order,
@@ -74,6 +75,10 @@ _LOG = logging.getLogger(__name__)
 _STATE = "training.pt"
 """Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics."""
 _ADAPTER = "adapter_model.safetensors"
+_SAMPLED = (
+    "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
+)  # fmt: skip
+"""Settings and inputs that the plans of a first round follow."""
 _IGNORED = -100
 """In the place of a token that has no loss."""
 
@@ -181,6 +186,7 @@ class Rounds:
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
+        self._given = self._first_round(config.plans) if config.plans is not None else []
         self._watchdog = Watchdog()
         self._validation = None
         if config.validation is not None:
@@ -310,6 +316,21 @@ class Rounds:
         partial.unlink()
         return rows
 
+    def _first_round(self, folder: Path) -> list[list[int]]:
+        """The tokens of the plans of another run's first round. Raises InputError for a run that sampled otherwise."""
+        ours, theirs = self._run.manifest, read_json(folder / "run.json")
+        remedy = "take a run of the same sampling, or leave `plans` out"
+        for name in _SAMPLED:
+            place = "inputs" if name in ours["inputs"] else "config"
+            if (found := theirs.get(place, {}).get(name)) != (wanted := ours[place].get(name)):
+                values = f", {found!r} where this one has {wanted!r}" if place == "config" else ""
+                raise InputError.at(folder, f"the run sampled its plans with another {name}{values}", remedy)
+        rows = [row for _, row in read_jsonl(folder / FIRST_ROUND)]
+        wanted = [example.example_id for example in self._prompts(1) for _ in range(self._config.n)]
+        if [row["example_id"] for row in rows] != wanted:
+            raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
+        return [row["tokens"] for row in rows]
+
     def _prompts(self, number: int) -> list[Example]:
         return self._order[(number - 1) * self._size : number * self._size]
 
@@ -324,17 +345,20 @@ class Rounds:
         """Rows of the plans for the prompts at some places of the round."""
         config, longest = self._config, self._config.max_completion_tokens
         rendered = self._rendered([prompts[place] for place in places])
-        # A pass of the model is a sign of life.
-        pulse = self.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
-        completions = sample(
-            self.model.get_base_model(),
-            [tokens for tokens in rendered for _ in range(n)],
-            [f"{config.seed} round {number} {row}" for row in range(places.start * n, places.stop * n)],
-            temperature=config.temperature,
-            longest=longest,
-            ends=self._ends,
-        )
-        pulse.remove()
+        if number == 1 and self._given:
+            completions = self._given[places.start * n : places.stop * n]
+        else:
+            # A pass of the model is a sign of life.
+            pulse = self.model.get_base_model().register_forward_pre_hook(lambda *_: advance(0))
+            completions = sample(
+                self.model.get_base_model(),
+                [tokens for tokens in rendered for _ in range(n)],
+                [f"{config.seed} round {number} {row}" for row in range(places.start * n, places.stop * n)],
+                temperature=config.temperature,
+                longest=longest,
+                ends=self._ends,
+            )
+            pulse.remove()
         texts = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
         batches = -(-self._size // max(1, config.completions_at_once // config.n))
         return [

@@ -28,6 +28,8 @@ OnFinding = Callable[[Finding], None]
 """Called once with each finding of the watchdog."""
 
 PARTS = ("steps", "aligned_history", "aligned_full", "rho", "gated")
+FIRST_ROUND = "completions/round-01.jsonl"
+"""Of a run in best-of-N rounds: the plans of its first round."""
 PART = "part/"
 """Before the names of a reward's further parts, in a trainer's metrics."""
 
@@ -49,6 +51,8 @@ def rewarded_run(
     """
     inputs: dict[str, Path | str | JsonObject] = {"examples": config.examples, "model": model_input(config.model)}
     inputs |= prompt_input(run_prompt(config))
+    if isinstance(config, BestOfNConfig) and config.plans is not None:
+        inputs["plans"] = config.plans / FIRST_ROUND
     if config.corpus is not None:
         inputs["corpus"] = config.corpus
     elif scorer is not None:
