@@ -509,6 +509,8 @@ def _base(config: AnyExperiment) -> BaseModelConfig | None:
 def _from_base(config: AnyExperiment, kind: Literal["sft", "grpo"], output: str = "") -> dict[str, Any]:
     """The paths of a run that starts from the base."""
     paths = {"model": config.model or f"{BASE}/model", "examples": TRAIN, "split": "", "output": output or kind}
+    if config.prompt:
+        paths["prompt"] = config.prompt
     return paths if kind == "sft" else {**paths, "corpus": CORPUS}
 
 

@@ -87,6 +87,8 @@ class Experiment(Settings):
     corpus: CorpusConfig = CorpusConfig()
     model: str = ""
     """A model to start from, a folder or hub id, in place of a base that is trained from nothing by `base`."""
+    prompt: str = ""
+    """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
     base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
@@ -110,6 +112,8 @@ class Experiment(Settings):
     def _enough_samples(self) -> Self:
         if self.best_of > self.samples:
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
+        if self.prompt and not self.model:
+            raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
         return self
 
     @property

@@ -54,6 +54,7 @@ from recipe.experiments.settings import (
 )
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT, Progress
+from recipe.prompting import PlannerPrompt, open_prompt
 from recipe.reward.scorer import Scorer
 from recipe.types import Example, Narration
 from recipe.world.examples import TextNoise
@@ -192,6 +193,7 @@ def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
             reference=base if run.reference == BASE else run.reference,
             reward=design.reward,
             given=config.model,
+            prompt=config.prompt,
         )
         needs = (run.after, *(() if design.reward is None else ("corpus",)))
         if isinstance(config, TeachingConfig):
@@ -392,6 +394,8 @@ class Sampling:
     """The verifier that rewards the plans, if any."""
     given: str = field(default="", repr=False)
     """A hub id or a folder outside the run that may stand in place of a run."""
+    prompt: str = ""
+    """What the model is asked with; empty: what it was trained with."""
 
 
 def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
@@ -408,13 +412,15 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
         return LocalEngine(run if run == settings.given else run_dir / run / "model")
 
     engine = load(settings.model)
-    planner = Planner(engine, settings.sampling)
+    prompt = open_prompt(settings.prompt) if settings.prompt else engine.prompt
+    planner = Planner(engine, settings.sampling, prompt)
     for plans in settings.plans:
         request = video.view_request(plans.view)
         predictions = planner.predict(examples, settings.samples, progress, request)
         if settings.reference and settings.sampling.temperature > 0:  # greedy plans have no density
             reference = load(settings.reference)
-            predictions = _with_kl(predictions, examples, (engine, reference), settings.sampling.temperature, progress)
+            engines = (engine, reference)
+            predictions = _with_kl(predictions, examples, engines, prompt, settings.sampling.temperature, progress)
         if settings.reward is not None:
             verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
             predictions = reward_predictions(verifier, examples, predictions, progress)
@@ -425,6 +431,7 @@ def _with_kl(
     predictions: Sequence[Prediction],
     examples: Sequence[Example],
     engines: Sequence["LocalEngine"],
+    prompt: PlannerPrompt,
     temperature: float,
     progress: Progress,
 ) -> list[Prediction]:
@@ -435,7 +442,7 @@ def _with_kl(
 
     def likelihood(engine: "LocalEngine") -> list[float]:
         examples = [known[p.example_id] for p in estimated]
-        chats = [engine.prompt.chat(example.goal, example.history) for example in examples]
+        chats = [prompt.chat(example.goal, example.history) for example in examples]
         return engine.log_likelihood(chats, texts, temperature=temperature, progress=progress)
 
     own, reference = map(likelihood, engines)
