@@ -1,13 +1,13 @@
 """Best of N when plans are served, rounds of training on it, or GRPO: what each buys in the world, and at what cost.
 
     recipe reproduce main --scale tiny --output RUN            # or any run folder with base/ and corpus/ of the world
-    python benchmarks/best_of_n.py RUN [--seeds 0 1] [--prompts 40] [--train 96] [--work DIR] [--quick]
+    python benchmarks/best_of_n.py RUN [--seeds 0 1] [--prompts 40] [--plans 768] [--work DIR] [--quick]
 
 The base of RUN plans for held-out cut points and for held-out goals. Exact validity judges all plans, and nothing else.
 
 - served: of N = 1, 2, 4, 8, 16, 32 plans of the base, the best by the grounded reward, the paper's, R0 and the oracle
-- rounds: up to three rounds of `recipe train best-of-n` by the grounded reward with N = 4, 8, 16, by exact validity,
-  and on a random plan; one plan is served, or the best of 4 by the grounded reward
+- rounds: one or two rounds of `recipe train best-of-n` by the grounded reward with N = 4, 8, 16, by exact validity,
+  and on a random plan, from equally many plans a round; one plan is served, or the best of 4 by the grounded reward
 - GRPO by the grounded reward for the processor time of the rounds with N = 8
 
 Training prompts are cut points of other goals and of other places. KL is in nats a plan: of served plans the bound
@@ -55,18 +55,18 @@ from recipe.world.validity import ValidityScorer
 RESULT = Path(__file__).parent / "results" / "best_of_n.json"
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 SERVED = (1, 2, 4, 8, 16, 32)
-ROUNDS = 3
 LONGEST = 96
 LORA = LoraSettings(rank=32, alpha=64)
 SHARED: dict[str, Any] = {"lora": LORA, "max_completion_tokens": LONGEST, "metrics": (), "bf16": False}
-ARMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "grounded, N = 8": ("grounded", {"n": 8}),
-    "exact validity, N = 8": ("validity", {"n": 8}),
-    "random plan, N = 8": ("validity", {"n": 8, "choose": "random"}),
-    "grounded, N = 4": ("grounded", {"n": 4}),
-    "grounded, N = 16": ("grounded", {"n": 16}),
+ARMS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "grounded, N = 8": ("grounded", 2, {"n": 8}),
+    "exact validity, N = 8": ("validity", 1, {"n": 8}),
+    "random plan, N = 8": ("validity", 1, {"n": 8, "choose": "random"}),
+    "grounded, N = 4": ("grounded", 1, {"n": 4}),
+    "grounded, N = 16": ("grounded", 1, {"n": 16}),
 }
-"""Rounds: what scores, and settings."""
+"""What scores, rounds, and settings."""
+RATE = 4e-3
 GRPO = "GRPO, grounded"
 SERVES = 4
 """Plans of each prompt that a trained model writes."""
@@ -98,12 +98,12 @@ class Stages:
 class Bench:
     """Prompts, scorers and the base, and figures of what they give."""
 
-    def __init__(self, run: Path, prompts: int, train: int, work: Path) -> None:
+    def __init__(self, run: Path, prompts: int, plans: int, work: Path) -> None:
         world = load_world()
-        self.work, self.base = work, str(run / "base" / "model")
+        self.work, self.plans, self.base = work, plans, str(run / "base" / "model")
         self.tested = [e for split in SPLITS for e in draw_examples(world, split, prompts, seed=1)]
         self.examples = work / "train.jsonl"
-        write_examples(self.examples, draw_examples(world, "train", train, seed=1))
+        write_examples(self.examples, draw_examples(world, "train", 4 * plans // 8, seed=1))
         self.corpus = run / "corpus"
         corpus = Corpus.open(self.corpus)
         embeddings = StepEmbeddings(corpus.encoder)
@@ -135,20 +135,18 @@ class Bench:
                     key: np.take_along_axis(value, places, 1)
                     for key, value in (("validity", scored["validity"]), ("steps", lengths))
                 }
-                cost = n * (seconds + (costs[name] if n > 1 and name != "validity" else 0.0))
-                cells.append(
-                    {"by": name if n > 1 else "none", "n": n, "kl": math.log(n) - (n - 1) / n, "plan_seconds": cost}
-                    | self._figures(chosen)
-                )
+                named = {"by": name if n > 1 else "none", "n": n, "kl": math.log(n) - (n - 1) / n}
+                cells.append(named | self._figures(chosen))
         return {"plan_seconds": seconds, "score_seconds": costs, "cells": cells}
 
-    def rounds(self, name: str, seed: int, most: int) -> list[dict[str, Any]]:
+    def rounds(self, name: str, seed: int, quick: bool) -> list[dict[str, Any]]:
         """The figures after each round of an arm."""
-        by, settings = ARMS[name]
+        by, count, settings = ARMS[name]
         config = BestOfNConfig(
             model=self.base, examples=self.examples, corpus=self.corpus, output=self.work / f"rounds-{seed}",
-            reward=RewardConfig(verifier="grounded"),
-            rounds=most, epochs=2, batch_size=8, learning_rate=2e-3, save_every=1000, seed=seed, **SHARED, **settings,
+            reward=RewardConfig(verifier="grounded"), prompts_per_round=self.plans // settings["n"],
+            rounds=1 if quick else count, epochs=3, batch_size=4, learning_rate=RATE, save_every=1000, seed=seed,
+            **SHARED, **settings,
         )  # fmt: skip
         remove(config.output)
         found: list[dict[str, Any]] = []
@@ -247,7 +245,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         work = arguments.work or Path(place)
         work.mkdir(parents=True, exist_ok=True)
-        bench = Bench(arguments.run, arguments.prompts, arguments.train, work)
+        bench = Bench(arguments.run, arguments.prompts, arguments.plans, work)
         known = work / "figures.json"
         figures: dict[str, Any] = read_json(known) if known.is_file() else {}
 
@@ -261,14 +259,14 @@ def main() -> None:
         base = served["cells"][0]
         trained: list[dict[str, Any]] = []
         for seed in arguments.seeds:
-            for name in ARMS:
-                most = 1 if name.endswith("16") or arguments.quick else ROUNDS
+            for name in (name for name in ARMS if name in arguments.arms):
                 trained += cell(
-                    f"{name}, {seed}", lambda name=name, seed=seed, most=most: bench.rounds(name, seed, most)
+                    f"{name}, {seed}", lambda name=name, seed=seed: bench.rounds(name, seed, arguments.quick)
                 )
-            first = [row for row in trained if row["arm"] == "grounded, N = 8" and row["seed"] == seed][-1]
-            steps = max(2, round(first["train_seconds"] / arguments.step_seconds))
-            trained += cell(f"{GRPO}, {seed}", lambda seed=seed, steps=steps: bench.grpo(seed, steps))
+            if GRPO in arguments.arms:
+                spent = [row["train_seconds"] for row in trained if row["arm"] == next(iter(ARMS))][-1]
+                steps = max(2, round(spent / arguments.step_seconds))
+                trained += cell(f"{GRPO}, {seed}", lambda seed=seed, steps=steps: bench.grpo(seed, steps))
             record(arguments, served, trained, base, bench.tested)
 
 
@@ -282,7 +280,10 @@ def record(
     """Write the result and print it as tables."""
     rows = []
     for cell in served["cells"]:
-        rows.append(_row(f"best of {cell['n']} by {cell['by']}", [cell], base, tested))
+        # Scoring with the encoding of the steps, which the grounded reward, the first, does for all.
+        score = served["score_seconds"]["grounded"] if cell["n"] > 1 else 0.0
+        cost = {"plan_seconds": cell["n"] * (served["plan_seconds"] + score)}
+        rows.append(_row(f"best of {cell['n']} by {cell['by']}", [cell | cost], base, tested))
     for key in dict.fromkeys((row["arm"], row.get("rounds")) for row in trained):
         own = [row for row in trained if (row["arm"], row.get("rounds")) == key]
         rows.append(
@@ -295,7 +296,7 @@ def record(
             | {"plan_seconds": 4 * (served["plan_seconds"] + served["score_seconds"]["grounded"])}
         )
     write_json(RESULT if arguments.output is None else arguments.output, {
-        "prompts": len(tested), "train": arguments.train, "seeds": arguments.seeds,
+        "prompts": len(tested), "plans": arguments.plans, "seeds": arguments.seeds,
         "plan_seconds": served["plan_seconds"], "score_seconds": served["score_seconds"], "rows": rows,
     })  # fmt: skip
     for row in rows:
@@ -324,10 +325,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("run", type=Path, help="run folder with base/ and corpus/ of the world")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--prompts", type=int, default=40, help="test prompts of each split")
-    parser.add_argument("--train", type=int, default=96, help="training prompts of a round")
+    parser.add_argument("--plans", type=int, default=768, help="plans of a round: N times its prompts")
     parser.add_argument(
         "--step-seconds", type=float, default=3.0, help="processor seconds of a step of GRPO, for its steps"
     )
+    parser.add_argument("--arms", nargs="+", default=[*ARMS, GRPO], help="what is trained; by default everything")
     parser.add_argument("--work", type=Path, help="folder for the training runs, kept to continue")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--quick", action="store_true", help="one round of each")

@@ -1,10 +1,10 @@
 """Kill training runs at random moments, resume them, and compare with runs that were never stopped.
 
-Every command of `recipe train` at a small scale, on the embedded world: the base model, SFT, and GRPO against a corpus
-whose encoder is MiniLM in bfloat16. A run is killed with SIGKILL, as often as `--kills`, and then ends. Its weights,
-tokenizer, metrics and completions must be those of the uninterrupted run, to the last bit.
+Every command of `recipe train` at a small scale, on the embedded world: the base model, SFT, and GRPO and best-of-N
+rounds against a corpus whose encoder is MiniLM in bfloat16. A run is killed with SIGKILL, as often as `--kills`, and
+then ends. Its weights, tokenizer, metrics and completions must be those of the uninterrupted run, to the last bit.
 
-    python benchmarks/killed_runs.py [--moments 10] [--kills 1] [--stages base sft grpo] [--seed 0]
+    python benchmarks/killed_runs.py [--moments 10] [--kills 1] [--stages base sft grpo best-of-n] [--seed 0]
 
 Prints one JSON line a run, and ends with exit code 1 where one differs.
 """
@@ -23,20 +23,29 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, read_jsonl
-from recipe.config import BaseModelConfig, CorpusConfig, EncoderConfig, GRPOConfig, RewardConfig, SFTConfig
+from recipe.config import (
+    BaseModelConfig,
+    BestOfNConfig,
+    CorpusConfig,
+    EncoderConfig,
+    GRPOConfig,
+    RewardConfig,
+    SFTConfig,
+)
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.progress import Advance
 from recipe.reward.verifier import Verifier
 from recipe.training.base import train_base
+from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
 
-Settings = BaseModelConfig | SFTConfig | GRPOConfig
+Settings = BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig
 
 
 def prepare(folder: Path) -> dict[str, Settings]:
@@ -59,11 +68,13 @@ def prepare(folder: Path) -> dict[str, Settings]:
         "learning_rate": 1e-2,
         "metrics": (),
     }
+    rounds = {"corpus": folder / "corpus", "rounds": 2, "n": 2, "prompts_per_round": 6, "max_completion_tokens": 32}
     grpo = {"corpus": folder / "corpus", "steps": 7, "prompts_per_step": 2, "max_completion_tokens": 32}
     return {
         "base": base,
         "sft": SFTConfig(**shared, output=folder / "sft", epochs=1, batch_size=2),
         "grpo": GRPOConfig(**shared, **grpo, output=folder / "grpo", reward=RewardConfig()),
+        "best-of-n": BestOfNConfig(**shared, **rounds, output=folder / "rounds", epochs=1, completions_at_once=4),
     }
 
 
@@ -105,7 +116,11 @@ def train(settings: Settings, steps: Path) -> None:
     elif isinstance(settings, SFTConfig):
         train_sft(settings, Steps(steps))
     else:
-        train_grpo(settings, Verifier(Corpus.open(settings.corpus), settings.reward), Steps(steps))
+        verifier = Verifier(Corpus.open(settings.corpus), settings.reward)
+        if isinstance(settings, GRPOConfig):
+            train_grpo(settings, verifier, Steps(steps))
+        else:
+            train_best_of_n(settings, verifier, Steps(steps))
 
 
 def wait_for(child: BaseProcess, file: Path, step: int) -> None:
@@ -129,7 +144,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moments", type=int, default=10, help="runs of each stage")
     parser.add_argument("--kills", type=int, default=1, help="kills of each run")
-    parser.add_argument("--stages", nargs="+", default=["base", "sft", "grpo"])
+    parser.add_argument("--stages", nargs="+", default=["base", "sft", "grpo", "best-of-n"])
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     draw, different = random.Random(arguments.seed), 0

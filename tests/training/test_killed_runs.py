@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "killed_runs.py"
     ("options", "runs"),
     [
         (["--moments", "1", "--stages", "grpo"], 1),
-        pytest.param(["--moments", "10"], 30, marks=pytest.mark.slow),
+        pytest.param(["--moments", "10"], 40, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_killed_at_any_moment_ends_as_one_that_was_not(options: list[str], runs: int) -> None:
