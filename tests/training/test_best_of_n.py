@@ -140,6 +140,23 @@ def test_the_loss_is_the_likelihood_of_what_was_written(base_model: Path) -> Non
         assert loss.item() == pytest.approx(-sum(log_likelihood(policy.model, prompts, said)), rel=1e-4)
 
 
+def test_reading_a_common_head_once_changes_no_gradient(base_model: Path) -> None:
+    draw = random.Random(1)
+    head, *own = ([draw.randrange(20, 200) for _ in range(length)] for length in (12, 3, 9, 5))
+    prompts = [[*head, *rest] for rest in own]
+    said = [[draw.randrange(20, 200) for _ in range(length)] for length in (6, 1, 4)]
+    found = []
+    for shared in (True, False):
+        model = load_policy(str(base_model), bf16=False).model
+        loss = completion_loss(model, prompts, said, shared)
+        loss.backward()
+        found.append((loss.detach(), [weight.grad for weight in model.parameters()]))
+    (ours, own_gradients), (theirs, their_gradients) = found
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-5)
+    for one, other in zip(own_gradients, their_gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
 def test_every_plan_is_learned_from_once_an_epoch(config: BestOfNConfig) -> None:
     config = config.model_copy(update={"epochs": 2, "batch_size": 4})
     batches = batches_in_order(10, config, 1)

@@ -32,6 +32,7 @@ from typing import Any
 import torch
 from peft import get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
+from transformers import DynamicCache
 from transformers.optimization import get_cosine_schedule_with_warmup
 
 from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
@@ -460,12 +461,12 @@ class Rounds:
         torch.manual_seed(_seed(self._config.seed, self.state.step))
         self.model.train()
         tokens = sum(map(len, completions))
-        width = self._config.micro_batch or len(prompts)
+        width, share = self._config.micro_batch or len(prompts), not self._config.gradient_checkpointing
         total = 0.0
         for first in range(0, len(prompts), width):
             part = slice(first, first + width)
             with torch.autocast(self._device.type, torch.bfloat16, enabled=uses_bf16(self._config)):
-                loss = completion_loss(self.model, prompts[part], completions[part]) / tokens
+                loss = completion_loss(self.model, prompts[part], completions[part], share) / tokens
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
@@ -537,30 +538,54 @@ def batches_in_order(count: int, config: BestOfNConfig, number: int) -> list[lis
 
 
 def completion_loss(
-    model: torch.nn.Module, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]]
+    model: torch.nn.Module,
+    prompts: Sequence[Sequence[int]],
+    completions: Sequence[Sequence[int]],
+    share: bool = True,
 ) -> torch.Tensor:
     """Minus the log-likelihood in nats of the completions after their prompts, summed over all tokens.
 
-    Prompts are padded on the left, so that the output layer is applied to the positions of completions only.
+    With `share`, what all prompts begin with is read once, which gradient checkpointing does not allow. The rest is
+    padded on the left, so that the output layer is applied to the positions of completions only.
     """
-    before, behind = max(map(len, prompts)), max(map(len, completions))
-    rows = list(zip(prompts, completions, strict=True))
+    head = _common(prompts) if share else 0
+    rest = [prompt[head:] for prompt in prompts]
+    before, behind = max(map(len, rest)), max(map(len, completions))
+    rows = list(zip(rest, completions, strict=True))
     padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
     known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
     wanted = [[*c, *[_IGNORED] * (behind - len(c))] for _, c in rows]
     device = next(model.parameters()).device
     mask = torch.tensor(known, device=device)
+    cache = None
+    if head:
+        cache = DynamicCache()
+        model(
+            input_ids=torch.tensor([prompts[0][:head]], device=device),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache.batch_repeat_interleave(len(rows))
     logits = model(
         input_ids=torch.tensor(padded, device=device),
-        attention_mask=mask,
-        position_ids=(mask.cumsum(-1) - 1).clamp(min=0),
-        use_cache=False,
+        attention_mask=torch.cat([mask.new_ones(len(rows), head), mask], dim=1),
+        position_ids=head + (mask.cumsum(-1) - 1).clamp(min=0),
+        past_key_values=cache,
+        use_cache=cache is not None,
         logits_to_keep=torch.arange(before - 1, before + behind - 1, device=device),
     ).logits
     labels = torch.tensor(wanted, device=device)
     return torch.nn.functional.cross_entropy(
         logits.flatten(0, 1).float(), labels.flatten(), ignore_index=_IGNORED, reduction="sum"
     )
+
+
+def _common(prompts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all prompts begin with; the last of each is not counted."""
+    first, last = min(map(list, prompts)), max(map(list, prompts))
+    most = min(map(len, prompts)) - 1
+    return next((at for at in range(most) if first[at] != last[at]), most)
 
 
 def _whole_rows(partial: Path, batch: int, everything: int) -> list[JsonObject]:
