@@ -104,6 +104,8 @@ def test_corpora_differ_in_the_taught_goals_alone(tmp_path: Path) -> None:
 def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     config = load_experiment(CONFIGS / "teaching.toml")
     assert isinstance(config, TeachingConfig)
+    both = {"optimisers": ("grpo", "best-of-n"), "levels": (0, 1, 2, 4, 8, 16, 32)}
+    config = config.model_copy(update=both)
     stages = {stage.name: stage for stage in plan_stages(config)}
     runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
     assert len(runs) == (2 * len(config.arms) - 2 + 5) * len(config.seeds)

@@ -79,7 +79,7 @@ CONTROL_REGIMES = {
 }
 """Controls that are trained; a run without a corpus is one on R0, which is what is left of the grounded reward."""
 ROUNDS = ", best-of-N rounds"
-"""Behind the regime of an arm that is trained in best-of-N rounds."""
+"""Behind the regime of an arm that is trained in best-of-N rounds, where others are not."""
 ARM_REGIMES: Mapping[Arm, str] = {
     "narrations": "covering narrations",
     "lists": "covering step lists",
@@ -369,13 +369,14 @@ def _teaching(config: TeachingConfig) -> Design:
     }
     corpora: dict[str, int | Literal["lists"]] = {}
     drawn = dict[int, str]()
+    rounds = ROUNDS if len(config.optimisers) > 1 else ""
     training = list[TrainingRun]()
     sampling = [SamplingRun("plans-base", BASE, (PlanSet(BASE, "plans/base.jsonl"),), _started(config))]
 
     def add(name: str, regime: str, seed: int, reward: RewardConfig | None, corpus: str, optimiser: Optimiser) -> None:
         exact, choice = name == "validity", name
         if optimiser == "best-of-n" and name != "random":
-            name, regime = f"{name}-rounds", f"{regime}{ROUNDS}"
+            name, regime = f"{name}-rounds", f"{regime}{rounds}"
         run = f"teach/{name}-{seed}"
         if corpus != CORPUS:
             corpora[corpus] = "lists" if corpus == _level("lists") else int(PurePath(corpus).name)
@@ -400,7 +401,8 @@ def _teaching(config: TeachingConfig) -> Design:
         plans = PlanSet(regime, f"plans/{name}-{seed}.jsonl", seed)
         sampling.append(SamplingRun(f"plans-{name}-{seed}", run, (plans,), f"teach-{name}-{seed}", reference=BASE))
 
-    first, behind = config.optimisers[0], ROUNDS if config.optimisers[0] == "best-of-n" else ""
+    first = config.optimisers[0]
+    behind = rounds if first == "best-of-n" else ""
     trained = dict[int, str]()
     for seed in config.seeds:
         for arm in config.arms:

@@ -178,9 +178,13 @@ def _scale(config: AnyExperiment, design: Design) -> list[str]:
             "A planner of three million parameters, and drawn symbols: nothing follows for films or the paper's scale."
         ]
     else:
-        sentences = [
-            "A base planner of two million parameters and a small corpus: nothing follows for the paper's scale."
-        ]
+        planner = config.model or "A base planner of two million parameters"
+        sentences = [f"{planner} and a small corpus: nothing follows for the paper's scale."]
+    if isinstance(config, TeachingConfig):
+        how = {"grpo": "GRPO", "best-of-n": "best-of-N rounds"}
+        sentences.append(
+            f"Arms are trained by {listed([how[name] for name in config.optimisers])}, controls by the first."
+        )
     if len(design.seeds) == 1:
         sentences.append("One seed: intervals come from a bootstrap over goals and do not cover the choice of seed.")
     else:
