@@ -304,7 +304,7 @@ def test_sources_of_procedures_that_cannot_be_used_are_refused(values: dict[str,
         teaching(**{"source": PROCEDURES, **values})
 
 
-@pytest.mark.parametrize("name", ["teaching-youcook2", "teaching-tasks"])
+@pytest.mark.parametrize("name", ["teaching-youcook2", "teaching-tasks", "teaching-smollm2"])
 def test_the_packaged_files_can_be_read(name: str) -> None:
     config = load_experiment(CONFIGS / f"{name}.toml")
     assert isinstance(config, TeachingConfig)
