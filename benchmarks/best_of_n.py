@@ -56,7 +56,11 @@ RESULT = Path(__file__).parent / "results" / "best_of_n.json"
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 SERVED = (1, 2, 4, 8, 16, 32)
 LONGEST = 96
-LORA = LoraSettings(rank=32, alpha=64)
+LORA = LoraSettings(
+    rank=32,
+    alpha=64,
+    target_modules=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+)
 SHARED: dict[str, Any] = {"lora": LORA, "max_completion_tokens": LONGEST, "metrics": (), "bf16": False}
 ARMS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "grounded, N = 8": ("grounded", 2, {"n": 8}),
@@ -66,7 +70,7 @@ ARMS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "grounded, N = 16": ("grounded", 1, {"n": 16}),
 }
 """What scores, rounds, and settings."""
-RATE = 4e-3
+RATE = 1e-3
 GRPO = "GRPO, grounded"
 SERVES = 4
 """Plans of each prompt that a trained model writes."""
@@ -145,7 +149,7 @@ class Bench:
         config = BestOfNConfig(
             model=self.base, examples=self.examples, corpus=self.corpus, output=self.work / f"rounds-{seed}",
             reward=RewardConfig(verifier="grounded"), prompts_per_round=self.plans // settings["n"],
-            rounds=1 if quick else count, epochs=3, batch_size=4, learning_rate=RATE, save_every=1000, seed=seed,
+            rounds=1 if quick else count, epochs=3, batch_size=8, learning_rate=RATE, save_every=1000, seed=seed,
             **SHARED, **settings,
         )  # fmt: skip
         remove(config.output)
@@ -167,7 +171,7 @@ class Bench:
         """The figures after some steps of GRPO."""
         config = GRPOConfig(
             model=self.base, examples=self.examples, corpus=self.corpus, output=self.work / f"grpo-{seed}",
-            reward=RewardConfig(verifier="grounded"), learning_rate=2e-3, steps=steps, save_every=steps, seed=seed,
+            reward=RewardConfig(verifier="grounded"), learning_rate=RATE, steps=steps, save_every=steps, seed=seed,
             **SHARED,
         )  # fmt: skip
         remove(config.output)
