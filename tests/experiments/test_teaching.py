@@ -19,7 +19,7 @@ from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.results import load_results
 from recipe.experiments.schedule import _fingerprints
 from recipe.experiments.settings import TeachingConfig, TeachingWorld, load_experiment
-from recipe.experiments.stages import _placed, plan_stages, rank
+from recipe.experiments.stages import _placed, plan_stages, rank, run_experiment
 from recipe.experiments.teaching import (
     TaughtWorld,
     build_told,
@@ -310,6 +310,13 @@ def test_the_packaged_files_can_be_read(name: str) -> None:
     assert isinstance(config, TeachingConfig)
     assert design_of(config).judged
     assert design_of(config.quick()).seeds == (0,)
+
+
+def test_a_model_that_is_not_there_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    config = teaching(model=str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="does not exist"):
+        run_experiment(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def completion(example: Example, regime: str) -> str:

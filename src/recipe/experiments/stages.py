@@ -74,7 +74,14 @@ def run_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = Non
 
     `data` is where the relative paths of a files source start. Raises what the stages raise.
     """
-    run_stages(run_dir, plan_stages(config, data), config.workers, progress)
+    stages = plan_stages(config, data)
+    if config.model:
+        from recipe.models.checkpoints import load_reader
+
+        # Before a corpus is built for nothing.
+        load_reader(config.model)
+        open_prompt(config.prompt or "plain")
+    run_stages(run_dir, stages, config.workers, progress)
     return run_dir
 
 
