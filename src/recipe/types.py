@@ -46,12 +46,14 @@ class Procedure:
 
 @dataclass(frozen=True, slots=True)
 class Narration:
-    """A video's narration segments in time order; a corpus is many of them."""
+    """A video's narration segments in time order, or the steps of a web page; a corpus is many of them."""
 
     video_id: str
     segments: tuple[Segment, ...]
     title: str | None = None
     source: str | None = None
+    url: str | None = None
+    """The http or https address of the page that it is from; None where the id alone tells where to look."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,7 @@ def search(
                     "video_id": narration.video_id,
                     "title": narration.title,
                     "source": narration.source,
+                    "url": narration.url,
                     "score": hit.score,
                     "matches": matches,
                 }
@@ -186,7 +187,8 @@ def search(
             )
             for match in found["matches"]
         )
-        print_table(Table(caption, "step", headings("similarity", "time", "segment"), rows=tuple(cells)))
+        notes = (found["url"],) if found["url"] else ()
+        print_table(Table(caption, "step", headings("similarity", "time", "segment"), rows=tuple(cells), notes=notes))
     others = total - certificate.survivors
     proof = f"; the other {others:,} are proven to score less than {certificate.threshold:.3f}" if others else ""
     scored = f"{certificate.survivors:,} of {total:,} narrations scored exactly"

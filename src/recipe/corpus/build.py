@@ -291,7 +291,8 @@ def _content(batch: list[Narration]) -> str:
     digest = hashlib.sha256()
     for narration in batch:
         spoken = [[segment.text, segment.start, segment.end] for segment in narration.segments]
-        line = json.dumps([narration.video_id, narration.title, narration.source, spoken], ensure_ascii=False)
+        values = [narration.video_id, narration.title, narration.source, spoken]
+        line = json.dumps(values if narration.url is None else [*values, narration.url], ensure_ascii=False)
         try:
             digest.update(f"{line}\n".encode())
         except UnicodeEncodeError:

@@ -6,7 +6,7 @@
     shards/00000/codes.npy            int8 [segments, D], the same rotated and quantised, D = d up to a multiple of 64
     shards/00000/bounds.npy           float32 [narrations, 3]: scale of the codes, largest residual, largest norm
     shards/00000/offsets.npy          int64 [narrations + 1], first segment of each narration
-    shards/00000/narrations.parquet   video_id, title, source, first segment, count
+    shards/00000/narrations.parquet   video_id, title, source, first segment, count; url where any has one
     shards/00000/segments.parquet     narration, start, end, text; times null where the source has none
 
 While a build is under way there are also
@@ -53,6 +53,8 @@ _NARRATION_COLUMNS = pa.schema(
         pa.field("segments", pa.int64(), nullable=False),
     ]
 )
+_WITH_URL = _NARRATION_COLUMNS.append(pa.field("url", pa.string()))
+"""A shard without addresses has no column for them, so that its bytes are those of corpora built before there were."""
 _SEGMENT_COLUMNS = pa.schema(
     [
         pa.field("narration", pa.int64(), nullable=False),
@@ -150,7 +152,9 @@ def write_tables(folder: Path, narrations: Sequence[Narration]) -> None:
         "text": [segment.text for segment in segments],
     }
     write_array(folder / OFFSETS, np.asarray(offsets, dtype=np.int64))
-    _write_table(folder / NARRATIONS, pa.table(table, schema=_NARRATION_COLUMNS))
+    urls = [narration.url for narration in narrations]
+    columns = _WITH_URL if any(urls) else _NARRATION_COLUMNS
+    _write_table(folder / NARRATIONS, pa.table(table | ({"url": urls} if any(urls) else {}), schema=columns))
     _write_table(folder / SEGMENTS, pa.table(rows, schema=_SEGMENT_COLUMNS))
 
 
@@ -187,13 +191,13 @@ def read_narrations(folder: Path) -> list[Narration]:
     try:
         segments = pq.read_table(folder / SEGMENTS, schema=_SEGMENT_COLUMNS, memory_map=True)
         texts, starts, ends = (segments.column(name).to_pylist() for name in ("text", "start", "end"))
-        rows = pq.read_table(folder / NARRATIONS, schema=_NARRATION_COLUMNS, memory_map=True).to_pylist()
+        rows = pq.read_table(folder / NARRATIONS, schema=_WITH_URL, memory_map=True).to_pylist()
         narrations = []
         for row in rows:
             span = slice(row["first_segment"], row["first_segment"] + row["segments"])
             spoken = zip(texts[span], starts[span], ends[span], strict=True)
             segments_of = tuple(Segment(*item) for item in spoken)
-            narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"]))
+            narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"], row["url"]))
     except (OSError, ValueError) as error:
         raise damaged(folder, error) from None
     return narrations

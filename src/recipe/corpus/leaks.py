@@ -31,6 +31,7 @@ from recipe.corpus.build import Origin
 from recipe.corpus.layout import SHARDS
 from recipe.data.examples import read_examples
 from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
+from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
@@ -331,7 +332,7 @@ def read_excluded(path: Path, split: str = "") -> ExcludedContent:
         row = None
     if isinstance(row, dict) and "continuation" in row:
         return _examples(path, split)
-    if isinstance(row, dict) and "steps" in row:
+    if isinstance(row, dict) and "steps" in row and not is_web_procedure(row, row["steps"]):
         return _procedures(path, split)
     return _narrations(path)
 

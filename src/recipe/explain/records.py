@@ -6,14 +6,18 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from recipe.config import RewardConfig
+from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
 from recipe.types import Narration, Reward, Segment
 
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
 
 _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
-_ELSEWHERE = {"world", "captaincook4d", "egoprocel", "egoexo4d", "ego-exo4d", "egoper", "epic-kitchens", "epic-tent"}
-"""Sources whose videos are not on YouTube, whatever their ids look like."""
+_ELSEWHERE = {
+    *("world", "captaincook4d", "egoprocel", "egoexo4d", "ego-exo4d", "egoper", "epic-kitchens", "epic-tent"),
+    *("how2mine", "how2bench", "how2train"),
+}
+"""Sources whose videos and pages are not on YouTube, whatever their ids look like."""
 _TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
 """The part of a template that says when; left out where there is no time."""
 
@@ -21,8 +25,9 @@ _TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
 class Links:
     """Links to videos: by a template with `{video_id}` and, where it takes one, `{start}` in whole seconds.
 
-    Without a template, ids that look like YouTube's are linked there, unless the source's videos are known to be
-    elsewhere; with the template `none` nothing is linked. Raises InputError for a template that cannot be used.
+    A narration with an address of its own is linked there. Without a template, ids that look like YouTube's are linked
+    there, unless the source's videos are known to be elsewhere; with the template `none` nothing is linked. Raises
+    InputError for a template that cannot be used.
 
     >>> Links().of(Narration("dQw4w9WgXcQ", ()), Segment("stir", 62.5, 64.0))
     'https://www.youtube.com/watch?v=dQw4w9WgXcQ&t=62s'
@@ -32,10 +37,14 @@ class Links:
 
     def __init__(self, template: str = "") -> None:
         self._template = _checked(template) if template not in ("", "none") else ""
-        self._guessed = template == ""
+        self._guessed, self._none = template == "", template == "none"
 
     def of(self, narration: Narration, segment: Segment | None = None) -> str | None:
-        """The link to a video, at the second in which a segment starts; without a time to its beginning."""
+        """The link to a video, at the second in which a segment starts, or to a page; None where there is none."""
+        if self._none:
+            return None
+        if narration.url is not None:  # a corpus may have been written by others: what is no address is no link
+            return web_address(narration.url)
         if self._guessed and not _on_youtube(narration):
             return None
         template = YOUTUBE if self._guessed else self._template

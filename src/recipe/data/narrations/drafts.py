@@ -25,6 +25,7 @@ Duplicates = Literal["error", "keep-first"]
 FormatName = Literal[
     "jsonl",
     "procedures",
+    "how2mine",
     "howtocaption",
     "howto100m",
     "howto100m-csv",
@@ -90,6 +91,8 @@ class ReadingReport:
     """Sentences left out because they are marked as not alignable."""
     no_goal: int = 0
     """Procedures without a goal, read as narrations without a title."""
+    no_link: int = 0
+    """Narrations whose address is none of the web, read without it."""
     collapsed: int = 0
     """Cues that only repeated lines already said."""
     passed_over: int = 0
@@ -106,6 +109,7 @@ class ReadingReport:
             (self.below_score, "caption", "below the smallest score"),
             (self.not_alignable, "sentence", "not alignable"),
             (self.no_goal, "procedure", "without a goal, read without a title"),
+            (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.collapsed, "rolling cue", "collapsed"),
             (self.passed_over, "file", "without narrations passed over"),
         ]
@@ -170,12 +174,16 @@ class Draft(NamedTuple):
     source: str | None = None
     ordered: bool = False
     """True where the layout promises captions sorted by start; others are sorted."""
+    url: object = None
+    """Address of the page that it is from."""
 
 
 LATEST = 24 * 3600
 """No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_HIDDEN = r"\x00-\x20\x7f-\xa0\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
+_ADDRESS = re.compile(rf"https?://[^{_HIDDEN}\"<>\\^`]{{1,2000}}", re.IGNORECASE)
 _NUMBERS = (float, int)
 
 _BLANK = Fault(
@@ -220,7 +228,19 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
         report.skipped_narrations["no usable caption"] += 1
         return None
     title = draft.title.strip() or None if isinstance(draft.title, str) else None
-    return Narration(str(draft.video_id).strip(), segments, title, draft.source or options.source)
+    url = web_address(draft.url)
+    report.no_link += url is None and bool(draft.url)
+    return Narration(str(draft.video_id).strip(), segments, title, draft.source or options.source, url)
+
+
+def web_address(text: object) -> str | None:
+    """A text as an address of the web, http or https and nothing that could hide text; None where it is none.
+
+    >>> web_address(" https://example.org/tea?cups=2 "), web_address("javascript:alert(1)")
+    ('https://example.org/tea?cups=2', None)
+    """
+    address = text.strip() if isinstance(text, str) else ""
+    return address if _ADDRESS.fullmatch(address) else None
 
 
 def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: ReadingReport) -> None:
@@ -231,7 +251,7 @@ def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: Reading
 
 def _header_fault(draft: Draft) -> Fault | None:
     """What is wrong with the id or the title."""
-    video, title = draft.video_id, draft.title
+    video, title, url = draft.video_id, draft.title, draft.url
     if video is None:
         return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
     if not isinstance(video, str) or not video.strip():
@@ -239,6 +259,8 @@ def _header_fault(draft: Draft) -> Fault | None:
         return Fault("no video id", problem, remedy, "video_id")
     if title is not None and not isinstance(title, str):
         return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
+    if url is not None and not isinstance(url, str):
+        return Fault("bad address", "not a string", "give 'url' as a string or leave it out", "url")
     for name, text in (("video_id", video), ("title", title or "")):
         if _SURROGATES.search(text):
             return _NO_UNICODE._replace(part=name)

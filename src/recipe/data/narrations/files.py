@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -46,7 +47,7 @@ _DAMAGE = (
 
 
 class SourceFile(NamedTuple):
-    """A file that is being read: `label` is its name in messages, `name` its file name without `.gz`."""
+    """A file that is being read: `label` is its name in messages, `name` its file name without `.gz` or `.zst`."""
 
     label: str
     name: str
@@ -93,11 +94,17 @@ def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
 
 
 def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, inside: bool) -> SourceFile:
-    """A file, decompressed on the way where it begins as a gzip file does."""
-    if stream.peek(2)[:2] != b"\x1f\x8b":
+    """A file, decompressed on the way where it begins as a gzip or a Zstandard file does."""
+    head = stream.peek(4)[:4]
+    if head[:2] == b"\x1f\x8b":
+        unpacked: object = gzip.GzipFile(fileobj=stream)
+    elif head == b"\x28\xb5\x2f\xfd":
+        pa = import_module("pyarrow")  # heavy, and only for files so compressed
+        unpacked = pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd")
+    else:
         return SourceFile(label, name, stream, path, inside)
-    unzipped = _checked(cast(BinaryIO, gzip.GzipFile(fileobj=stream)), label)
-    return SourceFile(label, re.sub(r"\.gz$", "", name, flags=re.IGNORECASE), unzipped, None, inside)
+    name = re.sub(r"\.(gz|zst)$", "", name, flags=re.IGNORECASE)
+    return SourceFile(label, name, _checked(cast(BinaryIO, unpacked), label), None, inside)
 
 
 def _zipped(path: Path) -> Iterator[SourceFile]:

@@ -2,19 +2,22 @@
 
 A row a video: `video_id` and either `segments`, a list of {text, start, end}, or the lists `text`, `start` and `end`.
 A row a segment: `video_id`, `text`, `start`, `end`, all rows of a video together. `title` and `source` are optional,
-and so are `start` and `end` for text without times.
+and so are `url`, and `start` and `end` for text without times. Tables with the columns of How2Mine are read as such.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
 from recipe.data.narrations.files import SourceFile
+from recipe.data.narrations.how2mine import is_web_procedure, read_how2mine
 from recipe.data.narrations.parallel import Lists, drafts
 from recipe.data.narrations.reading import VideoLog
 from recipe.errors import InputError
@@ -22,7 +25,7 @@ from recipe.errors import InputError
 VIDEOS_AT_ONCE = 64
 SEGMENTS_AT_ONCE = 4096
 
-_COLUMNS = ("video_id", "segments", "text", "start", "end", "title", "source")
+_COLUMNS = ("video_id", "segments", "text", "start", "end", "title", "source", "url")
 _NO_LIST = Fault("not a narration", "the list of segments is missing", "give the segments or remove the row")
 _NO_SEGMENT = Fault("not a caption", "the segment is missing", "give the segment or remove it")
 
@@ -31,17 +34,67 @@ _Row = dict[str, Any]
 
 def read_parquet(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """One draft a video. Raises InputError for a file that is damaged, has other columns or scatters a video's rows."""
+    with _opened(file) as table:
+        schema = table.schema_arrow
+        if is_web_procedure(schema.names, _steps(schema)):
+            yield from read_how2mine(file, options, report)
+        elif _row_a_video(file.label, schema):
+            yield from _videos(file.label, _rows(table, _COLUMNS, VIDEOS_AT_ONCE), options, report)
+        else:
+            yield from _segments(file.label, _rows(table, _COLUMNS, SEGMENTS_AT_ONCE), options)
+
+
+def rows_of(file: SourceFile, columns: Iterable[str]) -> Iterator[tuple[int, _Row]]:
+    """Number, from 1 on, and columns of each row of a Parquet or an Arrow file; those it lacks are left out.
+
+    `a.b` is the field b of the column a. Raises InputError for a damaged file and for one in an archive.
+    """
+    with _opened(file) as table:
+        yield from _rows(table, columns, VIDEOS_AT_ONCE)
+
+
+@contextmanager
+def _opened(file: SourceFile) -> Iterator[Any]:
+    """The table of a file; damage that shows while it is open is an InputError."""
+    kind = "Parquet" if file.stream.peek(4)[:4] == b"PAR1" else "Arrow"
     if file.path is None:
-        raise InputError.at(file.label, "a Parquet file cannot be read from an archive", "unpack it and give the file")
+        problem = f"{kind} files cannot be read from an archive or compressed"
+        raise InputError.at(file.label, problem, "unpack it and give the file")
     try:
-        with pq.ParquetFile(file.path, pre_buffer=False) as table:
-            if _row_a_video(file.label, table.schema_arrow):
-                yield from _videos(file.label, _rows(table, VIDEOS_AT_ONCE), options, report)
-            else:
-                yield from _segments(file.label, _rows(table, SEGMENTS_AT_ONCE), options)
+        if kind == "Parquet":
+            with pq.ParquetFile(file.path, pre_buffer=False) as table:
+                yield table
+        else:
+            with pa.memory_map(str(file.path)) as source:
+                yield _ArrowFile(source)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise InputError.at(file.label, f"the Parquet file is damaged ({reason})", "fetch or write it again") from None
+        raise InputError.at(file.label, f"the {kind} file is damaged ({reason})", "fetch or write it again") from None
+
+
+class _ArrowFile:
+    """An Arrow file, read as a `ParquetFile` is."""
+
+    def __init__(self, source: Any) -> None:
+        self._reader = pa.ipc.open_file(source)
+        self.schema_arrow = self._reader.schema
+
+    def iter_batches(self, batch_size: int, columns: Sequence[str], **_: Any) -> Iterator[Any]:
+        """The rows of the named columns, a batch at a time; a part of a column brings the whole column."""
+        names = list(dict.fromkeys(name.partition(".")[0] for name in columns))
+        for number in range(self._reader.num_record_batches):
+            batch = self._reader.get_batch(number).select(names)
+            for start in range(0, batch.num_rows, batch_size):
+                yield batch.slice(start, batch_size)
+
+
+def _steps(schema: Any) -> list[str]:
+    """A value such as the column `steps` has where it holds lists of texts; empty elsewhere."""
+    if "steps" not in schema.names:
+        return []
+    kind = schema.field("steps").type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return [""] if lists and (pa.types.is_string(kind.value_type) or pa.types.is_large_string(kind.value_type)) else []
 
 
 def _row_a_video(label: str, schema: Any) -> bool:
@@ -54,14 +107,22 @@ def _row_a_video(label: str, schema: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def _rows(table: Any, at_once: int) -> Iterator[tuple[int, _Row]]:
+def _rows(table: Any, columns: Iterable[str], at_once: int) -> Iterator[tuple[int, _Row]]:
     """Number, from 1 on, and columns of each row."""
-    columns = [name for name in _COLUMNS if name in table.schema_arrow.names]
+    chosen = [name for name in columns if _has(table.schema_arrow, name)]
     number = 0
-    for batch in table.iter_batches(batch_size=at_once, columns=columns, use_threads=False):
+    for batch in table.iter_batches(batch_size=at_once, columns=chosen, use_threads=False):
         for row in batch.to_pylist():
             number += 1
             yield number, row
+
+
+def _has(schema: Any, name: str) -> bool:
+    column, _, part = name.partition(".")
+    if column not in schema.names:
+        return False
+    kind = schema.field(column).type
+    return not part or (pa.types.is_struct(kind) and kind.get_field_index(part) >= 0)
 
 
 def _videos(
@@ -72,12 +133,13 @@ def _videos(
         video_id, title, source = row["video_id"], row.get("title"), _source(row, options)
         if "segments" in row:
             where = partial(place.item, f"{place.field}.segments")
-            yield Draft(place, video_id, _captions(row["segments"]), where, title, source)
+            yield Draft(place, video_id, _captions(row["segments"]), where, title, source, url=row.get("url"))
             continue
         text = row["text"]
         none = [None] * len(text or ())
         start, end = (none if row.get(name) is None else row[name] for name in ("start", "end"))
-        yield from drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+        found = drafts(place, video_id, Lists(start, end, text, title, source), options, report)
+        yield from (draft._replace(url=row.get("url")) for draft in found)
 
 
 def _source(row: _Row, options: ReadingOptions) -> str | None:
@@ -102,7 +164,8 @@ def _segments(label: str, rows: Iterator[tuple[int, _Row]], options: ReadingOpti
                 raise InputError.at(label, problem, "sort the file by video_id", field=place.field)
             captions = [Caption(row["text"], row.get("start"), row.get("end")) for _, row in members]
             where = partial(_row_place, label, numbers)
-            yield Draft(place, video_id, captions, where, first.get("title"), _source(first, options))
+            title, source, url = first.get("title"), _source(first, options), first.get("url")
+            yield Draft(place, video_id, captions, where, title, source, url=url)
 
 
 def _row_place(label: str, numbers: list[int], index: int, part: str) -> Place:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from recipe.data.narrations.drafts import DEFAULTS, Draft, Duplicates, FormatName, ReadingOptions, ReadingReport, clean
 from recipe.data.narrations.files import HEAD, SourceFile, source_files
+from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.errors import InputError
 from recipe.types import Narration
 
@@ -52,9 +53,12 @@ class Format(NamedTuple):
 
 
 _LINES = (".jsonl", ".ndjson")
+_LONG_PROCEDURE = re.compile(r'\{\s*"(source_example|final_procedure)"\s*:\s*\{')
+"""A row of How2Mine's export whose end lies beyond what is looked at, because it holds the text of its page."""
 FORMATS: dict[FormatName, Format] = {
     "jsonl": Format("json_lines.read_json_lines", _LINES),
     "procedures": Format("json_lines.read_step_lists", _LINES),
+    "how2mine": Format("how2mine.read_how2mine", (*_LINES, ".parquet", ".arrow")),
     "howtocaption": Format("howtocaption.read_howtocaption", (".pkl", ".pickle")),
     "howto100m": Format("json_files.read_howto100m", (".json",)),
     "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
@@ -153,12 +157,14 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     head = file.stream.peek(HEAD)[:HEAD]
     if head[:4] == b"PAR1":
         return "parquet"
+    if head[:6] == b"ARROW1":
+        return "how2mine"
     file_name = file.name.lower()
     if file_name.endswith(FORMATS["howtocaption"].suffixes) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
-    if _is_procedure(text):
-        return "procedures"
+    if (procedures := _procedures(text)) is not None:
+        return procedures
     for name in ("jsonl", "subtitles"):
         if file_name.endswith(FORMATS[name].suffixes):
             return name
@@ -173,13 +179,19 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
 
 
-def _is_procedure(text: str) -> bool:
-    """True where the first line is an object with a goal and steps, and with nothing that narrations have."""
+def _procedures(text: str) -> FormatName | None:
+    """The layout of procedures that the first line has: a goal, steps, and nothing that narrations have."""
+    if _LONG_PROCEDURE.match(text):
+        return "how2mine"
     try:
         row = json.loads(text.partition("\n")[0]) if text.startswith("{") else None
     except (ValueError, RecursionError):
-        return False
-    return isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}
+        return None
+    if not isinstance(row, dict):
+        return None
+    if is_web_procedure(row, row.get("steps")):
+        return "how2mine"
+    return "procedures" if row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"} else None
 
 
 class VideoLog(AbstractContextManager["VideoLog"]):
