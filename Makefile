@@ -1,7 +1,10 @@
 # Every target works alone on a bare machine with Python 3.11 or newer and make.
 PYTHON ?= python3
 BIN := .venv/bin
+# What `recipe demo` needs, and all that tests and checks need.
+DEMO := .venv/demo
 INSTALLED := .venv/installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 # Small models run far faster on one thread than on several that spin.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
@@ -17,19 +20,24 @@ install: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,dev]"
+	$(INSTALL) ".[dev]"
+	touch $@ $(DEMO)
+
+$(DEMO): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(INSTALL) ".[demo]"
 	touch $@
 
-demo: $(INSTALLED)
+demo: $(DEMO)
 	$(BIN)/recipe demo
 
-demo-video: $(INSTALLED)
+demo-video: $(DEMO)
 	$(BIN)/recipe demo --input video
 
-narrations: $(INSTALLED)
+narrations: $(DEMO)
 	$(BIN)/recipe run configs/narrations.toml --data $(DATA)
 
-reproduce: $(INSTALLED)
+reproduce: $(DEMO)
 	$(BIN)/recipe reproduce all --scale tiny --data world
 
 test: export HF_HUB_OFFLINE = 1

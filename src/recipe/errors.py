@@ -10,9 +10,17 @@ RecipeError            the base: one clear sentence, exit code 1
 `- ComputeError        a result that could not be computed: never turned into a number
 """
 
+import json
+import os
+import sys
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
+_PROJECT = "recipe-planner"
 _NAMED = 5
 _SHOWN = 160
 """Characters of a text that an error quotes."""
@@ -65,10 +73,30 @@ class MissingExtra(RecipeError):
         # All go to the base so that the error survives the way back from a worker process.
         super().__init__(feature, extra, command)
         self.feature, self.extra = feature, extra
-        self.command = command or f"pip install 'recipe-planner[{extra}]'"
+        self.command = command or install_command(extra)
 
     def __str__(self) -> str:
-        return f"{self.feature} needs packages that are not installed; run: {self.command}."
+        return f"Packages for {self.feature} are not installed; run: {self.command}."
+
+
+def install_command(extras: str) -> str:
+    """The command that installs extras of this project, separated by commas, from where it was installed itself."""
+    try:
+        origin = json.loads(distribution(_PROJECT).read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        origin = {}
+    folder = url2pathname(urlsplit(origin.get("url", "")).path) if "dir_info" in origin else ""
+    pins = f"-c {_near(str(pinned))} " if folder and (pinned := Path(folder, "constraints.txt")).is_file() else ""
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    what = f"{_near(folder)}[{extras}]" if folder else f"{_PROJECT}[{extras}]"
+    # An environment that uv made has no pip.
+    installer = f"{_near(sys.executable)} -m pip" if find_spec("pip") else "uv pip"
+    return f"{installer} install {pins}{editable}'{what}'"
+
+
+def _near(path: str) -> str:
+    """A path from the working folder where it lies in it."""
+    return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
 
 
 def listed(names: Sequence[str]) -> str:

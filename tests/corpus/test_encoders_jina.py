@@ -226,7 +226,7 @@ def test_adapters_without_their_package_name_the_extra(checkpoint: Path, monkeyp
     from recipe.corpus import sentence_transformer
 
     monkeypatch.setattr(sentence_transformer.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
-    with pytest.raises(MissingExtra, match=r"the adapter of encoder .*recipe-planner\[encoder\]"):
+    with pytest.raises(MissingExtra, match=r"the adapter of encoder .*\[encoder\]"):
         open_encoder(EncoderConfig(name=str(checkpoint)))
 
 

@@ -147,5 +147,5 @@ def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch, absent: str,
     for module in ("recipe.corpus.scan.quantise", "recipe.alignment.compilation"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(MissingExtra, match=rf"search on a GPU needs .*recipe-planner\[{extra}\]"):
+    with pytest.raises(MissingExtra, match=rf"search on a GPU are .*\[{extra}\]"):
         importlib.import_module("recipe.corpus.gpu.index")

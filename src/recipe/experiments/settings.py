@@ -410,19 +410,21 @@ PACKAGES = {
 """The modules that each extra installs."""
 
 
-def require_packages(feature: str, extra: str) -> None:
-    """Raises MissingExtra where a module of `extra` is not installed."""
-    if any(find_spec(name) is None for name in PACKAGES[extra]):
-        raise MissingExtra(feature, extra)
+def require_packages(needed: Mapping[str, str]) -> None:
+    """Raises MissingExtra that names all extras of `needed`, with what they are for, of which a module is missing."""
+    lacking = {
+        extra: feature for extra, feature in needed.items() if any(find_spec(name) is None for name in PACKAGES[extra])
+    }
+    if lacking:
+        raise MissingExtra(" and ".join(dict.fromkeys(lacking.values())), ",".join(lacking))
 
 
 def require_packages_of(config: Experiment) -> None:
-    """Raises MissingExtra for the first extra that one of the experiment's stages lacks."""
+    """Raises MissingExtra for all extras that the experiment's stages lack."""
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
     encoder = config.corpus.encoder.name
     if not encoder.startswith("hash:"):
         needed["offline" if encoder == "minilm" else "encoder"] = f"encoder {encoder!r}"
     if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
         needed["wandb"] = "metrics = ['wandb']"
-    for extra, feature in needed.items():
-        require_packages(feature, extra)
+    require_packages(needed)
