@@ -14,7 +14,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/scale.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install demo demo-video narrations reproduce test vllm lint types contracts docs check bench clean
+.PHONY: install demo demo-video narrations reproduce test vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -60,8 +60,12 @@ types: $(INSTALLED)
 contracts: $(INSTALLED)
 	$(BIN)/lint-imports
 
-docs: $(INSTALLED)
+# The reference is as the code says, and no link of the documentation leads nowhere.
+docs: $(INSTALLED) site
 	$(BIN)/python docs/reference.py --check
+
+site: $(INSTALLED)
+	$(BIN)/zensical build --strict
 
 check: test lint types contracts docs
 
@@ -73,4 +77,4 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/service.py
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
