@@ -1,5 +1,6 @@
 """Commands of `recipe corpus`: from narrations to an index that can be searched."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from recipe.data.narrations import Duplicates, ReadingOptions
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
+
+_LOG = logging.getLogger(__name__)
 
 app = typer.Typer(no_args_is_help=True, help="Build, inspect and search an index of narrations.")
 
@@ -53,15 +56,19 @@ def build(
 
     Where two files hold the same video, list the better one first and pass --duplicates keep-first.
 
-    Example: recipe corpus build narrations.jsonl --output corpora/mine --encoder minilm
+    Example: recipe corpus build narrations.jsonl --output corpora/mine
     """
     from recipe.corpus.build import build_corpus
+    from recipe.corpus.encoders import licence_note
     from recipe.corpus.leaks import Exclusions, narration_source
     from recipe.corpus.store import Corpus
 
     exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
     stream, origin = narration_source(narrations, reading, duplicates, exclusions)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)
+    if note := licence_note({"name": settings.name}):
+        # Before the work is done.
+        _LOG.warning(note)
     build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=names(devices))
     _show_summary(Corpus.open(output), as_json)
 

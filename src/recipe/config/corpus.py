@@ -10,8 +10,9 @@ from recipe.config.base import Flag, Positive, Settings
 class EncoderConfig(Settings):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
-    name: Annotated[str, Flag("--encoder")] = "jinaai/jina-embeddings-v3-hf"
-    """A sentence-transformers model id or folder; `minilm`, packaged; or `hash:D`, words hashed to D numbers."""
+    name: Annotated[str, Flag("--encoder")] = "minilm"
+    """`minilm`, packaged (Apache-2.0); a sentence-transformers model id or folder; or `hash:D`, words hashed to D.
+    Stated (appendix A.1): Jina v3, `jinaai/jina-embeddings-v3-hf`, which is for non-commercial use."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
     task: str | None = None
