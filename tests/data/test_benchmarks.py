@@ -7,6 +7,7 @@ import pytest
 
 from recipe.data.benchmarks import (
     BENCHMARKS,
+    PAPERS,
     by_role,
     find_benchmark,
     read_benchmarks,
@@ -49,6 +50,7 @@ def test_benchmarks_are_read_one_after_the_other(seven: Path) -> None:
         ("niv", 3),
         ("egoexo4d", 3),
         ("egoper", 3),
+        ("how2bench", 2),
     ]
 
 
@@ -56,6 +58,7 @@ def test_roles_are_those_of_the_paper() -> None:
     roles = {name: benchmark.role for name, benchmark in BENCHMARKS.items()}
     assert [name for name in roles if roles[name] == "in-domain"] == ["coin", "crosstask", "captaincook4d", "egoprocel"]
     assert [name for name in roles if roles[name] == "zero-shot"] == ["niv", "egoexo4d", "egoper"]
+    assert set(BENCHMARKS) - set(PAPERS) == {"how2bench"}
 
 
 def test_zero_shot_benchmarks_keep_their_training_videos_back(seven: Path) -> None:

@@ -71,14 +71,15 @@ def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> 
         ("niv", 3, 6, 2, 4, {"train": 2, "test": 1}, 0),
         ("egoexo4d", 3, 5, 1, 2, {"train": 1, "test": 2}, 1),
         ("egoper", 3, 6, 2, 4, {"train": 1, "test": 2}, 2),
+        ("how2bench", 2, 3, 2, 3, {"test": 2}, 3),
     ]
     assert [row["folder"] for row in rows] == [str(seven / row["name"]) for row in rows]
-    assert [row["role"] for row in rows] == ["in-domain"] * 4 + ["zero-shot"] * 3
-    assert [row["task_graphs"] for row in rows] == [None, None, 1, None, None, None, None]
+    assert [row["role"] for row in rows] == ["in-domain"] * 4 + ["zero-shot"] * 3 + ["test only"]
+    assert [row["task_graphs"] for row in rows] == [None, None, 1, *[None] * 5]
     code, out, _ = recipe("list", "--root", seven)
     assert code == 0
     assert "absent" not in out
-    assert out.count("left out") == 3
+    assert out.count("left out") == 4
     lines = out.splitlines()
     place = next(index for index, line in enumerate(lines) if line == f"CaptainCook4D: {seven / 'captaincook4d'}")
     assert lines[place + 2] == "  licence: MIT"
@@ -88,7 +89,7 @@ def test_list_tells_of_every_benchmark_there_is(recipe: Recipe, seven: Path) -> 
 def test_one_benchmarks_own_folder_is_listed(recipe: Recipe, captaincook4d: Path) -> None:
     rows = {row["name"]: row["folder"] for row in recipe.json("list", "--root", captaincook4d)}
     assert {name: folder for name, folder in rows.items() if folder} == {"captaincook4d": str(captaincook4d)}
-    assert len(rows) == 7
+    assert len(rows) == 8
 
 
 def test_list_names_the_field_of_a_damaged_benchmark(recipe: Recipe, niv: Path) -> None:
@@ -347,7 +348,7 @@ def test_prepare_tells_when_the_first_step_to_be_planned_starts(recipe: Recipe, 
     assert until["egoexo4d/hill_kite_01_2/1"] == 9.0
     assert until["egoper/tea_u2_a1_error_002/2"] == 12.0
     assert until["captaincook4d/9_2/2"] == 20.0
-    assert None not in until.values()
+    assert [name for name, value in until.items() if value is None] == ["how2bench/doc-2/1"]
 
 
 def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path: Path) -> None:

@@ -19,10 +19,15 @@ from recipe.corpus.build import build_corpus
 from recipe.corpus.layout import NARRATIONS, SHARDS
 from recipe.corpus.leaks import ExclusionReport, Exclusions
 from recipe.corpus.store import Corpus
+from recipe.data.benchmarks import BENCHMARKS, find_benchmark, require_benchmarks
+from recipe.data.doctor import examine
+from recipe.data.how2bench import incomplete_rows, read_how2bench
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, to_row
+from recipe.data.supervision import cut_procedures
 from recipe.errors import InputError
+from recipe.evaluation.judge.verdicts import role_of
 from recipe.explain.records import Links
-from recipe.types import Narration, Segment
+from recipe.types import Narration, Procedure, Segment, Step
 
 Row = dict[str, Any]
 STEPS = ["Boil the water.", "Warm the pot.", "Pour and wait."]
@@ -223,3 +228,48 @@ def test_a_benchmark_is_kept_out_by_id_and_by_text(tmp_path: Path) -> None:
     kept = list(exclusions.filter([TEA, again], report))
     assert [segment.text for one in kept for segment in one.segments] == ["Eat.", "Rest."]
     assert (report.narrations_by_id, report.captions_by_text) == (1, 1)
+
+
+def test_the_benchmark_is_read_as_a_test_set(how2bench: Path) -> None:
+    procedures = [
+        Procedure("how2bench", "doc-1", "Sew", (Step("Cut."),), "test"),
+        Procedure("how2bench", "doc-2", "Make tea", (Step("Boil."), Step("Pour.")), "test"),
+    ]
+    assert read_how2bench(how2bench) == procedures
+    assert [name.rpartition(", ")[2] for name in incomplete_rows(how2bench)] == ["line 3", "line 4", "line 5"]
+    whole, cut = (cut_procedures(procedures, test=count) for count in ("start", "all"))
+    assert [(one.example_id, one.history, one.continuation) for one in whole.examples] == [
+        ("how2bench/doc-1/0", (), ("Cut.",)), ("how2bench/doc-2/0", (), ("Boil.", "Pour."))
+    ]  # fmt: skip
+    assert [one.example_id for one in cut.examples] == ["how2bench/doc-2/1"]
+    assert role_of("how2bench") == ""
+
+
+@pytest.mark.parametrize("write", KINDS)
+def test_the_benchmark_is_found_in_every_kind_of_file(tmp_path: Path, write: Write) -> None:
+    (tmp_path / "how2bench").mkdir()
+    path = write(tmp_path / "how2bench" / "how2bench_00000", [FLAT])
+    for other in path.parent.iterdir():
+        if other != path:
+            other.unlink()
+    assert require_benchmarks(tmp_path) == {"how2bench": tmp_path / "how2bench"}
+    assert find_benchmark(tmp_path / "how2bench", "how2bench") == tmp_path / "how2bench"
+    assert [one.video_id for one in BENCHMARKS["how2bench"].read(tmp_path / "how2bench")] == ["doc-1"]
+    [found] = [one for one in examine(tmp_path).diagnoses if one.name == "how2bench"]
+    assert (found.state, found.missing) == ("complete", ())
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        (FLAT | {"source_example_id": ["x"]}, "id"),
+        (FLAT | {"goal": 3}, "goal"),
+        (FLAT | {"steps": ["Boil.", 3]}, r"steps\[1\]"),
+        (FLAT | {"steps": "Boil."}, "steps"),
+        (FLAT, "id"),
+    ],
+)
+def test_a_bad_row_of_the_benchmark_is_refused(tmp_path: Path, row: Row, field: str) -> None:
+    as_lines(tmp_path / "how2bench", [FLAT, row])
+    with pytest.raises(InputError, match=rf"how2bench\.jsonl, line 2, field '{field}'"):
+        read_how2bench(tmp_path)

@@ -148,7 +148,11 @@ def prepare(
     ] = None,
     cuts_train: Annotated[str, typer.Option(metavar="N|all", help="Cut points per video of the split train.")] = "4",
     cuts_test: Annotated[
-        str, typer.Option(metavar="N|all", help="Cut points per video of the splits val and test.")
+        str,
+        typer.Option(
+            metavar="N|all|start",
+            help="Cut points per video of the splits val and test; start: nothing is done, plan the whole procedure.",
+        ),
     ] = "1",
     traces: Annotated[
         Path | None, typer.Option(help="Pseudo-traces of `recipe perceive`, JSON lines, for weak supervision.")
@@ -260,10 +264,11 @@ def prepare(
 
 
 def _cut_count(text: str, option: str) -> "CutCount":
-    if text == "all":
-        return "all"
+    if text == "all" or (text == "start" and option == "--cuts-test"):
+        return "all" if text == "all" else "start"
     if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"{text!r} is neither a number of at least 1 nor 'all'.", param_hint=option)
+        words = " 'start'," if option == "--cuts-test" else ""
+        raise typer.BadParameter(f"{text!r} is neither a number of at least 1{words} nor 'all'.", param_hint=option)
     return int(text)
 
 

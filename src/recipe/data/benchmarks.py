@@ -13,6 +13,7 @@ from recipe.data.egoexo4d import headings, read_egoexo4d
 from recipe.data.egoper import ANNOTATIONS as EGOPER_ANNOTATIONS
 from recipe.data.egoper import RECIPES, additions_and_corrections, read_egoper
 from recipe.data.egoprocel import COLLECTIONS, read_egoprocel
+from recipe.data.how2bench import incomplete_rows, read_how2bench
 from recipe.data.niv import read_niv
 from recipe.data.procedures import SPLITS
 from recipe.data.task_graphs import count_task_graphs
@@ -23,8 +24,8 @@ from recipe.types import Procedure
 SetAside = Mapping[str, tuple[str, ...]]
 """Video id to the entries of its annotation that are in no procedure."""
 
-Role = Literal["in-domain", "zero-shot"]
-"""What the paper does with a benchmark: train and test on it, or only test."""
+Role = Literal["in-domain", "zero-shot", "test only"]
+"""What the paper does with a benchmark: train and test on it, or only test; `test only` are tests of others."""
 
 
 def _nothing(_folder: Path) -> SetAside:
@@ -40,11 +41,15 @@ class Part(NamedTuple):
     needed: bool = True
     """Whether nothing can be read without it."""
     other_path: str = ""
-    """Where some releases put it."""
+    """Where some releases put it; `*` stands for any characters."""
 
     def found(self, folder: Path) -> bool:
         """Whether it is in the benchmark's folder."""
-        return (folder / self.path).exists() or bool(self.other_path and (folder / self.other_path).exists())
+        return any((folder / path).exists() or _matches(folder, path) for path in (self.path, self.other_path) if path)
+
+
+def _matches(folder: Path, pattern: str) -> bool:
+    return "*" in pattern and next(folder.glob(pattern), None) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Benchmark:
     """What to fetch and how to lay it out in the benchmark's folder."""
     parts: tuple[Part, ...]
     markers: tuple[str, ...]
-    """Paths in its folder, by any of which it is recognised."""
+    """Paths in its folder, by any of which it is recognised; `*` stands for any characters."""
     read: Callable[[Path], list[Procedure]]
     """From its folder to its procedures; raises InputError."""
     set_aside: Callable[[Path], SetAside] = _nothing
@@ -188,7 +193,26 @@ BENCHMARKS: dict[str, Benchmark] = {
         set_aside=additions_and_corrections,
         set_aside_as="additions and corrections, which no recipe asks for",
     ),
+    "how2bench": Benchmark(
+        title="How2Bench",
+        role="test only",
+        split="all procedures are for tests",
+        licence="see the data set's card; the texts are of web pages",
+        home="https://github.com/lilakk/how2everything",
+        download=(
+            "the files of huggingface.co/datasets/how2everything/how2bench, named how2bench*.jsonl, .jsonl.zst, "
+            ".parquet or .arrow"
+        ),
+        parts=(Part("how2bench.jsonl", "all procedures", other_path="how2bench*.*"),),
+        markers=("how2bench*.jsonl*", "how2bench*.parquet", "how2bench*.arrow"),
+        read=read_how2bench,
+        published=7_000,
+        set_aside=incomplete_rows,
+        set_aside_as="rows without id, goal or steps",
+    ),
 }
+PAPERS = tuple(name for name, one in BENCHMARKS.items() if one.role != "test only")
+"""The benchmarks that the paper reports on."""
 
 
 class Summary(NamedTuple):
@@ -207,7 +231,11 @@ class Summary(NamedTuple):
 def find_benchmark(root: Path, name: str) -> Path | None:
     """The folder of a benchmark: `root`/`name`, or `root` itself; None where neither holds its files."""
     markers = BENCHMARKS[name].markers
-    places = (folder for folder in (root / name, root) if any((folder / marker).exists() for marker in markers))
+    places = (
+        folder
+        for folder in (root / name, root)
+        if any((folder / marker).exists() or _matches(folder, marker) for marker in markers)
+    )
     return next(places, None)
 
 

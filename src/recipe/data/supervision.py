@@ -17,8 +17,9 @@ from typing import Literal, NamedTuple, TypeVar
 from recipe.errors import InputError
 from recipe.types import Example, Procedure
 
-CutCount = int | Literal["all"]
-"""Cut points per video: a number of them, fewer where the video is short, or every one there is."""
+CutCount = int | Literal["all", "start"]
+"""Cut points per video: a number of them, fewer where the video is short, every one there is, or `start`: 0 alone, so
+that nothing is done and the whole procedure is to be planned."""
 
 WeakCuts = Literal["annotated", "trace"]
 """Where pseudo-traces are cut: at the times of the annotated cuts, or between their own steps."""
@@ -40,11 +41,13 @@ class CutExamples(NamedTuple):
 def cut_points(video_id: str, steps: int, count: CutCount, seed: int = 0) -> tuple[int, ...]:
     """Cut points 1 <= t < `steps`, ascending: `count` drawn without replacement, or all if there are fewer.
 
-    A smaller count gives a subset of a larger one. Raises InputError for a count below 1.
+    `start` gives 0. A smaller count gives a subset of a larger one. Raises InputError for a count below 1.
 
     >>> cut_points("LtRSn-ntcLY", steps=4, count="all")
     (1, 2, 3)
     """
+    if count == "start":
+        return (0,)
     if count != "all" and count < 1:
         raise InputError(f"{count} cut points per video are too few; give a number of at least 1, or 'all'.")
     candidates = range(1, steps)
@@ -67,12 +70,12 @@ def cut_procedures(
         if key in known:
             raise InputError(f"video {key[1]!r} occurs twice in source {key[0]!r}; give each video of a source once.")
         known.add(key)
+        count = train if procedure.split == "train" else test
         if not procedure.split:
             cut.no_split.append(procedure)
-        elif len(procedure.steps) < 2:
+        elif len(procedure.steps) < (1 if count == "start" else 2):
             cut.too_short.append(procedure)
         else:
-            count = train if procedure.split == "train" else test
             points = cut_points(procedure.video_id, len(procedure.steps), count, seed)
             cut.examples.extend(cut_at(procedure, point) for point in points)
     return cut

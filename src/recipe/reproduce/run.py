@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from recipe.artifacts import locked
-from recipe.data.benchmarks import BENCHMARKS
+from recipe.data.benchmarks import PAPERS
 from recipe.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
 from recipe.reproduce.cost import Estimate, estimate
@@ -139,7 +139,7 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if data is None or not (data / HISTORIES).is_file():
         yield "The histories that the planner is told at test time are made with the same errors."
     if data is not None:
-        held = [name for name in BENCHMARKS if name not in " ".join(made.missing)]
+        held = [name for name in PAPERS if name not in " ".join(made.missing)]
         yield f"Datasets: {', '.join(held)}."
     if sentence := mined_sentence(folder):
         yield sentence

@@ -21,7 +21,7 @@ from typing import Any
 
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import BaseModelConfig, parse_config
-from recipe.data.benchmarks import BENCHMARKS, find_benchmark
+from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark
 from recipe.errors import InputError, listed
 from recipe.experiments import video
 from recipe.experiments.design import (
@@ -209,7 +209,7 @@ def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> s
 def _missing_datasets(study: Study) -> Iterator[str]:
     if study.data is None:
         return
-    absent = [name for name in BENCHMARKS if find_benchmark(study.data, name) is None]
+    absent = [name for name in PAPERS if find_benchmark(study.data, name) is None]
     for name in absent:
         yield f"Dataset {name} is not in {study.data}: {_origin(name)}"
 
@@ -282,7 +282,7 @@ class _Maker:
             data = Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
             corpus, perceived = CorpusBuild(scale.corpus), Supervision(study.phi)
         else:
-            found = tuple(name for name in BENCHMARKS if find_benchmark(study.data, name) is not None)
+            found = tuple(name for name in PAPERS if find_benchmark(study.data, name) is not None)
             if not any(BENCHMARKS[name].role == "in-domain" for name in found):
                 named = listed([name for name, one in BENCHMARKS.items() if one.role == "in-domain"])
                 remedy = f"add one of {named}; see `recipe data list`"

@@ -46,9 +46,25 @@ class WebProcedure(NamedTuple):
         """The goal, None where it is empty or no text."""
         return (self.goal.strip() or None) if isinstance(self.goal, str) else None
 
+    @property
+    def own_id(self) -> object:
+        """The id as the row has it, a number as text; None where it is missing or blank."""
+        number = isinstance(self.id, int) and not isinstance(self.id, bool)
+        return str(self.id) if number else None if _blank(self.id) else self.id
+
+    @property
+    def lacks_nothing(self) -> bool:
+        """Whether there are an id, a goal and a step that is not blank, of whatever kind."""
+        steps = self.steps if isinstance(self.steps, list) else [self.steps]
+        return not (_blank(self.own_id) or _blank(self.goal) or all(map(_blank, steps)))
+
     def step_place(self, index: int, _part: str) -> Place:
         """The place of a step."""
         return self.place.item(f"{self.within}steps", index, "")
+
+
+def _blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def is_web_procedure(row: Iterable[str], steps: object) -> bool:
@@ -105,11 +121,9 @@ def _fields(place: Place, row: dict[str, Any], before: str = "") -> WebProcedure
 
 
 def _id(row: WebProcedure) -> object:
-    if isinstance(row.id, int) and not isinstance(row.id, bool):
-        return str(row.id)
-    if row.id is None or row.id == "":
+    if row.own_id is None:
         return f"{SOURCE}-{sha256(json.dumps([row.goal, row.steps, row.url], default=str).encode()).hexdigest()[:16]}"
-    return row.id
+    return row.own_id
 
 
 def _captions(row: WebProcedure) -> Sequence[Caption | Fault] | Fault:

@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl, text_field, write_jsonl
-from recipe.data.benchmarks import BENCHMARKS
+from recipe.data.benchmarks import BENCHMARKS, PAPERS
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import CONTROLS, EMPTY, MISSING, SHORTENED
 from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores, MacroAccuracy
@@ -219,7 +219,7 @@ def role_of(dataset: str) -> str:
     >>> role_of("niv"), role_of("my-kitchen")
     ('zero-shot', '')
     """
-    return BENCHMARKS[dataset].role if dataset in BENCHMARKS else ""
+    return BENCHMARKS[dataset].role if dataset in PAPERS else ""
 
 
 def by_plan(judged: Iterable[Judgement]) -> dict[PlanId, list[Judgement]]:
