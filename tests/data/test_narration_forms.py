@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recipe.artifacts import write_jsonl
-from recipe.data.narrations import DEFAULTS, ReadingOptions, ReadingReport, read_narrations, to_row
+from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, to_row
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
@@ -191,6 +191,9 @@ whole_times = st.tuples(st.integers(0, 86_400_000), st.integers(0, 86_400_000)).
 )
 
 
+WITH_MARKS = ReadingOptions(marks="keep")
+
+
 def corpora(text: st.SearchStrategy[str], time: st.SearchStrategy[list[float]]) -> st.SearchStrategy[list[Narration]]:
     segment = st.builds(lambda text, span: Segment(text, *map(float, span)), text, time)
     ordered = st.lists(segment, min_size=1, max_size=5).map(
@@ -204,7 +207,7 @@ def corpora(text: st.SearchStrategy[str], time: st.SearchStrategy[list[float]]) 
 
 
 def read_back(
-    write: Callable[[Path, Narrations], Path], narrations: Narrations, options: ReadingOptions = DEFAULTS
+    write: Callable[[Path, Narrations], Path], narrations: Narrations, options: ReadingOptions = WITH_MARKS
 ) -> list[Narration]:
     with TemporaryDirectory() as folder:
         path = write(Path(folder), narrations)
@@ -227,7 +230,7 @@ def test_what_was_written_is_read_back(form: str, narrations: list[Narration]) -
 @settings(max_examples=15, deadline=None)
 @given(narrations=corpora(words, whole_times))
 def test_subtitles_are_read_back(form: str, narrations: list[Narration]) -> None:
-    found = read_back(SUBTITLES[form], narrations, ReadingOptions(rolling="keep"))
+    found = read_back(SUBTITLES[form], narrations, ReadingOptions(rolling="keep", marks="keep"))
     assert found == [replace(narration, source="subtitles") for narration in narrations]
 
 

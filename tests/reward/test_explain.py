@@ -238,9 +238,20 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "narration", "start", "link"),
     [
-        ("", Narration("a-Z_0123456", ()), 61.9, "https://www.youtube.com/watch?v=a-Z_0123456&t=61s"),
-        ("", Narration("a-Z_0123456", ()), None, "https://www.youtube.com/watch?v=a-Z_0123456"),
+        ("youtube", Narration("a-Z_0123456", ()), 61.9, "https://www.youtube.com/watch?v=a-Z_0123456&t=61s"),
+        ("youtube", Narration("a-Z_0123456", (), source="x"), None, "https://www.youtube.com/watch?v=a-Z_0123456"),
+        ("youtube", Narration("world-000001", ()), 1.0, None),
+        ("", Narration("a-Z_0123456", ()), 61.9, None),
         ("", Narration("a-Z_0123456", (), source="world"), 1.0, None),
+        ("", Narration("a-Z_0123456", (), source="subtitles"), 1.0, None),
+        ("", Narration("world-000001", (), source="youtube"), 1.0, None),
+        (
+            "",
+            Narration("a-Z_0123456", (), source="My YouTube channel"),
+            None,
+            "https://www.youtube.com/watch?v=a-Z_0123456",
+        ),
+        ("", Narration("a-Z_0123456", (), source="youcook2_cpe"), None, "https://www.youtube.com/watch?v=a-Z_0123456"),
         ("", Narration("a-Z_0123456", (), source="how2"), 1.0, "https://www.youtube.com/watch?v=a-Z_0123456&t=1s"),
         ("", Narration("world-000001", ()), 1.0, None),
         ("none", Narration("a-Z_0123456", ()), 1.0, None),
@@ -259,7 +270,7 @@ def test_links(template: str, narration: Narration, start: float | None, link: s
 
 @pytest.mark.parametrize(
     "template",
-    ["javascript:alert('{video_id}')", "https://h/", "https://h/{video_id}{", "https://h/{video_id!r}", "youtube",
+    ["javascript:alert('{video_id}')", "https://h/", "https://h/{video_id}{", "https://h/{video_id!r}", "YouTube",
      "https://h/{video_id}/{title}"],
 )  # fmt: skip
 def test_templates_that_cannot_be_used_are_refused(template: str) -> None:

@@ -147,7 +147,7 @@ def test_a_page_is_written_beside_what_is_shown(folder: Path) -> None:
             ["--examples", "EXAMPLES", "--example", "e/1", "--predictions", "PREDICTIONS", "--sample", "2"],
             "no sample 2 of 'e/1'; samples of it in the file: 0",
         ),
-        (["--goal", "g", "--continuation", "b", "--link", "youtube"], "is no web address"),
+        (["--goal", "g", "--continuation", "b", "--link", "vimeo"], "is no web address"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(folder: Path, arguments: list[str], reason: str) -> None:

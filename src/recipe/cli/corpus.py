@@ -38,6 +38,10 @@ def build(
     ] = "local",
     devices: Annotated[str, typer.Option(help="Devices of this machine that share the work: cuda:0,cuda:1.")] = "",
     duplicates: Annotated[Duplicates, typer.Option(help="For a video id that was read before.")] = "error",
+    titles: Annotated[
+        Path | None,
+        typer.Option(help="Titles of videos: lines of id, tab, title; or CSV or JSON lines (docs/readers.md)."),
+    ] = None,
     exclude: Annotated[
         list[Path] | None,
         typer.Option(
@@ -64,7 +68,7 @@ def build(
     from recipe.corpus.store import Corpus
 
     exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
-    stream, origin = narration_source(narrations, reading, duplicates, exclusions)
+    stream, origin = narration_source(narrations, reading, duplicates, exclusions, titles)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)
     if note := licence_note({"name": settings.name}):
         # Before the work is done.

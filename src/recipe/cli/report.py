@@ -46,7 +46,8 @@ def report(
     link: Annotated[
         str,
         typer.Option(
-            help="Links to videos, as in `recipe reward explain`; YouTube's by default.", rich_help_panel=_SCORES
+            help="Links to videos, as in `recipe reward explain`; by source unless given.",
+            rich_help_panel=_SCORES,
         ),
     ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

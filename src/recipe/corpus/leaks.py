@@ -30,7 +30,14 @@ from recipe.corpus import layout
 from recipe.corpus.build import Origin
 from recipe.corpus.layout import SHARDS
 from recipe.data.examples import read_examples
-from recipe.data.narrations import Duplicates, ReadingOptions, ReadingReport, read_narrations
+from recipe.data.narrations import (
+    Duplicates,
+    ReadingOptions,
+    ReadingReport,
+    read_narrations,
+    read_titles,
+    with_titles,
+)
 from recipe.data.narrations.how2mine import is_web_procedure
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -57,6 +64,7 @@ _FIRST_LINE = 1 << 20
 
 _WORD = re.compile(r"[^\W_]+")
 _BETWEEN = re.compile(r"[\s,;]")
+_WITH_MARKS = ReadingOptions(marks="keep")
 _Words = tuple[int, tuple[int, ...]]
 """Number of a text's words, and the ranks of those that the indexed texts have, rarest first."""
 
@@ -368,7 +376,8 @@ def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
 def _narrations(path: Path) -> ExcludedContent:
     ids: set[str] = set()
     texts: dict[str, None] = {}
-    for narration in read_narrations(path, "keep-first"):
+    # With their marks, as corpora on record were compared, so that the identity of exclusions stays what it was.
+    for narration in read_narrations(path, "keep-first", _WITH_MARKS):
         ids.add(narration.video_id)
         texts.update((segment.text, None) for segment in narration.segments)
     return ExcludedContent(frozenset(ids), tuple(texts))
@@ -498,10 +507,17 @@ def narration_source(
     options: ReadingOptions,
     duplicates: Duplicates = "error",
     exclusions: Exclusions | None = None,
+    titles: Path | None = None,
 ) -> Source:
-    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first."""
+    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
+
+    Those without a title get that of the file `titles`, which is read at once. Raises InputError for that file.
+    """
     report, excluded = ReadingReport(), ExclusionReport()
     narrations = read_narrations(files, duplicates, options, report)
+    known = None if titles is None else read_titles(titles)
+    if known is not None:
+        narrations = with_titles(narrations, known, report)
     if exclusions is not None:
         narrations = exclusions.filter(narrations, excluded)
 
@@ -513,6 +529,8 @@ def narration_source(
             "left_out": [*report.lines(), *excluded.lines()],
         }
 
-    reading = {**options.model_dump(), "duplicates": duplicates}
+    reading: JsonObject = {**options.model_dump(), "duplicates": duplicates}
+    if known is not None:
+        reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
     return Source(narrations, Origin(tuple(files), reading, identity, counts))

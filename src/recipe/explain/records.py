@@ -13,11 +13,11 @@ from recipe.types import Narration, Reward, Segment
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
 
 _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
-_ELSEWHERE = {
-    *("world", "captaincook4d", "egoprocel", "egoexo4d", "ego-exo4d", "egoper", "epic-kitchens", "epic-tent"),
-    *("how2mine", "how2bench", "how2train"),
-}
-"""Sources whose videos and pages are not on YouTube, whatever their ids look like."""
+_ON_YOUTUBE = {
+    "coin", "crosstask", "how2", "howto100m", "howtocaption", "htm-aa", "htm-align", "niv", "sentencified-htm",
+    "whisperx", "youcook", "youcook2", "youtube", "yt",
+}  # fmt: skip
+"""Sources whose videos are on YouTube."""
 _TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
 """The part of a template that says when; left out where there is no time."""
 
@@ -25,19 +25,23 @@ _TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
 class Links:
     """Links to videos: by a template with `{video_id}` and, where it takes one, `{start}` in whole seconds.
 
-    A narration with an address of its own is linked there. Without a template, ids that look like YouTube's are linked
-    there, unless the source's videos are known to be elsewhere; with the template `none` nothing is linked. Raises
-    InputError for a template that cannot be used.
+    A narration with an address of its own is linked there. Without a template, others are linked to YouTube where their
+    source says that they are there: a corpus of YouTube videos, or a name with a word such as youtube. With the
+    template `youtube` all ids that look like YouTube's are linked, with `none` nothing is. Raises InputError for a
+    template that cannot be used.
 
-    >>> Links().of(Narration("dQw4w9WgXcQ", ()), Segment("stir", 62.5, 64.0))
+    >>> said = Segment("stir", 62.5, 64.0)
+    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="youtube"), said)
     'https://www.youtube.com/watch?v=dQw4w9WgXcQ&t=62s'
+    >>> Links().of(Narration("dQw4w9WgXcQ", (), source="subtitles"), said)
     >>> Links("https://host.example/{video_id}?t={start}").of(Narration("a b", ()))
     'https://host.example/a%20b'
     """
 
     def __init__(self, template: str = "") -> None:
-        self._template = _checked(template) if template not in ("", "none") else ""
-        self._guessed, self._none = template == "", template == "none"
+        self._template = _checked(template) if template not in ("", "none", "youtube") else ""
+        self._none, self._youtube = template == "none", template in ("", "youtube")
+        self._by_source = template == ""
 
     def of(self, narration: Narration, segment: Segment | None = None) -> str | None:
         """The link to a video, at the second in which a segment starts, or to a page; None where there is none."""
@@ -45,9 +49,11 @@ class Links:
             return None
         if narration.url is not None:  # a corpus may have been written by others: what is no address is no link
             return web_address(narration.url)
-        if self._guessed and not _on_youtube(narration):
+        if self._youtube and not _YOUTUBE_ID.fullmatch(narration.video_id):
             return None
-        template = YOUTUBE if self._guessed else self._template
+        if self._by_source and not _on_youtube(narration.source):
+            return None
+        template = YOUTUBE if self._youtube else self._template
         if not template:
             return None
         start = None if segment is None else segment.start
@@ -57,9 +63,9 @@ class Links:
         return template.replace("{start}", str(max(int(start), 0))).replace("{video_id}", video_id)
 
 
-def _on_youtube(narration: Narration) -> bool:
-    elsewhere = narration.source is not None and narration.source.lower() in _ELSEWHERE
-    return not elsewhere and _YOUTUBE_ID.fullmatch(narration.video_id) is not None
+def _on_youtube(source: str | None) -> bool:
+    name = (source or "").lower()
+    return name in _ON_YOUTUBE or not _ON_YOUTUBE.isdisjoint(re.split(r"[^a-z0-9]+", name))
 
 
 def _untimed(template: str) -> str:

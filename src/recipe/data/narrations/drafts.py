@@ -10,12 +10,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
-from pydantic import field_validator
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from recipe.config import Settings
+from recipe.data.narrations.marks import without_marks
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
@@ -51,6 +52,8 @@ class ReadingOptions(Settings):
     """Of HTM-Align, read only the sentences that are marked as alignable with the video."""
     rolling: Literal["collapse", "keep"] = "collapse"
     """Subtitles that roll, where each cue repeats the line before it: read each line once, or keep all."""
+    marks: Literal["drop", "keep"] = "drop"
+    """Non-speech marks such as [Music], (applause), a note or a speaker's name: drop them and count, or keep them."""
     bad: Literal["error", "skip"] = "error"
     """A caption or narration that cannot be used: refuse the file, or leave out that caption and count it."""
     encoding: str = "utf-8"
@@ -66,6 +69,14 @@ class ReadingOptions(Settings):
         except LookupError:
             raise ValueError("the encoding is unknown; examples are utf-8, latin-1 and utf-16") from None
         return codecs.lookup(name).name
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """As manifests from before the setting where marks are kept, because a build resumes by equal records."""
+        values: dict[str, Any] = dump(self)
+        if self.marks == "keep":
+            values.pop("marks", None)
+        return values
 
 
 DEFAULTS = ReadingOptions()
@@ -95,6 +106,14 @@ class ReadingReport:
     """Narrations whose address is none of the web, read without it."""
     collapsed: int = 0
     """Cues that only repeated lines already said."""
+    only_marks: int = 0
+    """Captions that held nothing but non-speech marks, left out."""
+    cut_marks: int = 0
+    """Captions from which non-speech marks were cut."""
+    titled: int = 0
+    """Narrations whose title comes from a file of titles."""
+    untitled: int = 0
+    """Narrations without a title of their own for which that file has none."""
     passed_over: int = 0
     """Files in folders and archives that hold no narrations in a layout that is recognised."""
     passed_over_names: list[str] = field(default_factory=list)
@@ -111,6 +130,9 @@ class ReadingReport:
             (self.no_goal, "procedure", "without a goal, read without a title"),
             (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.collapsed, "rolling cue", "collapsed"),
+            (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
+            (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
+            (self.untitled, "narration", "without a title in the file of titles"),
             (self.passed_over, "file", "without narrations passed over"),
         ]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
@@ -176,6 +198,8 @@ class Draft(NamedTuple):
     """True where the layout promises captions sorted by start; others are sorted."""
     url: object = None
     """Address of the page that it is from."""
+    steps: bool = False
+    """True where the texts are written steps, which hold no non-speech marks."""
 
 
 LATEST = 24 * 3600
@@ -227,6 +251,11 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     if not segments:
         report.skipped_narrations["no usable caption"] += 1
         return None
+    if options.marks == "drop" and not draft.steps:
+        segments = _spoken(segments, report)
+        if not segments:
+            report.skipped_narrations["nothing but non-speech marks"] += 1
+            return None
     title = draft.title.strip() or None if isinstance(draft.title, str) else None
     url = web_address(draft.url)
     report.no_link += url is None and bool(draft.url)
@@ -296,6 +325,20 @@ def _segments(
             in_order.append(segment)
             previous = start
     return tuple(in_order)
+
+
+def _spoken(segments: tuple[Segment, ...], report: ReadingReport) -> tuple[Segment, ...]:
+    """The segments without non-speech marks; those that held nothing else are left out. Both are counted."""
+    spoken = []
+    for segment in segments:
+        said = without_marks(segment.text)
+        if said != segment.text:
+            report.cut_marks += bool(said)
+            report.only_marks += not said
+            segment = replace(segment, text=said)
+        if said:
+            spoken.append(segment)
+    return tuple(spoken)
 
 
 def _segment(caption: Caption | Fault) -> Segment | Fault:

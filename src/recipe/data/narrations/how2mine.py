@@ -103,7 +103,7 @@ def web_drafts(procedures: Iterable[WebProcedure], options: ReadingOptions, repo
         report.no_goal += row.title is None and not isinstance(captions, Fault)
         own = row.source.strip() if isinstance(row.source, str) else ""
         source = own or options.source or SOURCE
-        yield Draft(row.place, _id(row), captions, row.step_place, row.title, source, ordered=True, url=row.url)
+        yield Draft(row.place, _id(row), captions, row.step_place, row.title, source, True, row.url, steps=True)
 
 
 def _fields(place: Place, row: dict[str, Any], before: str = "") -> WebProcedure:

@@ -105,7 +105,7 @@ def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingRe
         report.no_goal += title is None and not isinstance(captions, Fault)
         where = partial(place.item, "steps")
         url = row.get("url")
-        yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url)
+        yield Draft(place, row.get("video_id"), captions, where, title, _source(row), ordered=True, url=url, steps=True)
 
 
 def _step_captions(row: JsonObject) -> Sequence[Caption | Fault] | Fault:

@@ -2,7 +2,7 @@
 
 import csv
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,8 +11,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from recipe.artifacts import json_line
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import SourceFile, lines, source_files, video_id
+from recipe.data.narrations.files import HEAD, SourceFile, lines, source_files, video_id
 from recipe.errors import InputError
 from recipe.types import Narration
 
@@ -119,6 +120,65 @@ def read_htm_aa(file: SourceFile, options: ReadingOptions, report: ReadingReport
 
 def _sentence_place(label: str, lines: list[int], index: int, part: str) -> Place:
     return Place(label, lines[index], "timestamp" if part in ("start", "end") else part or None)
+
+
+def read_titles(path: Path) -> dict[str, str]:
+    """Title of each video of a file, the first that is given; blank titles are left out.
+
+    The file has lines of a video id, a tab and a title (`yt-dlp --print "%(id)s\\t%(title)s"`), or is a CSV table with
+    the columns video_id and title, or JSON lines of objects with `video_id`, or yt-dlp's `id`, and `title`. Raises
+    InputError for another layout or a row that cannot be used, with its line.
+    """
+    titles: dict[str, str] = {}
+    for file in source_files(path):
+        head = file.stream.peek(HEAD)[:HEAD].lstrip(b"\xef\xbb\xbf \t\r\n")
+        read = (
+            _json_titles if head[:1] == b"{" else _tabbed_titles if b"\t" in head.partition(b"\n")[0] else _csv_titles
+        )
+        for video, title in read(file):
+            if video.strip() and title.strip():
+                titles.setdefault(video.strip(), " ".join(title.split()))
+    if not titles:
+        raise InputError.at(path, "the file holds no title", "give lines of a video id, a tab and a title")
+    return titles
+
+
+def _json_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines(file, "utf-8"), start=1):
+        if line.strip():
+            row = json_line(file.label, number, line)
+            video, title = row.get("video_id", row.get("id")), row.get("title")
+            if not isinstance(video, str) or not isinstance(title, str):
+                field = "title" if isinstance(video, str) else "video_id"
+                raise InputError.at(file.label, "no text", "give both as texts", line=number, field=field)
+            yield video, title
+
+
+def _tabbed_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(lines(file, "utf-8"), start=1):
+        video, tab, title = line.partition("\t")
+        if line.strip() and not tab:
+            raise InputError.at(file.label, "the line has no tab", "give a video id, a tab and a title", line=number)
+        if (video, title.strip()) != ("video_id", "title"):
+            yield video, title
+
+
+def _csv_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
+    for line, found in rows(file, "utf-8", ("video_id", "title")):
+        if isinstance(found, Fault):
+            raise InputError.at(file.label, found.problem, found.remedy, line=line)
+        yield found[0], found[1]
+
+
+def with_titles(
+    narrations: Iterable[Narration], titles: Mapping[str, str], report: ReadingReport
+) -> Iterator[Narration]:
+    """The narrations; those without a title get that of their video. Counts go to `report`."""
+    for narration in narrations:
+        title = titles.get(narration.video_id) if narration.title is None else None
+        report.titled += title is not None
+        report.untitled += narration.title is None and title is None
+        yield replace(narration, title=title) if title else narration
 
 
 def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterator[Narration]:
