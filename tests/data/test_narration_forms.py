@@ -307,7 +307,7 @@ def test_all_forms_at_once_hold_each_video_once(narrations: list[Narration]) -> 
             (Path(root) / str(number)).mkdir()
             paths.append(write(Path(root) / str(number), narrations))
         report = ReadingReport()
-        assert list(read_narrations(paths, "keep-first", report=report)) == narrations
+        assert list(read_narrations(paths, "keep-first", WITH_MARKS, report)) == narrations
         assert report.duplicates == (len(FORMS) - 1) * len(narrations)
 
 
