@@ -190,6 +190,22 @@ class Verdict:
         return sum(getattr(self, name) for name in self.__slots__)
 
 
+class CriticalFailure(NamedTuple):
+    """What keeps a plan from reaching its goal, with the steps that it is about, counted from 1."""
+
+    failure: str
+    reference_steps: tuple[int, ...]
+    plan_steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalFailures:
+    """A judge's list of critical failures of one plan; empty where it has none (arXiv 2602.08808, How2Score)."""
+
+    failures: tuple[CriticalFailure, ...]
+    reasoning: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Unscored:
     """That a judge gave no verdict, and why: missing, and never zero."""

@@ -13,6 +13,7 @@ from typing import Any
 from recipe.artifacts import JsonObject, to_json
 from recipe.errors import InputError
 from recipe.evaluation.diversity.scores import prompt_diversity, read_pairs
+from recipe.evaluation.judge.critical import failure_means, read_failures
 from recipe.evaluation.judge.verdicts import CRITERIA, PlanId, in_order, plan_means, role_of
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
@@ -21,6 +22,7 @@ from recipe.types import Example
 
 DEFAULT = {
     "judge": ("accuracy",),
+    "critical-failures": ("without_failure", "failures"),
     "validity": ("score",),
     "diversity": ("diversity",),
     "vpa": ("1.accuracy", *(f"{horizon}.{name}" for horizon in (3, 4) for name in ("success_rate", "accuracy", "iou"))),
@@ -30,6 +32,7 @@ ROLES = {"in-domain": "in-domain datasets", "zero-shot": "zero-shot datasets"}
 ALL = "all datasets"
 _MUST_AGREE = {
     "judge": ("judge",),
+    "critical-failures": ("judge",),
     "diversity": ("judge", "samples"),
     "validity": ("graphs",),
     "vpa": ("protocol", "taxonomy"),
@@ -169,6 +172,12 @@ def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
         pairs = read_pairs(rows_path(source.path))
         values = {PlanId(name, 0): value for name, value in prompt_diversity(pairs).items()}
         return PlanValues({"diversity": values}, {PlanId(pair.example_id, 0) for pair in pairs})
+    if source.scores.kind == "critical-failures":
+        judged = read_failures(rows_path(source.path))
+        failed = failure_means(judged)
+        names = ("without_failure", "failures")
+        by_name = {name: {plan: one[place] for plan, one in failed.items()} for place, name in enumerate(names)}
+        return PlanValues(by_name, {one.plan_id for one in judged if not one.control})
     found = PlanValues()
     horizons = sorted({int(name.split(".")[0]) for name in metrics if name[:1].isdigit()})
     for line, row in enumerate(source.rows, start=1):
@@ -224,9 +233,10 @@ def _clusters(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
     """The cluster of each example, from the examples; the rows of the other kinds name it themselves."""
     if kind == "diversity":
         return {name: f"goal {one.source} {one.goal}" for name, one in examples.items()}
-    return {name: video_of(one) for name, one in examples.items()} if kind == "judge" else {}
+    judged = kind in ("judge", "critical-failures")
+    return {name: video_of(one) for name, one in examples.items()} if judged else {}
 
 
 def _cluster_word(kind: str, known: bool) -> str:
-    words = {"validity": "goal", "vpa": "video", "judge": "video", "diversity": "goal"}
+    words = {"validity": "goal", "vpa": "video", "judge": "video", "critical-failures": "video", "diversity": "goal"}
     return words[kind] if known or kind in ("validity", "vpa") else "example"

@@ -102,6 +102,41 @@ class JudgeScores:
 
 
 @dataclass(frozen=True, slots=True)
+class FailureScores:
+    """Critical failures of one dataset, control or of all plans; None without a scored plan."""
+
+    name: str
+    """Of the dataset or control; empty for all plans."""
+    without: Interval | None
+    """Share of plans without a critical failure, in percent: How2Score."""
+    failures: Interval | None
+    """Mean number of critical failures in a plan."""
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalScores:
+    """A system's critical failures by a judge (How2Score, arXiv 2602.08808)."""
+
+    system: str
+    judge: JudgeIdentity
+    overall: FailureScores
+    datasets: tuple[FailureScores, ...]
+    controls: tuple[FailureScores, ...] = ()
+    repeats: int = 1
+    """Judgements of each plan; means are over the repeats of a plan first."""
+    ledger: dict[str, float | None] = field(default_factory=dict)
+    """Answers, cached ones, retries, tokens and cost."""
+    findings: tuple[str, ...] = ()
+    """Findings of the controls about the judge, a sentence each."""
+    how: dict[str, int] = field(default_factory=dict)
+    """Judgements by how they were obtained: `json` or `rule`."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Predictions that were not judged: `other splits`, `further samples`."""
+    kind: Literal["critical-failures"] = "critical-failures"
+
+
+@dataclass(frozen=True, slots=True)
 class DiversityScores:
     """Procedural diversity of a system: the mean over prompts of the mean over pairs (paper, appendix)."""
 
@@ -218,9 +253,10 @@ class MatchScores:
     kind: Literal["match"] = "match"
 
 
-SystemScores = JudgeScores | DiversityScores | VpaScores | ValidityScores | MatchScores
+SystemScores = JudgeScores | CriticalScores | DiversityScores | VpaScores | ValidityScores | MatchScores
 KINDS: dict[str, type[SystemScores]] = {
     "judge": JudgeScores,
+    "critical-failures": CriticalScores,
     "diversity": DiversityScores,
     "vpa": VpaScores,
     "validity": ValidityScores,

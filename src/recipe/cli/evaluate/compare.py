@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from recipe.report.elements import Table
 
 _LEAST = 0.001
-_PERCENT = ("accuracy", "success_rate", "iou")
+_PERCENT = ("accuracy", "without_failure", "success_rate", "iou")
 """Endings of metrics in percent."""
 
 

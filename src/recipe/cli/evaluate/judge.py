@@ -1,4 +1,4 @@
-"""`recipe evaluate judge`: plans by the paper's rubric."""
+"""`recipe evaluate judge`: plans by the paper's rubric, or by their critical failures."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +14,18 @@ from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
+    from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.evaluation.judge.llm import Judge
     from recipe.evaluation.judge.plans import Case
-    from recipe.evaluation.scores import ControlScores, DatasetScores, JudgeScores
+    from recipe.evaluation.scores import ControlScores, CriticalScores, DatasetScores, FailureScores, JudgeScores
     from recipe.models.costs import Ledger
     from recipe.models.model import Model
     from recipe.report.elements import Table
 
 PROXY = "proxy"
 """The judge that needs no model to ask."""
+FAILURES = "critical-failures"
+"""The rubric of How2Score."""
 PAPERS = "meta-llama/Llama-3.3-70B-Instruct"
 """The paper's judge, and the default at an endpoint."""
 
@@ -39,11 +42,19 @@ def asked_model(settings: ModelConfig) -> "Iterator[Model]":
 
 
 @contextmanager
-def opened_judge(settings: ModelConfig, encoder: str, config: JudgeConfig) -> "Iterator[tuple[Judge, Ledger | None]]":
-    """The judge that the flags name, and the ledger of its model, if it asks one.
+def opened_judge(
+    settings: ModelConfig, encoder: str, config: JudgeConfig, prompt: "FailurePrompt | None" = None
+) -> "Iterator[tuple[Judge, Ledger | None]]":
+    """The judge that the flags name, and the ledger of its model, if it asks one; by critical failures with a prompt.
 
     Raises InputError where they name none.
     """
+    if prompt is not None:
+        from recipe.evaluation.judge.critical import CriticalFailureJudge
+
+        with asked_model(settings) as model:
+            yield CriticalFailureJudge(model, settings.model or PAPERS, prompt, config), model.ledger
+        return
     if settings.model == PROXY:
         from recipe.config import EncoderConfig
         from recipe.corpus.encoders import open_encoder
@@ -65,6 +76,14 @@ def judge(
     split: Annotated[str, typer.Option(help="Only predictions for examples of this split.")] = "",
     output: Annotated[Path | None, typer.Option(help="Scores file to write, JSON; verdicts go beside it.")] = None,
     system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
+    rubric: Annotated[
+        Literal["six-criteria", "critical-failures"],
+        typer.Option(help="The paper's six criteria, or How2Score: the share of plans without a critical failure."),
+    ] = "six-criteria",
+    prompt: Annotated[
+        Path | None,
+        typer.Option(help="With critical-failures: the publisher's prompt file, prompts/judge.txt (docs/judge.md)."),
+    ] = None,
     encoder: Encoder = "minilm",
     samples: Annotated[
         Literal["first", "all"], typer.Option(help="The first sample of each example (Score@1), or every one.")
@@ -87,14 +106,21 @@ def judge(
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --endpoint http://localhost:8000/v1 --output j.json
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --judge proxy --output proxy.json
+
+    Example: recipe evaluate judge plans.jsonl --examples how2bench.jsonl --rubric critical-failures --prompt judge.txt
+    --endpoint http://localhost:8000/v1 --judge how2everything/how2judge --output failures.json
     """
     from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples
+    from recipe.evaluation.judge.critical import critical_scores, write_failures
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
-    from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.evaluation.scores import JudgeScores, rows_path, write_scores
     from recipe.planning.predictions import read_predictions
 
+    asked_for = _failure_prompt(rubric, prompt, model_settings)
+    if asked_for is not None:
+        config = _longer(config)
     asks = not (dry_run or show_prompt)
     if asks and output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
@@ -106,32 +132,64 @@ def judge(
     own = cases_of(wanted, read_predictions(predictions), known, missing, samples, config)
     cases = own.cases + control_cases(wanted, controls, config.seed)
     if not asks:
-        _estimate(cases, config, show_prompt, model_settings.price_in, json)
+        _estimate(cases, config, asked_for, show_prompt, model_settings.price_in, json)
         return
     assert output is not None
     left_out = {"other splits": own.elsewhere, "further samples": own.unused}
-    with opened_judge(beside(model_settings, output), encoder, config) as (asked, ledger):
+    with opened_judge(beside(model_settings, output), encoder, config, asked_for) as (asked, ledger):
         judged = asked.judge(cases, console.progress())
         spent = {} if ledger is None else ledger.numbers()
-        name = system or predictions.stem
-        scores = judge_scores(name, asked.identity, wanted, judged, config.seed, spent, left_out)
-    write_verdicts(rows_path(output), judged)
+        summarise = judge_scores if asked_for is None else critical_scores
+        scores = summarise(system or predictions.stem, asked.identity, wanted, judged, config.seed, spent, left_out)
+    rows = rows_path(output)
+    (write_verdicts if asked_for is None else write_failures)(rows, judged)
     write_scores(output, scores)
     if json:
         from recipe.artifacts import to_json
 
         console.print_json(to_json(scores))
     else:
-        for table in _tables(scores, rows_path(output)):
+        for table in _tables(scores, rows) if isinstance(scores, JudgeScores) else (_failure_table(scores, rows),):
             console.print_table(table)
 
 
-def _estimate(cases: "list[Case]", config: JudgeConfig, whole: bool, price: float | None, json: bool) -> None:
+def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
+    """The prompt of the rubric of critical failures; None for the six criteria. Raises InputError."""
+    if rubric != FAILURES:
+        if path is not None:
+            raise InputError(f"--prompt goes with --rubric {FAILURES}; the prompt of the six criteria is fixed.")
+        return None
+    from recipe.evaluation.judge.critical import FailurePrompt
+
+    if settings.model == PROXY:
+        raise InputError(f"--judge proxy has no rubric {FAILURES}; name a model or an endpoint.")
+    if path is None:
+        remedy = "download prompts/judge.txt of github.com/lilakk/how2everything and give its path"
+        raise InputError(f"--prompt is missing: the file that asks for critical failures; {remedy}.")
+    return FailurePrompt.read(path)
+
+
+def _longer(config: JudgeConfig) -> JudgeConfig:
+    """The settings with answers as long as the publisher of the rubric allows, unless a length was given."""
+    from recipe.evaluation.judge.critical import MAX_TOKENS
+
+    given = "max_tokens" in config.model_fields_set
+    return config if given else config.model_copy(update={"max_tokens": MAX_TOKENS})
+
+
+def _estimate(
+    cases: "list[Case]",
+    config: JudgeConfig,
+    prompt: "FailurePrompt | None",
+    whole: bool,
+    price: float | None,
+    json: bool,
+) -> None:
     """Show what an LLM would be asked: the first prompt, or how much it is."""
     from recipe.evaluation.judge.llm import estimate
     from recipe.models.costs import Prices
 
-    found = estimate(cases, config)
+    found = estimate(cases, config) if prompt is None else estimate(cases, config, prompt.chat)
     if whole:
         if json:
             console.print_json(found.first)
@@ -149,7 +207,7 @@ def _estimate(cases: "list[Case]", config: JudgeConfig, whole: bool, price: floa
     priced = "" if cost is None else f", at a cost of about {cost:,.2f} before answers"
     line = (
         f"{found.calls:,} calls, about {found.prompt_tokens:,} tokens of prompts{priced}; "
-        f"{found.by_rule:,} plans score 0 by rule."
+        f"{found.by_rule:,} plans {'score 0' if prompt is None else 'fail'} by rule."
     )
     console.print_lines(line)
 
@@ -195,21 +253,48 @@ def _tables(scores: "JudgeScores", rows: Path) -> "tuple[Table, Table]":
     return first, second
 
 
-def _lines(scores: "JudgeScores", rows: Path) -> list[str]:
+def _failure_table(scores: "CriticalScores", rows: Path) -> "Table":
+    """Share of plans without a critical failure and mean number of failures, with the notes below."""
+    from recipe.report.elements import Cell, Row, Table, headings, row
+
+    def named(name: str, one: "FailureScores", section: str = "") -> Row:
+        cells = (*Cell(one.without).split(), Cell(one.failures, 2, part="mean"), one.counts.plans, one.counts.unscored)
+        return row(name, *cells, section=section)
+
+    repeats = f", {scores.repeats} times each" if scores.repeats > 1 else ""
+    several = len(scores.datasets) > 1
+    return Table(
+        caption=f"{scores.system}, judged by {scores.judge.name}{repeats}: plans without a critical failure, percent",
+        first="dataset",
+        headings=headings("without", "95% interval", "failures", "plans", "unscored"),
+        rows=(
+            *(named(one.name or "no dataset", one) for one in scores.datasets),
+            *([named("all plans", scores.overall)] if several else []),
+            *(named(f"control: {one.name}", one, "controls") for one in scores.controls),
+        ),
+        notes=tuple(_lines(scores, rows)),
+    )
+
+
+def _lines(scores: "JudgeScores | CriticalScores", rows: Path) -> list[str]:
     """Lines below the table: counts, the findings of the controls, cost."""
+    from recipe.evaluation.scores import JudgeScores
+
+    six = isinstance(scores, JudgeScores)
     total = {
         name: sum(getattr(dataset.counts, name) for dataset in scores.datasets)
         for name in ("missing", "empty", "shortened", "unscored")
     }
     lines = [
-        f"{total['missing']:,} missing and {total['empty']:,} empty plans score 0 by rule; "
+        f"{total['missing']:,} missing and {total['empty']:,} empty plans {'score 0' if six else 'fail'} by rule; "
         f"{total['shortened']:,} were shown shortened."
     ]
     if total["unscored"]:
-        lines.append(f"{total['unscored']:,} are unscored, which is not 0: {rows.name} holds the reasons.")
+        not_so = "0" if six else "a failure"
+        lines.append(f"{total['unscored']:,} are unscored, which is not {not_so}: {rows.name} holds the reasons.")
     if scores.left_out:
         lines.append(f"Not judged: {', '.join(f'{count:,} of {name}' for name, count in scores.left_out.items())}.")
-    if scores.repeat_deviation is not None:
+    if isinstance(scores, JudgeScores) and scores.repeat_deviation is not None:
         lines.append(f"Standard deviation of a plan's repeats: {scores.repeat_deviation:.1f} points.")
     lines += scores.findings
     spent = [

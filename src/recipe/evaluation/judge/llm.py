@@ -19,7 +19,7 @@ from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, Refusal
 from recipe.progress import SILENT, Progress
-from recipe.types import Unscored, Verdict
+from recipe.types import CriticalFailures, Unscored, Verdict
 
 Parsed = TypeVar("Parsed")
 
@@ -38,14 +38,14 @@ class LanguageModelJudge:
         self.ledger = self._engine.ledger
         self._structured: set[str] = set()
 
-    def _identity(self, prompt: str, beside: AbstractSet[str]) -> JudgeIdentity:
-        """Name, model, hash of the prompt, and settings but those `beside` it.
+    def _identity(self, prompt: str, beside: AbstractSet[str], **more: str) -> JudgeIdentity:
+        """Name, model, hash of the prompt, and settings but those `beside` it, with `more`.
 
         How answers were held to the schema is known once there are some.
         """
         settings = {name: str(value) for name, value in self.config.model_dump(exclude=set(beside)).items()}
         settings["structured"] = ", ".join(sorted(self._structured)) or "off"
-        return JudgeIdentity(_short(self._model), "llm", self._model, prompt, settings)
+        return JudgeIdentity(_short(self._model), "llm", self._model, prompt, settings | more)
 
     def _answers(
         self,
@@ -90,6 +90,48 @@ class LanguageModelJudge:
             if isinstance(outcome, Answer):
                 self._structured |= {outcome.structured} - {""}
         return outcomes
+
+    def _judged(
+        self,
+        cases: Sequence[Case],
+        ask: Callable[[Case], Chat],
+        schema: JsonObject,
+        parse: Callable[[str], ParsedVerdict],
+        nothing: Verdict | CriticalFailures,
+        progress: Progress,
+    ) -> list[Judgement]:
+        """The judgement of each case by one rubric, in order; plans without an actionable step get `nothing`.
+
+        Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
+        """
+
+        def parsed(outcome: Answer | Refusal) -> ParsedVerdict:
+            return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refusal) else parse(outcome.text)
+
+        shown = [bounded(case, self.config) for case in cases]
+        chats = [ask(case) for case in shown if not fatal(case)]
+        answers = iter(self._answers(chats, schema, parsed, _scored, self.config.repeats, progress))
+        name = _short(self._model)
+        rows: list[Judgement] = []
+        for case in shown:
+            if fatal(case):
+                rows.append(by_rule(case, name, nothing))
+                continue
+            for repeat, (outcome, verdict) in enumerate(next(answers)):
+                row = Judgement(
+                    example_id=case.example.example_id,
+                    outcome=verdict.outcome,
+                    sample=case.sample,
+                    repeat=repeat,
+                    control=case.control,
+                    judge=name,
+                    how=verdict.how,
+                    steps=case.steps,
+                    flags=case.flags,
+                    text="" if isinstance(outcome, Refusal) else outcome.text[:_KEPT],
+                )
+                rows.append(row)
+        return rows
 
 
 def unanswered(refused: Refusal) -> str:
@@ -137,50 +179,27 @@ class LlmJudge(LanguageModelJudge):
 
         Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
-        shown = [bounded(case, self.config) for case in cases]
-        chats = [render(case) for case in shown if not fatal(case)]
-        answers = iter(self._answers(chats, SCHEMA, _verdict, _scored, self.config.repeats, progress))
-        name = self.identity.name
-        rows: list[Judgement] = []
-        for case in shown:
-            if fatal(case):
-                rows.append(by_rule(case, name))
-                continue
-            for repeat, (outcome, verdict) in enumerate(next(answers)):
-                row = Judgement(
-                    example_id=case.example.example_id,
-                    outcome=verdict.outcome,
-                    sample=case.sample,
-                    repeat=repeat,
-                    control=case.control,
-                    judge=name,
-                    how=verdict.how,
-                    steps=case.steps,
-                    flags=case.flags,
-                    text="" if isinstance(outcome, Refusal) else outcome.text[:_KEPT],
-                )
-                rows.append(row)
-        return rows
-
-
-def _verdict(outcome: Answer | Refusal) -> ParsedVerdict:
-    return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refusal) else parse(outcome.text)
+        return self._judged(cases, render, SCHEMA, parse, NOTHING, progress)
 
 
 def _scored(verdict: ParsedVerdict) -> bool:
-    return isinstance(verdict.outcome, Verdict)
+    return not isinstance(verdict.outcome, Unscored)
 
 
 def fatal(case: Case) -> bool:
-    """Whether the fatal rule scores a case: its plan is empty or holds no actionable step."""
+    """Whether a rule scores a case: its plan is empty or holds no actionable step."""
     return not actionable(case.steps)
 
 
-def by_rule(case: Case, judge: str) -> Judgement:
-    """The verdict of the fatal rule: 0 on all six."""
+NOTHING = Verdict(*(0 for _ in CRITERIA))
+"""The verdict of the fatal rule: 0 on all six."""
+
+
+def by_rule(case: Case, judge: str, nothing: Verdict | CriticalFailures = NOTHING) -> Judgement:
+    """The judgement by rule of a plan without an actionable step."""
     return Judgement(
         example_id=case.example.example_id,
-        outcome=Verdict(*(0 for _ in CRITERIA)),
+        outcome=nothing,
         sample=case.sample,
         control=case.control,
         judge=judge,
@@ -203,10 +222,10 @@ class Estimate:
     """The first prompt, empty where none is asked."""
 
 
-def estimate(cases: Sequence[Case], config: JudgeConfig) -> Estimate:
-    """The requests that an LLM judge would make for these cases, without asking."""
+def estimate(cases: Sequence[Case], config: JudgeConfig, ask: Callable[[Case], Chat] = render) -> Estimate:
+    """The requests that an LLM judge would make for these cases, without asking; `ask` is its prompt."""
     asked = [bounded(case, config) for case in cases if not fatal(case)]
-    characters = sum(len(message["content"]) for case in asked for message in render(case))
+    characters = sum(len(message["content"]) for case in asked for message in ask(case))
     tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)
-    first = render(asked[0]) if asked else []
+    first = ask(asked[0]) if asked else []
     return Estimate(len(asked) * config.repeats, tokens, len(cases) - len(asked), first)

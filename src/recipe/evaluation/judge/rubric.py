@@ -26,7 +26,7 @@ from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.models.protocol import Chat
 from recipe.prompting import fill, packaged, visible
-from recipe.types import Unscored, Verdict
+from recipe.types import CriticalFailures, Unscored, Verdict
 
 _READ = 50_000
 """Characters at the end of an answer that are read."""
@@ -165,7 +165,7 @@ def _quoted(text: str) -> str:
 class ParsedVerdict(NamedTuple):
     """A verdict, and whether it was read as `json` or by `regex`; or why there is none."""
 
-    outcome: Verdict | Unscored
+    outcome: Verdict | CriticalFailures | Unscored
     how: str = ""
 
 
@@ -181,7 +181,7 @@ def parse(text: str) -> ParsedVerdict:
     read = text[-_READ:]
     if not read.strip():
         return ParsedVerdict(Unscored("the answer is empty"))
-    found = _last_object(read)
+    found = last_object(text, CRITERIA)
     if found is not None:
         return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
     pairs = {name: _pairs(name, read) for name in CRITERIA}
@@ -200,8 +200,9 @@ def _verdict(scores: dict[str, int | None], values: dict[str, Any], how: str) ->
     return ParsedVerdict(Verdict(**{name: min(max(score or 0, 0), HIGHEST) for name, score in scores.items()}), how)
 
 
-def _last_object(text: str) -> dict[str, Any] | None:
-    """The last JSON object that has the six criteria, keys in any spelling; None where there is none."""
+def last_object(text: str, names: Sequence[str]) -> dict[str, Any] | None:
+    """The last JSON object that has these keys, in any spelling and made lower case; None where there is none."""
+    text = text[-_READ:]
     decoder, end = json.JSONDecoder(object_pairs_hook=_object), len(text)
     for _ in range(_TRIES):
         end = text.rfind("{", 0, end)
@@ -211,7 +212,7 @@ def _last_object(text: str) -> dict[str, Any] | None:
             value, _end = decoder.raw_decode(text, end)
         except (ValueError, RecursionError):
             continue
-        if isinstance(value, dict) and all(name in value for name in CRITERIA):
+        if isinstance(value, dict) and all(name in value for name in names):
             return value
     return None
 

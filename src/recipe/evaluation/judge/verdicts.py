@@ -23,7 +23,7 @@ from recipe.evaluation.judge.plans import CONTROLS, EMPTY, MISSING, SHORTENED
 from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores, MacroAccuracy
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval, macro_interval, mean_interval, paired_interval, video_of
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import CriticalFailures, Example, Unscored, Verdict
 
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
@@ -51,7 +51,7 @@ class Judgement:
     """One judgement of one plan."""
 
     example_id: str
-    outcome: Verdict | Unscored
+    outcome: Verdict | CriticalFailures | Unscored
     sample: int = 0
     repeat: int = 0
     control: str = ""
@@ -112,7 +112,7 @@ def _row(judged: Judgement) -> JsonObject:
 def _judgement(path: Path, line: int, row: JsonObject) -> Judgement:
     example_id, outcome = text_field(path, line, row, "example_id"), _outcome(path, line, row)
     optional = {name: optional_field(path, line, row, name, default) for name, default in _DEFAULTS.items()}
-    optional |= {name: _texts(path, line, row, name) for name in _LISTS}
+    optional |= {name: texts_field(path, line, row, name) for name in _LISTS}
     return Judgement(example_id, outcome, **optional)
 
 
@@ -130,7 +130,7 @@ def _outcome(path: Path, line: int, row: JsonObject) -> Verdict | Unscored:
         raise InputError.at(path, str(error), _REMEDY, line=line, field="scores") from None
 
 
-def _texts(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
+def texts_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
     value = row.get(field, [])
     if not isinstance(value, list) or any(not isinstance(item, str) for item in value):
         raise InputError.at(path, "no list of strings", "give a list, or leave it out", line=line, field=field)
@@ -201,7 +201,9 @@ def judge_scores(
         repeats=1 + max((row.repeat for row in judged), default=0),
         repeat_deviation=_deviation(own),
         ledger=dict(ledger or {}),
-        findings=tuple(_findings(by_id, {name: example_means(rows, name) for name, rows in controls.items()}, seed)),
+        findings=tuple(
+            control_findings(by_id, {name: example_means(rows, name) for name, rows in controls.items()}, seed)
+        ),
         how=dict(sorted(Counter(row.how for row in own if row.how).items())),
         left_out={name: count for name, count in (left_out or {}).items() if count},
     )
@@ -240,11 +242,21 @@ def _summary(
     def interval(measure: str) -> Interval:
         return mean_interval([one[measure] for one in means.values()], videos, seed)
 
+    counts = counts_of(by_id, rows, Verdict)
+    if not means:
+        return None, {}, counts
+    return interval("accuracy"), {name: interval(name) for name in CRITERIA}, counts
+
+
+def counts_of(
+    by_id: Mapping[str, Example], rows: Sequence[Judgement], kind: type[Verdict | CriticalFailures]
+) -> Counts:
+    """How many plans have a judgement of this kind, and how many others there are."""
     plans = list(by_plan(rows).values())
-    scored = [plan for plan in plans if any(isinstance(row.outcome, Verdict) for row in plan)]
+    scored = [plan for plan in plans if any(isinstance(row.outcome, kind) for row in plan)]
     examples = [by_id[plan[0].example_id] for plan in scored]
     flags = Counter(flag for plan in plans for flag in set(plan[0].flags))
-    counts = Counts(
+    return Counts(
         plans=len(scored),
         videos=len({(example.source, example.video_id) for example in examples if example.video_id}),
         unscored=len(plans) - len(scored),
@@ -252,9 +264,6 @@ def _summary(
         empty=flags[EMPTY],
         shortened=flags[SHORTENED],
     )
-    if not means:
-        return None, {}, counts
-    return interval("accuracy"), {name: interval(name) for name in CRITERIA}, counts
 
 
 def _macro(examples: Sequence[Example], accuracy: Sequence[float], seed: int) -> Iterator[MacroAccuracy]:
@@ -319,7 +328,7 @@ _CHECKS = (
 )  # fmt: skip
 
 
-def _findings(
+def control_findings(
     by_id: Mapping[str, Example], controls: Mapping[str, Mapping[str, Mapping[str, float]]], seed: int
 ) -> list[str]:
     """A sentence for each pair of controls, compared on the examples that have both."""

@@ -10,6 +10,7 @@ from recipe.evaluation.scoreboard.accuracy import JudgeResults, accuracy_section
 from recipe.evaluation.scoreboard.differences import differences_section, system_differences
 from recipe.evaluation.scoreboard.sections import (
     account_section,
+    critical_section,
     diversity_section,
     match_section,
     validity_section,
@@ -66,6 +67,7 @@ def make_report(board: Board, title: str) -> Report:
     pairs = system_differences(board)
     others = (
         differences_section(board, pairs, figures.differences_figures(pairs)),
+        critical_section(board),
         diversity_section(board, figures.diversity_figures(board, judges, colours)),
         vpa_section(board, figures.vpa_figures(board, colours)),
         validity_section(board, figures.validity_figures(board, colours)),

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from recipe.evaluation.match import MAIN, match_sentences
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE, published
-from recipe.evaluation.scoreboard.accuracy import comparability, published_table
+from recipe.evaluation.scoreboard.accuracy import comparability, dataset_name, published_table
 from recipe.evaluation.scoreboard.sources import Board
 from recipe.evaluation.scores import (
+    CriticalScores,
     DiversityScores,
     HorizonScores,
     JudgeScores,
@@ -17,6 +18,7 @@ from recipe.evaluation.scores import (
 )
 from recipe.report.elements import NONE, Cell, Figure, Heading, Section, Table, headings, row
 
+_JUDGED = JudgeScores | CriticalScores | DiversityScores
 LEVELS = ("0", "0.25", "0.5", "0.75", "1")
 """Levels of difference of two plans, as headings."""
 IOU = (
@@ -95,6 +97,48 @@ def _level(name: str) -> float | str:
         return float(name)
     except ValueError:
         return name
+
+
+def critical_section(board: Board) -> Section | None:
+    """Critical failures (How2Score): each system by each judge, beside the controls."""
+    every = [scores for _, scores in board.of(CriticalScores)]
+    if not every:
+        return None
+    rows = []
+    for one in every:
+        several = [part for part in one.datasets if len(one.datasets) > 1]
+        for part, name in ((one.overall, "all plans"), *((part, dataset_name(part.name)) for part in several)):
+            cells = (Cell(part.without), Cell(part.failures, 2), part.counts.plans, part.counts.unscored)
+            rows.append(row(one.system, one.judge.name, name, *cells, part.counts.missing))
+        for part in one.controls:
+            cells = (Cell(part.without), Cell(part.failures, 2), part.counts.plans, part.counts.unscored)
+            rows.append(row(CONTROL + part.name, one.judge.name, f"beside {one.system}", *cells, None, kind="control"))
+    return Section(
+        name="critical-failures",
+        title="Critical failures",
+        short="Critical failures",
+        paragraphs=(
+            "A judge compares each plan with the reference and lists what keeps it from reaching the goal (How2Score, "
+            "arXiv 2602.08808). The score is the share of plans without a critical failure. A plan without a step that "
+            "says anything has one by rule; a plan without a judgement is in no mean. Intervals are 95%, clustered by "
+            "video.",
+        ),
+        blocks=(
+            Table(
+                caption="Plans without a critical failure",
+                first="system",
+                headings=(
+                    *headings("judge", "over"),
+                    Heading("without a failure", "%"),
+                    Heading("failures", "mean number a plan"),
+                    *headings("plans scored", "unscored", "missing"),
+                ),
+                rows=tuple(rows),
+                about="95% interval below",
+            ),
+        ),
+        findings=tuple(dict.fromkeys(sentence for one in every for sentence in one.findings)),
+    )
 
 
 def validity_section(board: Board, figures: Sequence[Figure]) -> Section | None:
@@ -311,7 +355,7 @@ def account_section(board: Board) -> Section:
 
 
 def _ledger(board: Board) -> Iterable[Table]:
-    judged = [source.scores for source in board.sources if isinstance(source.scores, JudgeScores | DiversityScores)]
+    judged = [source.scores for source in board.sources if isinstance(source.scores, _JUDGED)]
     names = dict.fromkeys(name for scores in judged for name in scores.ledger)
     rows = [
         row(scores.system, scores.judge.name, *(_amount(scores.ledger.get(name)) for name in names))

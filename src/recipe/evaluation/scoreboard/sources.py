@@ -17,7 +17,7 @@ from recipe.evaluation.scores import JudgeIdentity, JudgeScores, SystemScores, r
 from recipe.types import Example
 
 Kind = TypeVar("Kind", bound=SystemScores)
-_NAMES = {"validity": "example_id", "match": "example_id", "vpa": "sample_id"}
+_NAMES = {"validity": "example_id", "match": "example_id", "critical-failures": "example_id", "vpa": "sample_id"}
 """The field that names the example in the rows of each kind that has pages of examples."""
 
 
@@ -136,7 +136,7 @@ def _examples(paths: Sequence[Path]) -> dict[str, Example]:
 
 def _require_known(source: Source, known: dict[str, Example]) -> None:
     """Judgement and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
-    if source.scores.kind not in ("judge", "validity", "match"):
+    if source.scores.kind not in ("judge", "validity", "match", "critical-failures"):
         return
     unknown = [name for name in dict.fromkeys(_ids(source)) if name not in known]
     if unknown:

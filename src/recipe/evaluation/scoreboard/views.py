@@ -30,7 +30,7 @@ from recipe.explain.records import Explanation, Links
 from recipe.progress import SILENT, Progress
 from recipe.report.html import shown
 from recipe.reward.verifier import Verifier
-from recipe.types import Verdict
+from recipe.types import Unscored, Verdict
 
 try:
     from markupsafe import Markup
@@ -237,7 +237,7 @@ def _verdict(row: Judgement, measure: int) -> JsonObject:
     data: JsonObject = {"j": measure, "e": row.repeat, "o": row.how}
     if isinstance(row.outcome, Verdict):
         data["c"] = [getattr(row.outcome, name) for name in CRITERIA]
-    else:
+    elif isinstance(row.outcome, Unscored):
         data["u"] = shown(row.outcome.reason, ANSWER)
     return data | ({"x": shown(row.text, ANSWER)} if row.text else {})
 
