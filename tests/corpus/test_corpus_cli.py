@@ -55,6 +55,7 @@ def test_build_info_verify_and_search_as_json(narrations: Path, tmp_path: Path) 
     assert summary == json.loads(run("info", folder, "--json"))
     assert (summary["narrations"], summary["timed"], summary["untimed"], summary["segments"]) == (2, 1, 1, 5)
     assert summary["lengths"] == {"2-3": 2}
+    assert "the corpus has 2" in summary["too_small"]
     assert summary["encoder"]["name"] == "hash:64"
     assert summary["disk_bytes"] == sum(f.stat().st_size for f in (folder / "shards").rglob("*") if f.is_file())
     assert json.loads(run("verify", folder, "--json"))["id"] == summary["id"]

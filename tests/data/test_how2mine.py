@@ -191,7 +191,7 @@ def built(folder: Path, narrations: Iterable[Narration]) -> Corpus:
 
 
 def test_a_corpus_keeps_addresses_and_explanations_link_them(tmp_path: Path) -> None:
-    video = Narration("a-Z_0123456", (Segment("Boil.", 62.0, 63.0),))
+    video = Narration("a-Z_0123456", (Segment("Boil.", 62.0, 63.0),), source="youtube")
     corpus = built(tmp_path / "corpus", [TEA, video])
     assert [corpus.narration(n) for n in range(2)] == [TEA, video]
     assert Links().of(TEA, TEA.segments[0]) == TEA.url

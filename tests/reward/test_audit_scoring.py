@@ -267,14 +267,16 @@ def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:
     assert corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) == []
 
 
-def audited(corpus: Any, **scorers: Any) -> Audit:
-    chosen = [NamedScorer(name, scorer) for name, scorer in scorers.items()]
+def audited(corpus: Any, given: Sequence[NamedScorer] = (), **scorers: Any) -> Audit:
+    chosen = [*given, *(NamedScorer(name, scorer) for name, scorer in scorers.items())]
     talks = {f"told {goal}": steps for goal, steps in GOALS.items()} | {"brew tea 1": GOALS["brew tea"]}
     return audit_rewards(chosen, Memory(corpus, talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
 
 
 def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
-    found = audited(corpus, knowing=Knowing(), failing=Failing())
+    scorers = [NamedScorer("knowing", Knowing(), "Too small."), NamedScorer("failing", Failing())]
+    found = audited(corpus, scorers)
+    assert found.findings[0] == "knowing: Too small."
     assert [one.name for one in found.rewards] == ["knowing", "failing", "length", "relevance"]
     assert found.procedures == {"home": len(PROCEDURES) - 1}
     assert found.left_out["narrated in the corpus"] == 1

@@ -4,14 +4,18 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prompt_scorer import PromptScorer
 
+from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
 from recipe.reward.service.messages import ServiceSettings
-from recipe.types import Hit, Reward
+from recipe.types import Hit, Narration, Reward, Segment
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("starlette.testclient")
@@ -330,3 +334,13 @@ def test_a_token_is_asked_for() -> None:
         assert client.get("/metrics").status_code == client.get("/info").status_code == 401
         assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     assert "s3cret" not in repr(settings)
+
+
+def test_info_says_that_the_corpus_is_too_small_for_the_reward(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="corpora are quantised by numba")
+    narrations = [Narration(f"v{n}", (Segment("boil the water"),)) for n in range(3)]
+    folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    for verifier, said in (("grounded", True), ("paper", False)):
+        app = create_app(Oracle(), corpus=Corpus.open(folder), config=RewardConfig(verifier=verifier))
+        with testclient.TestClient(app) as client:
+            assert (client.get("/info").json()["corpus"]["too_small"] is not None) == said

@@ -222,6 +222,7 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
         "id": ids["old"],
         "narrations": 3,
         "segments": 11,
+        "too_small": None,
         "on_disk": {"id": ids["old"], "replaced": False},
     }
     assert missing["corpus"]["on_disk"] == {"id": None, "replaced": True}

@@ -142,6 +142,7 @@ def audit_rewards(
         left_out=selection.left_out,
         answer=answer(coverage, problem),
         findings=(
+            *(f"{one.name}: {one.caution}" for one in audited if one.caution),
             *_cautions(selection, prompts, elsewhere),
             *([compared.verdict] if compared else []),
             *findings(rewards),

@@ -47,6 +47,8 @@ class NamedScorer(NamedTuple):
 
     name: str
     scorer: Scorer
+    caution: str = ""
+    """What a reader must know of it before its figures."""
 
 
 class ScoredPrompt(NamedTuple):

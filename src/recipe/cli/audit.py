@@ -133,7 +133,7 @@ def audit(
         sampled = sampling.model_copy(update={"seed": seed})
         predictions |= _sampled(model_settings, sampled, prompts, samples_per_prompt, output)
     found = audit_rewards(
-        [NamedScorer(name, scorer) for name, scorer in scorers.items()],
+        [NamedScorer(name, one, one.config.contrast_problem(len(corpus)) or "") for name, one in scorers.items()],
         corpus,
         chosen,
         embeddings.stacked,

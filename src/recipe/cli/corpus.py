@@ -250,6 +250,7 @@ def _show_summary(corpus: "Corpus", as_json: bool) -> None:
             ("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations"),
             ("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16"),
             ("corpus id", summary["id"][:16]),
+            *([("too small", summary["too_small"])] if summary["too_small"] else []),
         ]
     )
     longest = max(summary["lengths"].values())

@@ -72,6 +72,8 @@ def serve(
         app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward)
         address = f"[{host}]" if ":" in host else host
         log.info("serving %s (%s) at http://%s:%d", folder, identity, address, bound.getsockname()[1])
+        if problem := reward.contrast_problem(len(corpus)):
+            log.warning("%s", problem)
         if limits.token is None and host not in _LOOPBACK:
             log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
         try:

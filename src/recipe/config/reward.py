@@ -107,6 +107,23 @@ class RewardConfig(Settings):
         """Whether it is a version of the grounded verifier, to which `grounded` belongs."""
         return self.verifier.startswith("grounded")
 
+    def contrast_problem(self, narrations: int) -> str | None:
+        """Why a corpus of so many narrations is too small for the grounded reward; None where it is not.
+
+        It contrasts narrations near a prompt, P, with others far from it, Q, which is drawn from what is not in P.
+        """
+        near, far = self.grounded.pool_size, self.grounded.background_size
+        if not self.is_grounded or narrations >= near + far:
+            return None
+        left = "none is" if narrations <= near else f"only {narrations - near} are"
+        size = max(narrations // 4, 1)
+        return (
+            f"The grounded reward compares {near} narrations near a prompt with {far} far from it, and the corpus has "
+            f"{narrations}: where {near} are near, {left} left to compare with, and the reward says little; "
+            f"add narrations of other activities, or set grounded.pool_size and grounded.background_size to "
+            f"about {size} each."
+        )
+
     @property
     def is_control(self) -> bool:
         """Whether it reads no narrations."""

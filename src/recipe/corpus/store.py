@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.artifacts import file_sha256
-from recipe.config import EncoderConfig
+from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import (
     Encoder,
     EncoderIdentity,
@@ -190,6 +190,8 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
         "lengths": {(f"{1 << (n - 1)}-{(1 << n) - 1}" if n > 1 else "1"): bins[n] for n in sorted(bins)},
         "encoder": manifest["encoder"],
         "licence": licence_note(manifest["encoder"]),
+        # Why it is too small for the grounded reward with its own settings; None where it is not.
+        "too_small": RewardConfig(verifier="grounded").contrast_problem(manifest["narrations"]),
         "reading": manifest["reading"],
         "read": manifest["read"],
         "exclusions": manifest["exclusions"],

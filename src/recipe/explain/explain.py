@@ -88,7 +88,8 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
             grounds=grounds,
         )
         evidence.append(step)
-    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations)
+    caution = verifier.config.contrast_problem(len(verifier.corpus)) or ""
+    return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, caution)
 
 
 def _aligned(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
@@ -141,6 +142,7 @@ def in_words(explanation: Explanation) -> list[str]:
         *sentences,
         *_evidence(explanation),
         *_contributions(explanation),
+        *filter(None, [explanation.caution]),
     ]
 
 

@@ -187,6 +187,8 @@ class Explanation:
     """One for each step of h, then of c."""
     narrations: tuple[AlignedNarration, ...]
     """The whole pool, the best alignment first."""
+    caution: str = ""
+    """What to know before the reward is used: that the corpus is too small for it; empty where it is not."""
 
     @property
     def best(self) -> AlignedNarration | None:

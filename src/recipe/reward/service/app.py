@@ -125,9 +125,10 @@ class RewardService:
         if self._corpus is None or held is None:
             return about
         manifest = self._corpus.manifest
-        counts = {name: manifest[name] for name in ("id", "narrations", "segments")}
+        counts: dict[str, Any] = {name: manifest[name] for name in ("id", "narrations", "segments")}
         on_disk = held._asdict()
         folder = str(self._corpus.folder)
+        counts["too_small"] = None if self.config is None else self.config.contrast_problem(manifest["narrations"])
         return about | {"corpus": {"folder": folder, **counts, "on_disk": on_disk}, "encoder": manifest["encoder"]}
 
 
