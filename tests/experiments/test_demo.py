@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-c", "from recipe.cli import main; main()", "demo", "--quick", "--output"]
-REGIMES = {"base", "SFT", "RL", "best of 8"}
+REGIMES = {"base", "SFT", *(f"{how} {name}" for how in ("trained on", "best of 8,") for name in ("grounded", "paper"))}
 
 
 def start(run_dir: Path, until: Path) -> "subprocess.Popen[str]":
@@ -48,7 +48,7 @@ def test_the_demo_from_interruptions_to_a_second_run(tmp_path: Path) -> None:
     assert "Warning" not in errors
     assert not list(run_dir.rglob("*.partial"))
 
-    process = start(run_dir, run_dir / "grpo" / "run.json")
+    process = start(run_dir, run_dir / "best-of-n" / "run.json")
     finished = modified(run_dir / "corpus")
     process.kill()
     process.communicate(timeout=60)  # the pipes close once the workers have ended, too

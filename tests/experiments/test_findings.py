@@ -73,6 +73,49 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
     )
 
 
+def test_what_each_reward_bought_comes_first() -> None:
+    regimes = {"RL, grounded": (0.1, 0.02), "RL, paper": (0.01, 0.02), "RL, length": (-0.1, 0.02)}
+    points = (
+        r.Validated(0, 0.0, 0.1, 0.5, 4.0),
+        r.Validated(2, 1.5, 0.2, 0.6, 5.0),
+        r.Validated(4, 3.0, 0.3, 0.55, 6.0),
+    )
+    rows = [scores("test_goals", regime, score=0.6, steps=5.2, length_error=0.7) for regime in regimes]
+    found = r.Results(
+        title="t",
+        scores=(scores("test_goals", "base", score=0.5, steps=4.0, length_error=-0.5), *rows),
+        differences=tuple(
+            change
+            for regime, (mean, half) in regimes.items()
+            for change in (
+                difference("test_goals", regime, "score", mean, half),
+                difference("test_goals", regime, "steps", 1.2, 0.5),
+            )
+        ),
+        validations=(
+            r.ValidationCurve("RL, grounded", "validity", points, 30, 60, "round"),
+            r.ValidationCurve("RL, paper", "validity", (points[0], replace(points[2], measured=0.4)), 30, 60),
+            r.ValidationCurve("RL, length", "reward", points[:1], 30, 60),
+        ),
+    )
+    longer = "+1.2 [+0.7, +1.7] against the base and +0.7 against the reference continuation."
+    moved = "in 4 steps the reward went from 0.100 to 0.300 and validity from 0.500 to"
+    drifted = "plans went from 4.0 to 6.0 steps and are 3.0 nats from the base;"
+    assert summary(found)[:6] == (
+        "On held-out goals, RL, grounded bought exact validity: +0.100 [+0.080, +0.120] against the base. "
+        f"Its plans have 5.2 steps, {longer}",
+        "On held-out goals, RL, paper bought no exact validity: +0.010 [-0.010, +0.030] against the base. "
+        f"Its plans have 5.2 steps, {longer}",
+        "On held-out goals, RL, length cost exact validity: -0.100 [-0.120, -0.080] against the base. "
+        f"Its plans have 5.2 steps, {longer}",
+        f"RL, grounded, on 30 validation prompts: {moved.replace('steps', 'rounds')} 0.550, at most 0.600; {drifted} "
+        "round 2 was kept.",
+        f"RL, paper, on 30 validation prompts: {moved} 0.400, at most 0.500; {drifted} no step was better than the base.",
+        "RL, length, on 30 validation prompts: in 0 steps the reward went from 0.100 to 0.100; plans went from 4.0 to "
+        "4.0 steps and are 0.0 nats from the base; no step was better than the base.",
+    )
+
+
 def test_without_exact_validity_the_reward_is_reported() -> None:
     found = r.Results(
         title="t",

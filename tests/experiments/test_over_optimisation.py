@@ -1,5 +1,6 @@
 """The page of a run's validations: which step is chosen, what is drawn, and through which command."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,14 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_json, write_jsonl
 from recipe.cli import app
 from recipe.errors import InputError
-from recipe.experiments.over_optimisation import chosen_row, validation_figure, validation_table, write_validation_page
+from recipe.experiments.over_optimisation import (
+    read_validations,
+    validation_figure,
+    validation_table,
+    write_validation_page,
+)
+from recipe.experiments.results import ValidationCurve
+from recipe.stats import Interval
 
 
 @pytest.fixture
@@ -26,19 +34,49 @@ def rows() -> list[dict[str, Any]]:
     ]
 
 
-def test_the_curve_is_over_the_root_of_kl_with_the_chosen_step_marked(rows: list[dict[str, Any]]) -> None:
-    assert chosen_row(rows)["step"] == 10
-    reward, validity = validation_figure(rows).axes
-    for panel, name in ((reward, "reward"), (validity, "validity")):
+@pytest.fixture
+def curve(rows: list[dict[str, Any]], tmp_path: Path) -> ValidationCurve:
+    write_jsonl(tmp_path / "run" / "validation.jsonl", rows)
+    return read_validations(tmp_path / "run", "RL, grounded", 3)
+
+
+def test_a_run_is_read_with_its_best_step(rows: list[dict[str, Any]], curve: ValidationCurve, tmp_path: Path) -> None:
+    assert (curve.regime, curve.measure, curve.prompts, curve.plans, curve.seed) == (
+        "RL, grounded",
+        "validity",
+        3,
+        12,
+        3,
+    )
+    assert curve.chosen.step == 10  # the earliest of equals
+    assert [(point.kl, point.reward, point.measured, point.length) for point in curve.points] == [
+        (row["kl_plan"], row["reward"], row["validity"], row["steps"]) for row in rows
+    ]
+    assert curve.points[2].gain == Interval(0.12)
+    assert curve.unit == "step"
+    write_json(tmp_path / "run" / "run.json", {"stage": "best-of-n"})
+    assert read_validations(tmp_path / "run", "RL").unit == "round"
+
+
+def test_the_curve_is_over_the_root_of_kl_with_the_chosen_step_marked(curve: ValidationCurve) -> None:
+    validity, reward = validation_figure([curve]).axes
+    measured = [point.measured for point in curve.points]
+    for panel, values in ((reward, [point.reward for point in curve.points]), (validity, measured)):
         points, ring = panel.lines[1], panel.lines[-1]
         assert list(points.get_xdata()) == [0, 1, 2, 3]
-        assert list(points.get_ydata()) == [row[name] for row in rows]
+        assert list(points.get_ydata()) == values
         assert list(ring.get_xdata()) == [1]
-    assert len(validation_figure([row | {"measure": "reward"} for row in rows]).axes) == 1
+    assert len(validation_figure([replace(curve, measure="reward")]).axes) == 1
 
 
-def test_the_table_has_a_row_a_validation(rows: list[dict[str, Any]]) -> None:
-    table = validation_table(rows)
+def test_several_rewards_share_the_panel_of_the_measure(curve: ValidationCurve) -> None:
+    measure, *rewards = validation_figure([curve, replace(curve, regime="RL, paper")]).axes
+    assert len(rewards) == 2
+    assert len(measure.lines) == 2 * len(rewards[0].lines)
+
+
+def test_the_table_has_a_row_a_validation(curve: ValidationCurve) -> None:
+    table = validation_table(curve)
     assert [row.name for row in table.rows] == ["base", "step 10", "step 20", "step 30"]
     assert [row.about for row in table.rows] == ["", "chosen", "", ""]
     assert table.rows[1].cells[3].clear

@@ -19,6 +19,8 @@ from recipe.experiments.results import (
     Scores,
     ShownPlan,
     ShownPrompt,
+    Validated,
+    ValidationCurve,
     load_results,
     save_results,
 )
@@ -170,6 +172,31 @@ def test_the_key_figure_is_a_file_of_its_own(suffix: str, tmp_path: Path, fake_r
     assert target.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
     with pytest.raises(InputError, match="no key figure"):
         plots.key_figure(Results("empty"), target)
+
+
+def validated(results: Results, *regimes: str) -> Results:
+    points = tuple(Validated(step, step**2, 0.1 * step, 0.5 - 0.1 * step, 4.0) for step in range(3))
+    curves = tuple(ValidationCurve(regime, "validity", points, 9, 18) for regime in regimes)
+    return replace(results, validations=curves)
+
+
+def test_the_page_begins_with_what_each_reward_bought(tmp_path: Path, fake_results: Results) -> None:
+    found = validated(fake_results, "RL, grounded", "RL, paper")
+    page = render_html(found)
+    assert page.index('class="key"') < page.index('class="found"')
+    elements = Elements(page)
+    assert "drift" in elements.ids
+    assert len(elements.ids) == len(set(elements.ids))
+    means, drift = plots.bought_figures(found)
+    measure, rewards = drift.axes
+    assert [list(line.get_xdata()) for line in measure.lines[1::4]] == [[0, 1, 2]] * 2
+    assert list(rewards.lines[1].get_ydata()) == [0, 0.5, 1]
+    assert len(means.axes) == 2
+    plots.key_figure(found, tmp_path / "key.svg")
+    # Many runs in one picture would say nothing.
+    many = render_html(validated(fake_results, *"abcde"))
+    assert 'class="key"' not in many
+    assert "drift" not in Elements(many).ids
 
 
 def test_a_report_is_written_again_from_its_numbers(tmp_path: Path, fake_real_results: Results) -> None:

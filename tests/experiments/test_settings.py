@@ -14,18 +14,29 @@ from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_c
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.experiments import settings as module
-from recipe.experiments.design import DOCUMENTS, TEST, TRAIN
+from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, VALIDATION, design_of
 from recipe.experiments.settings import (
     AnyExperiment,
     ComparisonConfig,
     ExperimentConfig,
     FilesSource,
     VideoConfig,
+    WorldSource,
     demo_config,
     load_experiment,
 )
-from recipe.experiments.stages import FilesData, WorldData, cut_benchmarks, draw_world, plan_stages
+from recipe.experiments.stages import (
+    FilesData,
+    FurtherPrompts,
+    WorldData,
+    cut_benchmarks,
+    draw_validation,
+    draw_world,
+    plan_stages,
+)
 from recipe.progress import SILENT
+from recipe.world.load import load_world
+from recipe.world.validity import plan_key
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 REWARDS = ("paper", "grounded", "validity")
@@ -73,7 +84,10 @@ def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | N
 
 
 STAGES = {
-    "demo": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "hand-made"},
+    "demo": {
+        *("validation", "sft", "plans-base", "plans-sft", "rewards-paper", "hand-made"),
+        *(f"{stage}best-of-n{reward}" for stage in ("", "plans-") for reward in ("", "-paper")),
+    },
     "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo", "hand-made"},
     "comparison": {
         *(f"{stage}-{reward}-{seed}" for stage in ("grpo", "plans") for reward in REWARDS for seed in (0, 1)),
@@ -109,6 +123,7 @@ def test_quick_keeps_the_kind_and_cuts_the_work(name: str, data: Path) -> None:
     assert type(quick) is type(whole)
     assert quick.source.test < whole.source.test
     assert quick.grpo == {**whole.grpo, "steps": 4}
+    assert quick.best_of_n == {**whole.best_of_n, "n": 2, "rounds": 1, "epochs": 1}
     if isinstance(whole, ComparisonConfig | VideoConfig) and isinstance(quick, ComparisonConfig | VideoConfig):
         assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
 
@@ -139,6 +154,83 @@ def test_the_settings_of_every_stage_are_checked_first(
     # The data is not there either: the settings are named first.
     with pytest.raises(ConfigError, match=message):
         plan_stages(experiment(**{stage: values}), tmp_path)
+
+
+WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}
+
+
+def test_rewards_to_compare_differ_in_nothing_else() -> None:
+    values = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "validation": {"every": 3, "prompts": 9}}
+    config = experiment(source=WORLD, compared=["paper", "validity"], **values)
+    runs = design_of(config).reward_runs
+    assert [(run.stage, run.folder, run.regime, run.exact) for run in runs] == [
+        ("grpo", "grpo", "RL, grounded", False),
+        ("grpo-paper", "grpo-paper", "RL, paper", False),
+        ("grpo-validity", "grpo-validity", "RL, exact validity", True),
+    ]
+    first, paper, _ = (run.config for run in runs)
+    assert isinstance(first, GRPOConfig)
+    assert isinstance(paper, GRPOConfig)
+    assert (first.reward.verifier, paper.reward.verifier) == ("grounded-2", "paper")
+    assert paper.model_copy(update={"output": first.output, "reward": first.reward}) == first
+    assert first.validation is not None
+    assert (str(first.validation.examples), first.validation.every) == ("data/validation.jsonl", 3)
+    assert all("validation" in run.needs for run in runs)
+    assert [one.name for one in design_of(config).rankers] == ["paper"]
+    [alone] = design_of(experiment(source=WORLD)).reward_runs
+    assert (alone.regime, alone.config.validation) == ("RL", None)
+
+
+def test_the_table_of_the_optimiser_names_the_main_reward() -> None:
+    rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
+    [run] = design_of(rounds).reward_runs
+    assert isinstance(run.config, BestOfNConfig)
+    assert (run.stage, run.folder, run.config.n, run.config.reward.verifier) == (
+        "best-of-n",
+        "best-of-n",
+        3,
+        "grounded-2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"compared": ["paper"]}, r"compared: 'paper' is the reward of \[grpo\] already"),
+        ({"source": WORLD, "validation": {"examples": "x"}}, r"\[validation\]: an experiment sets 'examples' itself"),
+        ({"validation": {"every": 3}}, r"\[validation\] has a use on a world only"),
+        ({"noise": {"drop": 0.1}}, r"noise is that of the text of a base from nothing on source.type 'world'"),
+        ({"compared": ["validity"]}, r"'validity' is known on a world only; leave it out of compared"),
+        ({"compared": ["grounded", "grounded"]}, "something stands twice in compared"),
+    ],
+)
+def test_what_cannot_be_compared_or_validated_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        design_of(experiment(**values))
+
+
+def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path) -> None:
+    world = load_world()
+    config = experiment(source=WORLD)
+    assert isinstance(config.source, WorldSource)
+    draw_world(tmp_path, WorldData(config.source, 1), SILENT)
+    draw_validation(tmp_path, FurtherPrompts(60, 30, 1), SILENT)
+    parts = {file: read_examples(tmp_path / file) for file in (TRAIN, TEST, VALIDATION)}
+    cuts = {
+        file: [(one.goal, plan_key(world, one.goal, one.history)) for one in examples]
+        for file, examples in parts.items()
+    }
+    assert len(set(cuts[VALIDATION])) == 30
+    assert not set(cuts[VALIDATION]) & {*cuts[TRAIN], *cuts[TEST]}
+    assert not any(world.graph(one.goal).held_out for one in parts[VALIDATION])
+    assert not {one.video_id for one in parts[VALIDATION]} & {one.video_id for one in parts[TRAIN]}
+    with pytest.raises(InputError, match="cut points left for 9000 validation prompts"):
+        draw_validation(tmp_path, FurtherPrompts(60, 9000, 1), SILENT)
+
+
+def test_noise_is_a_setting_of_every_base_on_the_world() -> None:
+    config = experiment(source=WORLD, noise={"drop": 0.11})
+    assert "TextNoise(drop=0.11, swap=0.3" in marks(config)["data"]
 
 
 def test_data_that_is_not_there_is_named(data: Path) -> None:
@@ -172,7 +264,7 @@ def test_changed_data_is_other_data(data: Path) -> None:
 def test_the_seed_reaches_every_stage_that_draws() -> None:
     first, second = (marks(demo_config(seed=seed)) for seed in (0, 1))
     same = {name for name in first if first[name] == second[name]}
-    assert same == {"corpus"}
+    assert same == {"corpus", "rewards-paper"}
 
 
 def cut(data: Path, run_dir: Path, **values: Any) -> dict[str, list[Any]]:

@@ -63,7 +63,7 @@ def plan(
 ) -> None:
     """Plan the rest of a procedure, or of every example in a file; a single plan is shown as it is written.
 
-    Example: recipe plan --model runs/demo/grpo/model --goal "make tea" --history "boil the water" --count 8
+    Example: recipe plan --model runs/demo/best-of-n/model --goal "make tea" --history "boil the water" --count 8
 
     Example: recipe plan --model Qwen/Qwen2.5-VL-3B-Instruct --video clip.mp4 --until 00:41 --goal "make tea"
     """

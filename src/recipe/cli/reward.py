@@ -169,7 +169,7 @@ def watch(
 
     Records of any trainer are accepted: JSON lines {"step", "goal", "history": [...], "completion", "reward"}.
 
-    Example: recipe reward watch runs/demo/grpo
+    Example: recipe reward watch runs/demo/best-of-n
     """
     from recipe.reward.watchdog import read_records, replay
 

@@ -4,8 +4,10 @@ Paths are below the run folder:
 
     data/                            narrations.jsonl (world only), train.jsonl, test.jsonl, documents.jsonl
     corpus/                          the verification corpus
-    base/ sft/ grpo/                 the method once: training runs, each with `model/`
-    predictions/RUN.jsonl            its plans, with their rewards
+    base/ sft/ grpo/ or best-of-n/   the method once: training runs, each with `model/`
+    grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
+    data/validation.jsonl            prompts for validation while training, where the settings ask for it
+    predictions/RUN.jsonl            plans of a run, with their rewards
     rl/REWARD-SEED/                  a comparison: a training run for every reward and seed
     plans/REWARD-SEED.jsonl          plans of a run, without rewards
     rewarded/RANKER/REWARD-SEED.jsonl   the same plans with a ranker's rewards
@@ -254,10 +256,15 @@ def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, 
         for name, paid in rewards.items():
             run, stage = f"controls/{name}-{seed}", f"grpo-control-{name}-{seed}"
             corpus = WRONG if name == "wrong" else CORPUS
-            optimiser: Optimiser = "best-of-n" if name == "random" else "grpo"
+            optimiser: Optimiser = "best-of-n"
+            if name != "random" and isinstance(config, ExperimentConfig):
+                optimiser = config.optimiser
+            elif name != "random":
+                optimiser = "grpo"
             own = _on_reward(config, optimiser, {**_from_base(config, "grpo", run), "corpus": corpus}, seed, paid, name)
             regime = f"{CONTROL}{CONTROL_REGIMES[name]}"
-            training.append(TrainingRun(stage, own, (_started(config), corpus), regime, elsewhere=bool(config.model)))
+            needs = (_started(config), corpus, *(["validation"] if own.validation else []))
+            training.append(TrainingRun(stage, own, needs, regime, elsewhere=bool(config.model)))
             plans = PlanSet(regime, f"plans/control-{name}-{seed}.jsonl", seed)
             sampling.append(SamplingRun(f"plans-control-{name}-{seed}", run, (plans,), stage, reference=BASE))
     controls = tuple(f"{CONTROL}{CONTROL_REGIMES[name]}" for name in rewards)
@@ -274,18 +281,45 @@ def _with_controls(design: Design, config: ExperimentConfig | ComparisonConfig, 
 
 
 def _method(config: ExperimentConfig) -> Design:
-    """Base, SFT and RL, all plans rewarded by the verifier of RL, which also chooses among the base's plans."""
-    base = _base(config)
+    """Base, SFT and a run on a reward, whose verifier rewards all plans and chooses among the base's.
+
+    Each reward to compare trains a run, rewards all plans and chooses, too. Raises ConfigError.
+    """
+    base, elsewhere = _base(config), bool(config.model)
     sft = _run_config(SFTConfig, config.sft, _from_base(config, "sft"), config.seed)
-    grpo = _run_config(GRPOConfig, config.grpo, _from_base(config, "grpo"), config.seed)
-    runs = {"base": BASE, "SFT": "sft", "RL": "grpo"}
-    best = f"best of {config.best_of}"
+    optimiser = config.optimiser
+    paths = _from_base(config, "grpo", optimiser)
+    first: GRPOConfig | BestOfNConfig
+    if optimiser == "grpo":
+        first = _run_config(GRPOConfig, config.grpo, paths, config.seed)
+    else:
+        first = _run_config(BestOfNConfig, config.best_of_n, paths, config.seed)
+    main, best = reward_name(first.reward), f"best of {config.best_of}"
+    if main in config.compared:
+        table = "grpo" if optimiser == "grpo" else "best_of_n"
+        raise ConfigError(f"compared: {main!r} is the reward of [{table}] already; name others, or change that.")
+
+    def regime(reward: str) -> str:
+        return f"trained on {reward}" if optimiser == "best-of-n" else REWARD_REGIMES.get(reward, f"RL, {reward}")
+
+    needs = (_started(config), CORPUS, *(["validation"] if config.validation else []))
+    alone = "RL" if optimiser == "grpo" else "trained"
+    training = [TrainingRun(optimiser, first, needs, regime(main) if config.compared else alone, elsewhere=elsewhere)]
+    choices = [Choice(f"{best}, {main}" if config.compared else best, "reward")]
+    rankers = []
+    for name in config.compared:
+        run, exact = f"{optimiser}-{name}", name == "validity"
+        verifier = RewardConfig() if name == "validity" else RewardConfig(verifier=name)
+        own = _on_reward(config, optimiser, _from_base(config, "grpo", run), config.seed, verifier, name)
+        training.append(TrainingRun(run, own, needs, regime(name), exact, elsewhere))
+        if not exact:
+            rankers.append(Ranker(name, verifier))
+            choices.append(Choice(f"{best}, {name}", name))
+    runs = {BASE: BASE, "SFT": "sft"} | {one.regime: one.folder for one in training}
+    training.append(TrainingRun("sft", sft, (_started(config),), elsewhere=elsewhere))
     return Design(
         base=base,
-        training=(
-            TrainingRun("grpo", grpo, (_started(config), CORPUS), "RL", elsewhere=bool(config.model)),
-            TrainingRun("sft", sft, (_started(config),), elsewhere=bool(config.model)),
-        ),
+        training=tuple(training),
         sampling=tuple(
             SamplingRun(
                 f"plans-{run}",
@@ -296,13 +330,24 @@ def _method(config: ExperimentConfig) -> Design:
             )
             for regime, run in runs.items()
         ),
-        contrasts=tuple(Contrast(regime, BASE) for regime in ("SFT", "RL", best)),
+        contrasts=tuple(Contrast(name, BASE) for name in (*runs, *(one.regime for one in choices)) if name != BASE),
         seeds=(config.seed,),
-        choices=(Choice(best, "reward"),),
-        reward=grpo.reward,
-        compares_references=not config.has_world,
-        settings={"SFT": config.sft},
+        choices=tuple(choices),
+        rankers=tuple(rankers),
+        reward=first.reward,
+        compares_references=not config.has_world or bool(config.compared),
+        settings={"SFT": config.sft} | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
     )
+
+
+def reward_name(reward: RewardConfig) -> str:
+    """What a reward is called: `grounded` for its newest version, any other by its version.
+
+    >>> reward_name(RewardConfig(verifier="grounded")), reward_name(RewardConfig(verifier="grounded-1"))
+    ('grounded', 'grounded-1')
+    """
+    newest = RewardConfig(verifier="grounded").verifier
+    return "grounded" if reward.verifier == newest else reward.verifier
 
 
 def _comparison(config: ComparisonConfig) -> Design:
@@ -353,8 +398,6 @@ def _teaching(config: TeachingConfig) -> Design:
             raise ConfigError(
                 f"{table}: an experiment on teaching sets reward and seed by arms and seeds; remove the key."
             )
-    if "examples" in config.validation:
-        raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
     grounded, covering = config.verifier("grounded"), config.covering
     arm_of_all, told = ("lists", "step lists") if config.by_lists else ("narrations", "narrations")
     rewards = {
@@ -387,8 +430,6 @@ def _teaching(config: TeachingConfig) -> Design:
             settings = _run_config(SFTConfig, config.sft, paths, seed)
         else:
             held: dict[str, Any] = {}
-            if config.validation:
-                held["validation"] = {"examples": VALIDATION, **config.validation}
             needs = (*needs, corpus_stage(corpus))
             if optimiser == "best-of-n":
                 # All of a seed choose among the same plans in their first round.
@@ -509,11 +550,23 @@ def _base(config: AnyExperiment) -> BaseModelConfig | None:
 
 
 def _from_base(config: AnyExperiment, kind: Literal["sft", "grpo"], output: str = "") -> dict[str, Any]:
-    """The paths of a run that starts from the base."""
-    paths = {"model": config.model or f"{BASE}/model", "examples": TRAIN, "split": "", "output": output or kind}
+    """The paths of a run that starts from the base, and on a reward how it validates. Raises ConfigError."""
+    paths: dict[str, Any] = {
+        "model": config.model or f"{BASE}/model",
+        "examples": TRAIN,
+        "split": "",
+        "output": output or kind,
+    }
     if config.prompt:
         paths["prompt"] = config.prompt
-    return paths if kind == "sft" else {**paths, "corpus": CORPUS}
+    if kind == "sft":
+        return paths
+    paths["corpus"] = CORPUS
+    if validation := getattr(config, "validation", {}):
+        if "examples" in validation:
+            raise ConfigError("[validation]: an experiment sets 'examples' itself; remove the key.")
+        paths["validation"] = {"examples": VALIDATION, **validation}
+    return paths
 
 
 def _on_reward(

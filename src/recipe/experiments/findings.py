@@ -7,6 +7,7 @@ from recipe.errors import listed
 from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import METRICS
 from recipe.experiments.design import BASE, Design
+from recipe.experiments.over_optimisation import NAMES
 from recipe.experiments.probes import REFERENCE
 from recipe.experiments.results import SPLITS, Results
 from recipe.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
@@ -21,7 +22,7 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
 
     `recognised` are the shares of pictures that the visual tower recognises whole after learning symbols and words.
     """
-    sentences = []
+    sentences = [*_bought(results), *_drift(results)]
     for split in results.splits():
         sentences += [
             _plans(results, split),
@@ -40,6 +41,53 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
         )
     shares = ", ".join(f"{cost.regime} {100 * cost.share:.1f}%" for cost in results.costs)
     return (*sentences, *([f"Share of the reward in the time of a GRPO step: {shares}."] if shares else []))
+
+
+def _bought(results: Results) -> list[str]:
+    """What each run that validated gained, and how long its plans are, against the base and the reference."""
+    metric, sentences = results.main_metric(), []
+    rows = {(row.split, row.regime): row.metrics for row in results.scores}
+    changes = {(one.split, one.regime, one.metric): one.value for one in results.differences if one.baseline == BASE}
+    for split in results.splits():
+        for regime in dict.fromkeys(curve.regime for curve in results.validations):
+            gain, longer = changes.get((split, regime, metric)), changes.get((split, regime, "steps"))
+            if gain is None or longer is None:
+                continue
+            helps, harms = gain.low is not None and gain.low > 0, gain.high is not None and gain.high < 0
+            words = "bought" if helps else "cost" if harms else "bought no"
+            metrics = rows[split, regime]
+            lengths = [f"{_signed(longer, 1)} against the base"]
+            if "length_error" in metrics:
+                lengths.append(f"{_signed(metrics['length_error'], 1)} against the reference continuation")
+            sentences.append(
+                f"On {SPLITS.get(split, split)}, {regime} {words} {_metric_name(metric)}: {_signed(gain)} against the "
+                f"base. Its plans have {metrics['steps'].mean:.1f} steps, {' and '.join(lengths)}."
+            )
+    return sentences
+
+
+def _drift(results: Results) -> list[str]:
+    """How reward and measure moved together on the validation prompts, and which step was kept."""
+    sentences = []
+    for curve in results.validations:
+        base, last, kept = curve.points[0], curve.points[-1], curve.chosen
+        name = NAMES.get(curve.measure, curve.measure)
+        kept_words = (
+            f"no {curve.unit} was better than the base" if kept is base else f"{curve.unit} {kept.step} was kept"
+        )
+        if curve.measure == "reward":
+            moved = f"the reward went from {base.reward:.3f} to {last.reward:.3f}"
+        else:
+            moved = (
+                f"the reward went from {base.reward:.3f} to {last.reward:.3f} and {name} from {base.measured:.3f} to "
+                f"{last.measured:.3f}, at most {kept.measured:.3f}"
+            )
+        sentences.append(
+            f"{curve.regime}, on {curve.prompts} validation prompts: in {last.step} {curve.unit}s {moved}; "
+            f"plans went from {base.length:.1f} to {last.length:.1f} steps and are {last.kl:.1f} nats from the base; "
+            f"{kept_words}."
+        )
+    return sentences
 
 
 def _plans(results: Results, split: str) -> str:
@@ -162,9 +210,9 @@ def _metric_name(metric: str) -> str:
     return "exact validity" if metric == "score" else METRICS[metric]
 
 
-def _signed(value: Interval) -> str:
-    bounds = "" if value.low is None else f" [{value.low:+.3f}, {value.high:+.3f}]"
-    return f"{value.mean:+.3f}{bounds}"
+def _signed(value: Interval, digits: int = 3) -> str:
+    bounds = "" if value.low is None else f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+    return f"{value.mean:+.{digits}f}{bounds}"
 
 
 def caveats(config: AnyExperiment, design: Design) -> tuple[str, ...]:

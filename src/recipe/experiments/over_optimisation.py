@@ -1,4 +1,4 @@
-"""A training run's validations as one page: reward and measure against the root of KL, and the chosen step.
+"""Validations of training runs: reward and measure against the root of KL, and the chosen step; of one run as a page.
 
 Gao, Schulman and Hilton, Scaling laws for reward model overoptimization, 2023: both rise with the root of the KL
 divergence at first; where the reward goes on rising and the measure falls, the policy optimises the reward only.
@@ -8,12 +8,12 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from recipe.artifacts import read_json, read_jsonl, write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.metrics import METRICS
-from recipe.report.colours import BLUE, GREEN, INK, MUTED, VERMILION
+from recipe.evaluation.metrics import METRICS, regime_colours
+from recipe.experiments.results import Validated, ValidationCurve
+from recipe.report.colours import BLUE, INK, MUTED, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.html import page_environment, template
 from recipe.report.plots import STYLE, inline_svg, new_figure
@@ -29,82 +29,115 @@ except ModuleNotFoundError as error:
 
 DATA, PAGE = "validation.jsonl", "validation.html"
 NAMES = METRICS | {"validity": "validity", "proxy": "proxy judge, share of the total"}
-_CAPTION = (
-    "One point a validation, labelled with its step, from the base on the left. Ring: the step whose weights are in "
-    "model/. Dashed: the base. Where the reward rises to the right and the measure does not, training "
+CAPTION = (
+    "One point a validation, labelled with its step or round, from the base on the left. Ring: the one whose weights "
+    "are in model/. Dashed: the base. Where the reward rises to the right and the measure does not, training "
     "optimises the reward and no longer the plans."
 )
+DRIFT = "root of the KL of a plan, √nats"
 
 
 def write_validation_page(run: Path) -> Path:
     """Write the page of a run's `validation.jsonl` beside it; raises InputError where it has no row yet."""
-    rows = [found for _, found in read_jsonl(run / DATA)]
+    name = run.resolve().name
+    curve = read_validations(run, name)
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
-    write_text(
-        run / PAGE, render_validation(rows, record.get("notes", []), run.resolve().name, record.get("stage", ""))
-    )
+    write_text(run / PAGE, render_validation(curve, record.get("notes", []), record.get("stage", "")))
     return run / PAGE
 
 
-def render_validation(rows: Sequence[dict[str, Any]], notes: Sequence[str], name: str, stage: str) -> str:
-    """The whole page; the same rows give the same page."""
-    chosen = chosen_row(rows)
-    svg = inline_svg(validation_figure(rows), "validation", escape(_CAPTION))
-    found = notes or (f"Best so far: step {chosen['step']}. The run is not finished.",)
+def read_validations(run: Path, regime: str, seed: int | None = None) -> ValidationCurve:
+    """The validations of a training run; raises InputError where it has none yet."""
+    rows = [found for _, found in read_jsonl(run / DATA)]
+    points = (
+        Validated(
+            row["step"],
+            row["kl_plan"],
+            row["reward"],
+            row[row["measure"]],
+            row["steps"],
+            None if row["gain"] is None else Interval(*row["gain"]),
+        )
+        for row in rows
+    )
+    record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
+    return ValidationCurve(
+        regime,
+        rows[0]["measure"],
+        tuple(points),
+        len(rows[0]["prompts"]),
+        rows[0]["plans"],
+        "round" if record.get("stage") == "best-of-n" else "step",
+        seed,
+    )
+
+
+def render_validation(curve: ValidationCurve, notes: Sequence[str], stage: str) -> str:
+    """The page of one run; the same validations give the same page."""
+    svg = inline_svg(validation_figure([curve]), "validation", escape(CAPTION))
+    found = notes or (f"Best so far: {curve.unit} {curve.chosen.step}. The run is not finished.",)
     sections = [
-        Section("curve", "Reward and measure against drift", "Curve", blocks=(Figure(svg, _CAPTION),)),
-        Section("steps", "The validations", "Validations", blocks=(validation_table(rows),)),
+        Section("curve", "Reward and measure against drift", "Curve", blocks=(Figure(svg, CAPTION),)),
+        Section("steps", "The validations", "Validations", blocks=(validation_table(curve),)),
     ]
     page = page_environment("recipe.experiments").get_template("validation.html.jinja")
     style = Markup(template("recipe.report", "page.css"))
-    return page.render(name=name, stage=stage, found=found, sections=sections, style=style)
-
-
-def chosen_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The row of the step that validation chooses: the highest measure, the earliest of equals."""
-    return max(rows, key=lambda found: float(found[found["measure"]]))
+    return page.render(name=curve.regime, stage=stage, found=found, sections=sections, style=style)
 
 
 @mpl.rc_context(STYLE)
-def validation_figure(rows: Sequence[dict[str, Any]]) -> Drawing:
-    """The reward and the named measure against the root of KL, one panel each; one where the measure is the reward."""
-    measure = rows[0]["measure"]
-    shown = [("reward", VERMILION)] + ([(measure, BLUE)] if measure != "reward" else [])
+def validation_figure(curves: Sequence[ValidationCurve]) -> Drawing:
+    """The measure of all runs against the root of KL in one panel, and each run's reward in a panel of its own."""
+    measure = curves[0].measure
+    colours = regime_colours(curve.regime for curve in curves) if len(curves) > 1 else {curves[0].regime: VERMILION}
     figure = new_figure(7.6, 3.1, gap=0.08)
-    panels: Sequence[Axes] = figure.subplots(1, len(shown), squeeze=False)[0]
-    for (name, colour), panel in zip(shown, panels, strict=True):
-        drift, values = [math.sqrt(max(0.0, one["kl_plan"])) for one in rows], [one[name] for one in rows]
-        panel.plot(drift, values, "-", color=colour, linewidth=1, alpha=0.45)
-        panel.plot(drift, values, "o", color=colour, markersize=5)
-        panel.axhline(values[0], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
-        place = rows.index(chosen_row(rows))
-        panel.plot(
-            drift[place], values[place], "o", color=GREEN, markersize=12, markerfacecolor="none", markeredgewidth=2
-        )
-        for across, up, one in zip(drift, values, rows, strict=True):
-            panel.annotate(
-                str(one["step"]), (across, up), (0, 9), textcoords="offset points", ha="center", color=INK, fontsize=8
-            )
-        panel.set_title(NAMES.get(name, name))
-        panel.set_xlabel("root of the KL of a plan, √nats")
-        panel.margins(x=0.08, y=0.2)
-        panel.locator_params(nbins=5)
+    panels: list[Axes] = list(figure.subplots(1, len(curves) + (measure != "reward"), squeeze=False)[0])
+    for curve in curves:
+        if measure != "reward":
+            draw_drift(panels[0], curve, colours[curve.regime] if len(curves) > 1 else BLUE)
+            panels[0].set_title(NAMES.get(measure, measure))
+        own = panels[curves.index(curve) + (measure != "reward")]
+        draw_drift(own, curve, colours[curve.regime], [point.reward for point in curve.points])
+        own.set_title(f"reward of {curve.regime}" if len(curves) > 1 else "reward")
+    for panel in panels:
+        panel.set_xlabel(DRIFT)
     return figure
 
 
-def validation_table(rows: Sequence[dict[str, Any]]) -> Table:
+def draw_drift(
+    panel: Axes, curve: ValidationCurve, colour: str, values: Sequence[float] | None = None, *, steps: bool = True
+) -> None:
+    """A run's values, by default its measure, against the root of KL: a point a validation, the chosen one ringed.
+
+    `steps` labels the points with their steps.
+    """
+    values = [point.measured for point in curve.points] if values is None else values
+    drift = [math.sqrt(max(0.0, point.kl)) for point in curve.points]
+    panel.plot(drift, values, "-", color=colour, linewidth=1, alpha=0.45)
+    panel.plot(drift, values, "o", color=colour, markersize=5)
+    panel.axhline(values[0], color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
+    place = curve.points.index(curve.chosen)
+    panel.plot(drift[place], values[place], "o", color=colour, markersize=12, markerfacecolor="none", markeredgewidth=2)
+    for across, up, point in zip(drift, values, curve.points, strict=True):
+        if steps:
+            panel.annotate(
+                str(point.step), (across, up), (0, 9), textcoords="offset points", ha="center", color=INK, fontsize=8
+            )
+    panel.margins(x=0.08, y=0.2)
+    panel.locator_params(nbins=5)
+
+
+def validation_table(curve: ValidationCurve) -> Table:
     """One row a validation."""
-    measure, chosen = rows[0]["measure"], chosen_row(rows)
-    named = () if measure == "reward" else (NAMES.get(measure, measure),)
+    named = () if curve.measure == "reward" else (NAMES.get(curve.measure, curve.measure),)
     lines = []
-    for one in rows:
-        gain = None if one["gain"] is None else Interval(*one["gain"])
-        values = [Cell(one["kl_plan"], 2), Cell(one["reward"], 3), *([] if not named else [Cell(one[measure], 3)])]
-        label = "base" if one["step"] == 0 else f"step {one['step']}"
-        about = "chosen" if one is chosen else ""
-        lines.append(row(label, *values, Cell(gain, 3, signed=True), Cell(one["steps"], 1), about=about))
+    for point in curve.points:
+        values = [Cell(point.kl, 2), Cell(point.reward, 3), *([Cell(point.measured, 3)] if named else [])]
+        label = "base" if point.step == 0 else f"{curve.unit} {point.step}"
+        about = "chosen" if point is curve.chosen else ""
+        lines.append(row(label, *values, Cell(point.gain, 3, signed=True), Cell(point.length, 1), about=about))
     return Table(
-        f"{len(rows[0]['prompts'])} prompts, {rows[0]['plans']:,} plans each time",
+        f"{curve.prompts} prompts, {curve.plans:,} plans each time",
         "policy",
         headings("KL, nats a plan", "reward", *named, "gain over the base", "steps in a plan"),
         tuple(lines),

@@ -12,7 +12,9 @@ from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_met
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
-from recipe.experiments.results import MAIN, SPLITS, Curve, Results, load_results
+from recipe.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
+from recipe.experiments.over_optimisation import validation_figure, validation_table
+from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ValidationCurve, load_results
 from recipe.report.colours import variable
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.html import page_environment, template
@@ -52,6 +54,13 @@ TRAINING = (
     "where the reward goes on rising and validity does not, the policy optimises the verifier and not the plan."
 )
 Blocks = tuple[Table | Figure, ...]
+TOGETHER = 4
+"""Runs at most whose validations are drawn in one figure."""
+KEY_REGIMES = "Left: plans for test prompts, mean and 95% interval by regime."
+KEY_DRIFT = (
+    "Right: the same measure on validation prompts while a reward trains, from the base on the left; the ringed step "
+    "is kept and tested. Where a line falls and its reward rises, training pays the reward and no longer the plans."
+)
 BOLD = "bold where the interval excludes 0"
 
 
@@ -71,6 +80,8 @@ def render_html(results: Results) -> str:
         results=results,
         sections=list(report_sections(results)),
         style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
+        key=_key_figure(results),
+        key_caption=f"{KEY_REGIMES} {KEY_DRIFT}",
         dots={name: variable(colour) for name, colour in regime_colours(names).items()},
         splits=SPLITS,
         statuses=STATUSES,
@@ -93,6 +104,7 @@ def rerender(run_dir: Path) -> Path:
 def report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for; the page itself fills `samples`, and settings into `run`."""
     exact = any("score" in scores.metrics for scores in results.scores)
+    few = 0 < len(results.validations) <= TOGETHER
     if results.scores:
         agreement = any("f1" in scores.metrics for scores in results.scores)
         matched = any("matched_f1" in scores.metrics for scores in results.scores)
@@ -112,6 +124,8 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield _law_section(results)
     if results.by_seed:
         yield _seeds_section(results.by_seed)
+    if few:
+        yield _validation_section(results.validations)
     training = (*_training_figures(results.curves), *_cost_table(results))
     if training:
         yield Section("training", "What training did", "Training", (TRAINING,) if exact else (), training)
@@ -258,6 +272,23 @@ def _training_figures(curves: Sequence[Curve]) -> Blocks:
             drawings.append((plots.over_optimisation_figure(curve), caption))
         drawings.append((plots.training_figure(curves), "What else was logged while training, as above."))
     return _figures("training", *drawings)
+
+
+def _key_figure(results: Results) -> tuple[str, ...]:
+    """The halves of the picture that the page begins with; none where too many runs validated, or none."""
+    if not results.scores or not 0 < len(results.validations) <= TOGETHER:
+        return ()
+    halves = zip(plots.bought_figures(results), (KEY_REGIMES, KEY_DRIFT), strict=True)
+    return tuple(inline_svg(half, f"key{number}", escape(text)) for number, (half, text) in enumerate(halves))
+
+
+def _validation_section(curves: Sequence[ValidationCurve]) -> Section:
+    """The measure and the rewards against drift, and the validations of each run."""
+    figure = _figures("drift", (validation_figure(curves), DRIFT_CAPTION))
+    tables = (
+        replace(table, caption=f"{one.regime}, {table.caption}") for one in curves if (table := validation_table(one))
+    )
+    return Section("drift", "Reward and measure against drift", "Over-optimisation", blocks=(*figure, *tables))
 
 
 def _cost_table(results: Results) -> Blocks:

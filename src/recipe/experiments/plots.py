@@ -1,5 +1,6 @@
 """Figures of an experiment's report: means, over-optimisation, training curves, differences and seeds."""
 
+import math
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
@@ -12,7 +13,8 @@ from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
-from recipe.experiments.results import SPLITS, Curve, ProbePlan, Results
+from recipe.experiments.over_optimisation import DRIFT, NAMES, draw_drift
+from recipe.experiments.results import SPLITS, Curve, ProbePlan, Results, ValidationCurve
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.numbers import format_number
 from recipe.report.plots import MARKERS, STYLE, label_rows, new_figure
@@ -273,19 +275,58 @@ def key_figure(results: Results, target: Path) -> None:
     Raises InputError where the results hold neither scores nor curves.
     """
     curves = [curve for curve in results.curves if "reward" in curve.series]
-    if not results.scores or not curves:
+    if not results.scores or not (curves or results.validations):
         raise InputError("the results hold no scores or no training curve; there is no key figure to draw.")
-    metric = results.main_metric()
-    figure = new_figure(10.4, 3.5, gap=0.06)
+    figure = new_figure(10.4, 3.9, gap=0.06)
     halves: Any = figure.subfigures(1, 2, width_ratios=(1.15, 1))
     left, right = halves
-    _draw_means(left, results, metric)
-    _draw_over_optimisation(right, curves[0])
+    _draw_means(left, results, results.main_metric())
+    if results.validations:
+        _draw_bought(right, results.validations)
+    else:
+        _draw_over_optimisation(right, curves[0])
     figure.set_facecolor("white")
     with atomic_path(target) as partial:
         kind = target.suffix.lstrip(".") or "png"
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(partial, format=kind, dpi=160, facecolor="white", metadata=metadata)
+
+
+@mpl.rc_context(STYLE)
+def bought_figures(results: Results) -> tuple[Figure, Figure]:
+    """The halves of the key figure of runs that validated, each as a figure."""
+    regimes, drift = new_figure(5.6, 4.0, gap=0.06), new_figure(5.2, 4.0)
+    _draw_means(regimes, results, results.main_metric())
+    _draw_bought(drift, results.validations)
+    return regimes, drift
+
+
+def _draw_bought(figure: Figure | SubFigure, curves: Sequence[ValidationCurve]) -> None:
+    """The measure of all runs against the root of KL; below it each reward, as a share of its own rise."""
+    colours, measure = regime_colours(curve.regime for curve in curves), curves[0].measure
+    shows_measure = measure != "reward"
+    panels = figure.subplots(
+        1 + shows_measure, 1, squeeze=False, sharex=True, height_ratios=(2, 1)[: 1 + shows_measure]
+    )
+    top, bottom = panels[0][0], panels[-1][0]
+    ends = []
+    for curve in curves:
+        if shows_measure:
+            draw_drift(top, curve, colours[curve.regime], steps=False)
+        rewards = [point.reward for point in curve.points]
+        low, rise = rewards[0], max(rewards) - rewards[0]
+        draw_drift(bottom, curve, colours[curve.regime], [(one - low) / (rise or 1.0) for one in rewards], steps=False)
+        ends.append((math.sqrt(max(0.0, curve.points[-1].kl)), curve.points[-1].measured))
+    gap = _nudge(top, [up for _, up in ends]) if len(ends) == 2 else 0.0
+    for curve, (across, up) in zip(curves, ends, strict=True):
+        shift = gap if up == max(end for _, end in ends) else -gap
+        _note_at(top, curve.regime, (across, up), shift, colours[curve.regime])
+    bottom.set_ylim(-0.25, 1.25)
+    bottom.set_yticks([0, 1], ["base", "highest"])
+    bottom.set_title("each reward, on its own scale")
+    if shows_measure:
+        top.set_title(f"{NAMES.get(measure, measure)} of plans while a reward trains")
+    bottom.set_xlabel(f"drift from the base: {DRIFT}")
 
 
 def _draw_means(figure: Figure | SubFigure, results: Results, metric: str) -> None:
@@ -408,7 +449,12 @@ def _note(panel: Axes, text: str, point: tuple[float, float], colour: str) -> No
 
 
 def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float, colour: str) -> None:
-    """A label after the end of a line."""
-    style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
+    """A label with the value after the end of a line."""
     shown = format_number(value, 1 if value >= 2 else 2)
-    panel.annotate(f"{text} {shown}", (curve.steps[-1], value), (6, shift), annotation_clip=False, **style)
+    _note_at(panel, f"{text} {shown}", (curve.steps[-1], value), shift, colour)
+
+
+def _note_at(panel: Axes, text: str, point: tuple[float, float], shift: float, colour: str) -> None:
+    """A label after a point."""
+    style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
+    panel.annotate(text, point, (6, shift), annotation_clip=False, **style)

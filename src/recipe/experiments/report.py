@@ -12,6 +12,7 @@ from statistics import fmean
 import torch
 
 from recipe.artifacts import from_json, installed, read_json, read_jsonl
+from recipe.config import GRPOConfig, RewardTrainingSettings
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
 from recipe.evaluation.match import MAIN as AGREEMENT
@@ -32,9 +33,21 @@ from recipe.evaluation.validity.measure import (
     summarise,
 )
 from recipe.evaluation.validity.readings import Line
-from recipe.experiments.design import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, TEST, TRAIN, WORDS, Design, design_of
+from recipe.experiments.design import (
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    TEST,
+    TRAIN,
+    WORDS,
+    Design,
+    design_of,
+    reward_name,
+)
 from recipe.experiments.findings import caveats, summary
 from recipe.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
+from recipe.experiments.over_optimisation import read_validations
 from recipe.experiments.page import write_html
 from recipe.experiments.probes import PROBES
 from recipe.experiments.results import (
@@ -47,6 +60,7 @@ from recipe.experiments.results import (
     ShownPlan,
     ShownPrompt,
     StageTime,
+    ValidationCurve,
     save_results,
 )
 from recipe.experiments.schedule import stage_times
@@ -64,6 +78,7 @@ _JUDGED = ("proxy",)
 """What a design that asks for a judge compares with controls beside the main metric."""
 STAGES = {
     "data": "draw the data",
+    "validation": "draw the data",
     "corpus": "build the corpus",
     "base": "train the base planner",
     "attributes": "vision pre-training 1, attributes",
@@ -72,9 +87,11 @@ STAGES = {
     "sft": "SFT",
     "grpo": "GRPO",
     "teach": "training of the arms",
+    "best-of-n": "best-of-N rounds",
     "plans-base": "plans of the base",
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
+    "plans-best-of-n": "plans after best-of-N rounds",
     "plans": "plans after GRPO",
     "rewards": "rewards of all plans",
     "hand-made": "probe plans",
@@ -145,6 +162,7 @@ def collect(run_dir: Path, config: AnyExperiment, measured: Measurement) -> Resu
             *_trained_controls(measured, means, seed),
         ),
         curves=tuple(training_curve(run_dir, measured, run) for run in design.reward_runs),
+        validations=tuple(_validations(run_dir, design)),
         rerankings=tuple(_rerankings(measured, config)),
         lengths=tuple(_lengths(measured)),
         prompts=tuple(_shown_prompts(run_dir, config, measured)),
@@ -173,7 +191,9 @@ def _provenance(run_dir: Path, config: AnyExperiment, measured: Measurement) -> 
     settings = {
         "base planner": {"model": config.model} if config.model else config.base,
         **measured.design.settings,
-        "GRPO": config.grpo,
+        **(
+            {"GRPO": config.grpo} if any(isinstance(run.config, GRPOConfig) for run in measured.design.training) else {}
+        ),
         "sampling": {**sampling, "samples": config.samples},
     }
     return Provenance(
@@ -270,9 +290,16 @@ def _rerankings(measured: Measurement, config: AnyExperiment) -> Iterator[Rerank
     for split in measured.prompts:
         for choice in measured.design.choices:
             [base] = measured.of(split, BASE).values()
-            name = reward.verifier if reward is not None else choice.metric
+            name = reward_name(reward) if reward is not None and choice.metric == "reward" else choice.metric
             paid = rewarded_by(base, choice.metric)
             yield reranking(split, BASE, paid, config.best_of, main, config.seed, name)
+
+
+def _validations(run_dir: Path, design: Design) -> Iterator[ValidationCurve]:
+    """Of the runs that the design lets validate."""
+    for run in design.reward_runs:
+        if isinstance(run.config, RewardTrainingSettings) and run.config.validation is not None:
+            yield read_validations(run_dir / run.folder, run.regime, run.config.seed)
 
 
 def _lengths(measured: Measurement) -> Iterator[Lengths]:

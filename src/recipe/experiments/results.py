@@ -7,6 +7,7 @@ and leaves out what it cannot know. A number that is not known is None or absent
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import ComputeError
@@ -97,6 +98,43 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
+class Validated:
+    """A policy on the validation prompts: means over all plans."""
+
+    step: int
+    """Or round; 0 for the base."""
+    kl: float
+    """To the base, nats a plan."""
+    reward: float
+    measured: float
+    """What validation chooses by."""
+    length: float
+    """Steps in a plan."""
+    gain: Interval | None = None
+    """Of `measured` over the base, paired by prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationCurve:
+    """The validations of a training run, the base first."""
+
+    regime: str
+    measure: str
+    """What `measured` is: `reward`, `validity`, `matched_f1` or `proxy`."""
+    points: tuple[Validated, ...]
+    prompts: int
+    plans: int
+    """Of each validation."""
+    unit: Literal["step", "round"] = "step"
+    seed: int | None = None
+
+    @property
+    def chosen(self) -> Validated:
+        """The step that validation chooses: the highest measure, the earliest of equals."""
+        return max(self.points, key=lambda point: point.measured)
+
+
+@dataclass(frozen=True, slots=True)
 class RewardParts:
     """A reward and its parts A(h), A(h + c), rho and the share below the gate: means over `plans` plans."""
 
@@ -169,6 +207,8 @@ class Results:
     """Every regime minus every control in the main metric, on the prompts that have the control."""
     law: tuple[LawPoint, ...] = ()
     curves: tuple[Curve, ...] = ()
+    validations: tuple[ValidationCurve, ...] = ()
+    """Of the runs that validated while training."""
     rerankings: tuple[Reranking, ...] = ()
     lengths: tuple[Lengths, ...] = ()
     prompts: tuple[ShownPrompt, ...] = ()

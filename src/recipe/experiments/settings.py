@@ -27,6 +27,8 @@ from recipe.errors import ConfigError, MissingExtra
 VerifierName = Literal["paper", "grounded", "grounded-1"]
 RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
 """Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
+Optimiser = Literal["grpo", "best-of-n"]
+"""What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
 RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
 """What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
 
@@ -89,6 +91,8 @@ class Experiment(Settings):
     """A model to start from, a folder or hub id, in place of a base that is trained from nothing by `base`."""
     prompt: str = ""
     """What the given model and all runs from it are asked with, as `prompt` of a training run (docs/planning.md)."""
+    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
+    """Noise of the base's training text from a world, where it differs from `recipe.world.examples.TextNoise`."""
     base: dict[str, Any] = Field(default_factory=dict)
     """Keys of BaseModelConfig but for the paths."""
     grpo: dict[str, Any] = Field(default_factory=dict)
@@ -114,6 +118,11 @@ class Experiment(Settings):
             raise ValueError(f"best_of {self.best_of} is more than samples, which is {self.samples}")
         if self.prompt and not self.model:
             raise ValueError("prompt has a use with model only: a base from nothing is trained on the plain one")
+        if self.noise and (self.model or type(self.source) is not WorldSource):
+            raise ValueError(
+                "noise is that of the text of a base from nothing on source.type 'world', also not of kind 'teaching'; "
+                "remove it"
+            )
         return self
 
     @property
@@ -134,10 +143,29 @@ class Experiment(Settings):
 
 
 class ExperimentConfig(Experiment):
-    """The whole method once: base, SFT, and GRPO on one reward."""
+    """The whole method once: base, SFT, and training on a reward, and on others to compare it with."""
 
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""
+    optimiser: Optimiser = "grpo"
+    """What trains on a reward; its table, `[grpo]` or `[best_of_n]`, names the main reward."""
+    compared: tuple[RewardName, ...] = ()
+    """Further rewards, each with a run of its own that differs from the main one in nothing else."""
+    validation: dict[str, Any] = Field(default_factory=dict)
+    """On a world: keys of ValidationSettings but for `examples`. Every run on a reward validates on cut points that
+    are in no training or test prompt, and keeps its best step or round; empty: the last one is kept."""
+
+    @model_validator(mode="after")
+    def _can_be_run(self) -> Self:
+        if len(set(self.compared)) < len(self.compared):
+            raise ValueError("something stands twice in compared; name each once")
+        if not self.has_world and "validity" in self.compared:
+            raise ValueError("reward 'validity' is known on a world only; leave it out of compared")
+        if not self.has_world and self.validation:
+            raise ValueError(
+                "[validation] has a use on a world only: no part of the benchmarks is kept for it; remove it"
+            )
+        return self
 
 
 class ComparisonConfig(Experiment):
@@ -206,8 +234,6 @@ class VideoConfig(Experiment):
     source: WorldSource
     controls: Literal[False] = False
     model: Literal[""] = ""
-    noise: dict[Literal["drop", "swap", "alien", "repeat", "stop"], Fraction] = Field(default_factory=dict)
-    """Noise of the base's training text, where it differs from `recipe.world.examples.TextNoise`."""
     vision: VisionSettings = VisionSettings()
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""
@@ -227,7 +253,6 @@ class VideoConfig(Experiment):
 
 Arm = Literal["narrations", "lists", "paper", "validity", "wrong", "r0", "length", "random", "gold"]
 """What teaches the tasks that the base does not know: a reward and its corpus, own plans, or annotations."""
-Optimiser = Literal["grpo", "best-of-n"]
 
 
 class TeachingWorld(WorldSource):

@@ -45,6 +45,7 @@ from recipe.experiments.report import ReportSettings, write_report
 from recipe.experiments.schedule import Stage, run_stages
 from recipe.experiments.settings import (
     AnyExperiment,
+    ExperimentConfig,
     FilesSource,
     ProceduresSource,
     TeachingConfig,
@@ -65,6 +66,10 @@ if TYPE_CHECKING:
 
 NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
+VALIDATION_PROMPTS = 100
+"""Validation prompts of the world unless `validation.prompts` is given."""
+VALIDATION_DRAWS = 4
+"""Draws for each of them, because many cut points are training prompts."""
 KL_SAMPLES = 2
 """Samples of a prompt that the KL divergence is estimated from."""
 
@@ -226,12 +231,13 @@ def _source_stages(config: AnyExperiment, design: Design, data: Path | None) -> 
     if isinstance(config, TeachingConfig):
         return _taught(config, data), list(_taught_corpora(config, design))
     if isinstance(config.source, WorldSource):
-        noise = TextNoise(**config.noise) if isinstance(config, VideoConfig) else NOISE
-        drawn = WorldData(config.source, config.seed, noise)
-        return (
-            Stage("data", draw_world, drawn, (*outputs, NARRATIONS)),
-            [Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",))],
-        )
+        drawn = WorldData(config.source, config.seed, TextNoise(**config.noise))
+        stages = [Stage("corpus", build, CorpusBuild(config.corpus), (CORPUS,), needs=("data",))]
+        if isinstance(config, ExperimentConfig) and config.validation:
+            count = config.validation.get("prompts", VALIDATION_PROMPTS)
+            further = FurtherPrompts(config.source.train, count, config.seed)
+            stages.append(Stage("validation", draw_validation, further, (VALIDATION,), needs=("data",)))
+        return Stage("data", draw_world, drawn, (*outputs, NARRATIONS)), stages
     root = (data or Path()).resolve()
     narrations, content = _files_below(config.source.narrations, root)
     cut = FilesData(config.source, config.seed, _benchmarks_content(root, config.source.benchmarks), root)
@@ -268,6 +274,44 @@ def draw_world(run_dir: Path, settings: WorldData, progress: Progress) -> None:
         texts = noisy_examples(world, source.documents, seed, noise=settings.noise)
         write_examples(run_dir / DOCUMENTS, texts)
         advance(1)
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherPrompts:
+    """Examples to draw after the `drawn` ones of the training split."""
+
+    drawn: int
+    count: int
+    seed: int
+
+
+def draw_validation(run_dir: Path, settings: FurtherPrompts, progress: Progress) -> None:
+    """Validation prompts of the world: cut points of the training split that no training or test prompt has.
+
+    Raises InputError where the world has too few.
+    """
+    from recipe.world.examples import draw_examples
+    from recipe.world.load import load_world
+    from recipe.world.validity import PlanKey, plan_key
+
+    world = load_world()
+
+    def cut(example: Example) -> tuple[str, PlanKey]:
+        return example.goal, plan_key(world, example.goal, example.history)
+
+    with progress.task("drawing validation prompts"):
+        used = {cut(example) for file in (TRAIN, TEST) for example in read_examples(run_dir / file)}
+        # The first examples of a seed are the training examples, so that these are of other videos, too.
+        draws = draw_examples(world, "train", settings.drawn + VALIDATION_DRAWS * settings.count, settings.seed)
+        chosen: list[Example] = []
+        for example in draws[settings.drawn :]:
+            if (key := cut(example)) not in used and len(chosen) < settings.count:
+                used.add(key)
+                chosen.append(replace(example, split="validation"))
+        if len(chosen) < settings.count:
+            problem = f"the world has {len(chosen)} cut points left for {settings.count} validation prompts"
+            raise InputError.at(run_dir / VALIDATION, problem, "lower validation.prompts or source.train")
+        write_examples(run_dir / VALIDATION, chosen)
 
 
 @dataclass(frozen=True, slots=True)
