@@ -110,7 +110,8 @@ def test_what_each_reward_bought_comes_first() -> None:
         f"Its plans have 5.2 steps, {longer}",
         f"RL, grounded, on 30 validation prompts: {moved.replace('steps', 'rounds')} 0.550, at most 0.600; {drifted} "
         "round 2 was kept.",
-        f"RL, paper, on 30 validation prompts: {moved} 0.400, at most 0.500; {drifted} no step was better than the base.",
+        f"RL, paper, on 30 validation prompts: {moved} 0.400, at most 0.500; {drifted} "
+        "no step was better than the base.",
         "RL, length, on 30 validation prompts: in 0 steps the reward went from 0.100 to 0.100; plans went from 4.0 to "
         "4.0 steps and are 0.0 nats from the base; no step was better than the base.",
     )
