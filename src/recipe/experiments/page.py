@@ -56,10 +56,11 @@ TRAINING = (
 Blocks = tuple[Table | Figure, ...]
 TOGETHER = 4
 """Runs at most whose validations are drawn in one figure."""
-KEY_REGIMES = "Left: plans for test prompts, mean and 95% interval by regime."
+KEY_REGIMES = "By regime: plans for test prompts, mean and 95% interval."
 KEY_DRIFT = (
-    "Right: the same measure on validation prompts while a reward trains, from the base on the left; the ringed step "
-    "is kept and tested. Where a line falls and its reward rises, training pays the reward and no longer the plans."
+    "By drift: the same measure on validation prompts while a reward trains, from the base on; what is ringed is kept "
+    "and tested, the base where nothing was better. Where a line falls and its reward rises, training pays the reward "
+    "and no longer the plans."
 )
 BOLD = "bold where the interval excludes 0"
 
@@ -104,12 +105,12 @@ def rerender(run_dir: Path) -> Path:
 def report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for; the page itself fills `samples`, and settings into `run`."""
     exact = any("score" in scores.metrics for scores in results.scores)
-    few = 0 < len(results.validations) <= TOGETHER
+    few = 0 < len(results.validations) <= TOGETHER  # the key figure shows the means
     if results.scores:
         agreement = any("f1" in scores.metrics for scores in results.scores)
         matched = any("matched_f1" in scores.metrics for scores in results.scores)
         paragraph = EXACT if exact else MATCHED if matched else AGREEMENT if agreement else REWARD
-        blocks = (*_means_figure(results), *_score_tables(results))
+        blocks = (*(() if few else _means_figure(results)), *_score_tables(results))
         yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), blocks)
     if results.differences:
         baseline = results.differences[0].baseline

@@ -457,4 +457,4 @@ def _note_right(panel: Axes, text: str, curve: Curve, value: float, shift: float
 def _note_at(panel: Axes, text: str, point: tuple[float, float], shift: float, colour: str) -> None:
     """A label after a point."""
     style: dict[str, Any] = {"textcoords": "offset points", "ha": "left", "va": "center", "color": colour}
-    panel.annotate(text, point, (6, shift), annotation_clip=False, **style)
+    panel.annotate(text, point, (9, shift), annotation_clip=False, **style)
