@@ -72,6 +72,7 @@ def _drift(results: Results) -> list[str]:
     for curve in results.validations:
         base, last, kept = curve.points[0], curve.points[-1], curve.chosen
         name = NAMES.get(curve.measure, curve.measure)
+        trained = f"{last.step} {curve.unit}{'' if last.step == 1 else 's'}"
         kept_words = (
             f"no {curve.unit} was better than the base" if kept is base else f"{curve.unit} {kept.step} was kept"
         )
@@ -83,7 +84,7 @@ def _drift(results: Results) -> list[str]:
                 f"{last.measured:.3f}, at most {kept.measured:.3f}"
             )
         sentences.append(
-            f"{curve.regime}, on {curve.prompts} validation prompts: in {last.step} {curve.unit}s {moved}; "
+            f"{curve.regime}, on {curve.prompts} validation prompts: in {trained} {moved}; "
             f"plans went from {base.length:.1f} to {last.length:.1f} steps and are {last.kl:.1f} nats from the base; "
             f"{kept_words}."
         )
