@@ -31,7 +31,7 @@ def test_resuming_rewrites_the_rows_up_to_the_checkpoint(tmp_path: Path) -> None
 
 def test_weights_and_biases_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install 'recipe-planner\[wandb\]'"):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[wandb\]'"):
         MetricsLog(tmp_path, ["wandb"], {}, losses)
 
 

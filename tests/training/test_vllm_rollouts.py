@@ -222,6 +222,6 @@ def test_settings_without_a_use_and_a_missing_package_are_errors(config: GRPOCon
         changed(config, vllm={"cap": 1.0})
     with fake_vllm.installed(), pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "vllm", None)
-        with pytest.raises(MissingExtra, match=r"recipe-planner\[vllm\]"):
+        with pytest.raises(MissingExtra, match=r"\[vllm\]'"):
             train_grpo(config, scorer)
     assert not config.output.exists()

@@ -45,7 +45,7 @@ def load(name: str = "auto") -> Backend:
     if name not in BACKENDS:
         raise InputError(f"Unknown alignment backend {name!r}; choose auto, {', '.join(BACKENDS)}.")
     if not _installed(name):
-        raise MissingExtra(f"The alignment backend {name!r}", extra=name)
+        raise MissingExtra(f"the alignment backend {name!r}", extra=name)
     return cast(Backend, importlib.import_module(BACKENDS[name]))
 
 

@@ -64,7 +64,7 @@ def test_explanations_are_on_the_page_beside_their_plans(
     verifier: Verifier, judged_files: list[Path], examples_file: Path
 ) -> None:
     report = make_report(gather(judged_files, [examples_file]), "t")
-    found = explain_plans(verifier, report.views, 2, Links())
+    found = explain_plans(verifier, report.views, 2, Links("youtube"))
     assert (found.examples, len(found.elements)) == (2, 4)
     page = render_page(report, found)
     assert page.count('<template id="ground-') == 4
