@@ -1,9 +1,10 @@
 """Plan text to steps and back, and the chat messages of a planner."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from recipe.errors import InputError, quoted
 from recipe.types import Frames, Malformed, Plan
 
 SYSTEM_PROMPT = (
@@ -42,6 +43,28 @@ def plan_steps(text: str) -> tuple[str, ...]:
     """
     plan = parse_plan(text)
     return plan.steps if isinstance(plan, Plan) else ()
+
+
+def as_steps(texts: object) -> tuple[str, ...]:
+    """The steps of a list of texts or of a plan, as a tuple. Raises InputError for anything else, with its remedy.
+
+    >>> as_steps(["boil the water", "pour it"])
+    ('boil the water', 'pour it')
+    """
+    if isinstance(texts, Plan):
+        return texts.steps
+    if isinstance(texts, str):
+        raise InputError(f"Steps are a list of texts, not one text; write [{quoted(texts)}].")
+    if not isinstance(texts, Iterable):
+        raise InputError(f"Steps are a list of texts, not {texts!r}; write them in square brackets.")
+    steps = tuple(texts)
+    for number, step in enumerate(steps, start=1):
+        if not isinstance(step, str):
+            nested = isinstance(step, Sequence | Plan)
+            kind = "a list of steps itself" if nested else f"of type {type(step).__name__}"
+            remedy = "give one plan here, a flat list of texts" if nested else "give texts"
+            raise InputError(f"Steps are a list of texts, and step {number} is {kind}; {remedy}.")
+    return steps
 
 
 def first_list(text: str) -> tuple[str, ...]:

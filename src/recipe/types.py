@@ -5,6 +5,7 @@ history to a *plan*; the verifier maps a plan to a *reward* by aligning it with 
 """
 
 from dataclasses import dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Alignment:
     path: tuple[tuple[int | None, int | None], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Reward:
     """The reward of one completion and every part that made it (paper, equations 6 to 8).
 
@@ -153,6 +154,21 @@ class Reward:
     """True where the corpus covers the prompt too little for the verifier to use it."""
     parts: dict[str, float] = field(default_factory=dict)
     """Further named parts of the total."""
+
+    def __repr__(self) -> str:
+        notes = [*(["gated"] if self.gated else []), *(["abstained"] if self.abstained else [])]
+        return f"<Reward {', '.join([*(f'{name} {value}' for name, value in self._figures()), *notes])}>"
+
+    def _repr_html_(self) -> str:
+        """Every figure, for notebooks."""
+        parts = [(name.replace("_", " "), f"{value:.3f}") for name, value in self.parts.items()]
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{value}</td></tr>" for name, value in self._figures() + parts)
+        return f"<table><caption>Reward</caption>{rows}</table>"
+
+    def _figures(self) -> list[tuple[str, str]]:
+        numbers = {"R": self.total, "A(h)": self.aligned_history, "A(h + c)": self.aligned_full, "rho": self.rho}
+        figures = [(name, f"{value:.3f}") for name, value in numbers.items()]
+        return [*figures, ("steps", str(self.steps)), ("pool", str(len(self.pool)))]
 
 
 @dataclass(frozen=True, slots=True)

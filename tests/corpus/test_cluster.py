@@ -273,7 +273,9 @@ def test_a_verifier_takes_a_corpus_on_a_cluster(folder: Path) -> None:
         assert corpus.search(STEPS, 5) == alone.search(STEPS, 5)
         batch = [alone.encoder.encode(steps) for steps in (STEPS, STEPS[:1])]
         assert corpus.search_batch(batch, 3) == [alone.search(STEPS, 3), alone.search(STEPS[:1], 3)]
-        scored = [Verifier(one).score(STEPS[:2], [STEPS[2:]], "goal") for one in (corpus, alone)]
+        scored = [
+            Verifier(one).score(history=STEPS[:2], continuations=[STEPS[2:]], goal="goal") for one in (corpus, alone)
+        ]
         assert scored[0] == scored[1]
         assert corpus.narration(3) == alone.narration(3)
         np.testing.assert_array_equal(corpus.embeddings(3), alone.embeddings(3))

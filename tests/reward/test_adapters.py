@@ -99,7 +99,7 @@ def test_all_pools_of_a_batch_are_found_in_one_search(corpus: Any, pool: Any) ->
     )
     verifier = Verifier(corpus, RewardConfig(pool=pool))
     plans = [(goal, history, [plan_steps(text)]) for goal, history, text in zip(*batch, strict=True)]
-    alone = [verifier.score(history, plan, goal)[0] for goal, history, plan in plans]
+    alone = [verifier.score(history=history, continuations=plan, goal=goal)[0] for goal, history, plan in plans]
     corpus.searches = 0
     together = trainer_reward(Verifier(corpus, RewardConfig(pool=pool)))(*batch)
     assert [one and one.total for one in together] == pytest.approx([one.total for one in alone], abs=1e-6)

@@ -81,7 +81,10 @@ def address(verifier: Verifier) -> Iterator[str]:
 
 
 def total(verifier: Verifier, row: Row) -> Any:
-    return pytest.approx(verifier.score(row.history, [plan_steps(row.completion)], row.goal)[0].total, abs=1e-6)
+    return pytest.approx(
+        verifier.score(history=row.history, continuations=[plan_steps(row.completion)], goal=row.goal)[0].total,
+        abs=1e-6,
+    )
 
 
 def conversation(row: Row) -> list[dict[str, str]]:

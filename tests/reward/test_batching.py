@@ -65,7 +65,9 @@ def test_the_verifier_scores_groups_as_it_scores_each_alone(verifier: Verifier, 
     together: list[Any] = []
     assert work_of(corpus, lambda: together.extend(verifier.score_groups(groups()))) == Work(1, 1)
     for group, rewards in zip(groups(), together, strict=True):
-        assert rewards == Verifier(corpus, verifier.config).score(group.history, group.plans, group.goal)
+        assert rewards == Verifier(corpus, verifier.config).score(
+            history=group.history, continuations=group.plans, goal=group.goal
+        )
 
 
 def test_reranking(verifier: Verifier, corpus: Any) -> None:

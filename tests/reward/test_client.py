@@ -77,7 +77,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_reward_comes_back_with_all_its_parts() -> None:
     script = Script()
-    rewards = asked(script, "secret").score(("boil",), [["pour", "wait"], []], "tea")
+    rewards = asked(script, "secret").score(history=("boil",), continuations=[["pour", "wait"], []], goal="tea")
     assert rewards == [REWARD, REWARD]
     assert isinstance(rewards[0].pool[0], Hit)
     [request] = script.requests
@@ -88,25 +88,27 @@ def test_a_reward_comes_back_with_all_its_parts() -> None:
 
 def test_hits_may_be_written_without_their_names() -> None:
     row = ROW | {"pool": [[7, 0.5], [2, 0.25]]}
-    assert asked(Script(httpx2.Response(200, json={"rewards": [row]}))).score([], [["a"]], "tea") == [REWARD]
+    assert asked(Script(httpx2.Response(200, json={"rewards": [row]}))).score(
+        history=[], continuations=[["a"]], goal="tea"
+    ) == [REWARD]
 
 
 def test_nothing_to_score_asks_nothing() -> None:
     script = Script()
-    assert asked(script).score([], [], "tea") == []
+    assert asked(script).score(history=[], continuations=[], goal="tea") == []
     assert not script.requests
 
 
 def test_one_text_is_not_steps() -> None:
     with pytest.raises(InputError, match="list of texts"):
-        asked(Script()).score("boil", [["pour"]], "tea")
+        asked(Script()).score(history="boil", continuations=[["pour"]], goal="tea")
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_not_now_is_asked_again(status: int, waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
     script = Script(told(status, "queue_full"), httpx2.ConnectError("refused"), httpx2.ReadTimeout("late"))
     with caplog.at_level(logging.WARNING):
-        assert asked(script).score([], [["a"]], "tea") == [REWARD]
+        assert asked(script).score(history=[], continuations=[["a"]], goal="tea") == [REWARD]
     assert len(script.requests) == 4
     assert [low <= wait <= 2 * low for low, wait in zip((0.2, 0.4, 0.8), waits, strict=True)] == [True] * 3
     assert f"{status} (queue_full) about queue_full" in caplog.text
@@ -116,7 +118,7 @@ def test_not_now_is_asked_again(status: int, waits: list[float], caplog: pytest.
 def test_the_wait_is_what_the_service_says(waits: list[float]) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=40), usegmt=True)
     answers = [told(429, "queue_full", Retry_After=value) for value in ("7", date, "soon", "0")]
-    asked(Script(*answers)).score([], [["a"]], "tea")
+    asked(Script(*answers)).score(history=[], continuations=[["a"]], goal="tea")
     assert 7 <= waits[0] <= 7.5
     assert 38 <= waits[1] <= 40.5
     assert 0.4 <= waits[2] <= 1.6
@@ -126,7 +128,7 @@ def test_the_wait_is_what_the_service_says(waits: list[float]) -> None:
 def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
     script = Script(told(503, "not_ready", Retry_After="3600"))
     with pytest.raises(ComputeError, match=r"no answer in 1 try and 0 s \(503 \(not_ready\) about not_ready\)"):
-        asked(script, patience=60).score([], [["a"]], "tea")
+        asked(script, patience=60).score(history=[], continuations=[["a"]], goal="tea")
     assert not waits
 
 
@@ -134,7 +136,7 @@ def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
     script = Script(*[httpx2.ConnectError("refused")] * 100)
     began = time.monotonic()
     with pytest.raises(ComputeError, match=r"tries and 0 s \(ConnectError: refused\); check that the service runs"):
-        asked(script, patience=0.4).score([], [["a"]], "tea")
+        asked(script, patience=0.4).score(history=[], continuations=[["a"]], goal="tea")
     assert time.monotonic() - began < 2
     assert len(script.requests) > 1
 
@@ -142,7 +144,7 @@ def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
 def test_what_cannot_be_computed_is_asked_for_a_few_times_only(waits: list[float]) -> None:
     script = Script(*[told(503, "compute_failed", Retry_After="1")] * 100)
     with pytest.raises(ComputeError, match="compute_failed"):
-        asked(script).score([], [["a"]], "tea")
+        asked(script).score(history=[], continuations=[["a"]], goal="tea")
     assert len(script.requests) == 4
 
 
@@ -150,7 +152,7 @@ def test_what_cannot_be_computed_is_asked_for_a_few_times_only(waits: list[float
 def test_a_refusal_is_the_callers_fault_and_final(status: int) -> None:
     script = Script(told(status, "invalid_field"))
     with pytest.raises(InputError, match=rf"http://service:1: .* refuses .* {status} \(invalid_field\) about invalid"):
-        asked(script).score([], [["a"]], "tea")
+        asked(script).score(history=[], continuations=[["a"]], goal="tea")
     assert len(script.requests) == 1
 
 
@@ -172,7 +174,7 @@ def test_a_refusal_is_the_callers_fault_and_final(status: int) -> None:
 def test_any_other_answer_is_no_reward(answer: Any, reason: str) -> None:
     script = Script(answer)
     with pytest.raises(ComputeError, match=reason):
-        asked(script).score([], [["a"]], "tea")
+        asked(script).score(history=[], continuations=[["a"]], goal="tea")
     assert len(script.requests) == 1
 
 
@@ -191,7 +193,9 @@ def test_retrying_leaves_the_draws_of_a_training_run_alone(waits: list[float]) -
     import random
 
     before = random.getstate()
-    asked(Script(told(503, "not_ready"), told(429, "queue_full", Retry_After="1"))).score([], [["a"]], "tea")
+    asked(Script(told(503, "not_ready"), told(429, "queue_full", Retry_After="1"))).score(
+        history=[], continuations=[["a"]], goal="tea"
+    )
     assert waits
     assert random.getstate() == before
 
@@ -289,11 +293,11 @@ def test_a_restart_of_the_service_is_outlived(server: Server, caplog: pytest.Log
         caplog.at_level(logging.WARNING),
         client.ServiceClient(f"http://127.0.0.1:{server.port}", patience=20) as service,
     ):
-        assert service.score([], [["a"]], "tea") == [REWARD]
+        assert service.score(history=[], continuations=[["a"]], goal="tea") == [REWARD]
         server.stop()
         back = threading.Timer(1.0, server.start)
         back.start()
-        assert service.score([], [["a"]] * 3, "tea") == [REWARD] * 3
+        assert service.score(history=[], continuations=[["a"]] * 3, goal="tea") == [REWARD] * 3
         back.join()
     assert "ConnectError" in caplog.text
 
@@ -301,6 +305,7 @@ def test_a_restart_of_the_service_is_outlived(server: Server, caplog: pytest.Log
 def test_requests_under_way_are_bounded_and_the_others_wait(server: Server) -> None:
     address = f"http://127.0.0.1:{server.port}"
     with client.ServiceClient(address, concurrency=3) as service, ThreadPoolExecutor(12) as pool:
-        asks = [pool.submit(service.score, [], [["a"]], f"goal {number}") for number in range(24)]
+        goals = [f"goal {number}" for number in range(24)]
+        asks = [pool.submit(service.score, goal=goal, history=[], continuations=[["a"]]) for goal in goals]
         assert all(ask.result() == [REWARD] for ask in asks)
     assert server.most == 3

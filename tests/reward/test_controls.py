@@ -51,7 +51,7 @@ def test_a_control_has_a_version_and_reads_no_narrations(config: RewardConfig, v
     assert config.version == version
     assert config.is_control
     assert not config.is_grounded
-    rewards = Verifier(Nothing(), config).score(HISTORY, PLANS, GOAL)
+    rewards = Verifier(Nothing(), config).score(history=HISTORY, continuations=PLANS, goal=GOAL)
     assert [one.steps for one in rewards] == [2, 1, 1, 0]
     assert all(one.pool == () and one.coverage is None and one.best_narration is None for one in rewards)
     assert rewards_of_rows([reward_row(one) for one in rewards]) == rewards
@@ -60,7 +60,7 @@ def test_a_control_has_a_version_and_reads_no_narrations(config: RewardConfig, v
 def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_world(corpus: Any) -> None:
     encode = HashEncoder(128).encode
     mean = encode([wordings[0] for wordings in load_world().wordings.values()]).mean(axis=0)
-    rewards = Verifier(corpus, R0).score(HISTORY, PLANS, GOAL)
+    rewards = Verifier(corpus, R0).score(history=HISTORY, continuations=PLANS, goal=GOAL)
     for plan, found in zip(PLANS, rewards, strict=True):
         vectors = centred(encode([GOAL, *HISTORY, *plan]), mean)
         assert found.total == pytest.approx(relevance(vectors[0], vectors[1:2], vectors[2:]), abs=1e-6)
@@ -68,15 +68,18 @@ def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_worl
     assert own > other
     assert copied == pytest.approx(0.0, abs=1e-6)
     assert empty == 0.0
-    assert rewards == Verifier(Nothing(), R0).score(HISTORY, PLANS, GOAL)
+    assert rewards == Verifier(Nothing(), R0).score(history=HISTORY, continuations=PLANS, goal=GOAL)
 
 
 def test_without_a_goal_r0_is_likeness_to_the_history(corpus: Any) -> None:
     verifier = Verifier(corpus, R0)
     history = ("pour the water",)
-    near, far = verifier.score(history, [("pour the cold water",), ("lift the car",)], "")
+    near, far = verifier.score(history=history, continuations=[("pour the cold water",), ("lift the car",)], goal="")
     assert near.total > far.total
-    assert [one.total for one in verifier.score((), [("lift the car",), ()], "")] == [0.0, 0.0]
+    assert [one.total for one in verifier.score(history=(), continuations=[("lift the car",), ()], goal="")] == [
+        0.0,
+        0.0,
+    ]
 
 
 def test_the_scorer_with_a_centre_of_its_own_is_the_same_reward(corpus: Any) -> None:
@@ -88,7 +91,9 @@ def test_the_scorer_with_a_centre_of_its_own_is_the_same_reward(corpus: Any) -> 
 
 @given(st.lists(st.integers(0, 2 * LONGEST), min_size=1, max_size=8))
 def test_length_pays_every_step_alike_up_to_its_bound(counts: list[int]) -> None:
-    rewards = Verifier(Nothing(), LENGTH).score(HISTORY, [("stir",) * count for count in counts], GOAL)
+    rewards = Verifier(Nothing(), LENGTH).score(
+        history=HISTORY, continuations=[("stir",) * count for count in counts], goal=GOAL
+    )
     assert [one.total for one in rewards] == pytest.approx([min(count, LONGEST) / LONGEST for count in counts])
 
 

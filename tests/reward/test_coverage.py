@@ -61,6 +61,6 @@ def test_coverage_is_that_of_any_plan_and_failures_stay(corpus: NarrationIndex) 
     assert isinstance(blank, InputError)
     assert isinstance(first, Reward)
     assert first is again
-    [scored] = verifier.score(("boil the water",), [("warm the pot",)], "make tea")
+    [scored] = verifier.score(history=("boil the water",), continuations=[("warm the pot",)], goal="make tea")
     assert first.coverage == pytest.approx(scored.coverage)
     assert np.isfinite(scored.total)

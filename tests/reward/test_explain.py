@@ -55,11 +55,13 @@ def test_a_contribution_is_the_reward_less_that_of_the_plan_without_the_step(
 ) -> None:
     config = RewardConfig.model_validate({"pool": pool, "pool_size": 3})
     explained = explain(Verifier(corpus, config), history, PLAN, "make tea")
-    [whole] = Verifier(corpus, config).score(history, [PLAN], "make tea")
+    [whole] = Verifier(corpus, config).score(history=history, continuations=[PLAN], goal="make tea")
     assert explained.reward.total == pytest.approx(whole.total, abs=1e-6)
     assert [step.contribution for step in explained.evidence[: len(history)]] == [None] * len(history)
     for i, step in enumerate(explained.plan_evidence):
-        [without] = Verifier(corpus, config).score(history, [PLAN[:i] + PLAN[i + 1 :]], "make tea")
+        [without] = Verifier(corpus, config).score(
+            history=history, continuations=[PLAN[:i] + PLAN[i + 1 :]], goal="make tea"
+        )
         assert step.text == PLAN[i]
         assert step.without == pytest.approx(without.total, abs=1e-6)
         assert step.contribution == pytest.approx(whole.total - without.total, abs=1e-6)
@@ -72,7 +74,7 @@ def test_a_plan_and_all_its_shorter_plans_are_scored_in_one_call(corpus: Any) ->
     class Counting(Verifier):
         def score(self, history: Any, continuations: Any, goal: str) -> list[Reward]:
             calls.append([tuple(plan) for plan in continuations])
-            return super().score(history, continuations, goal)
+            return super().score(history=history, continuations=continuations, goal=goal)
 
     explain(Counting(corpus), HISTORY, ["a", "b", "c"], "g")
     assert calls == [[("a", "b", "c"), ("b", "c"), ("a", "c"), ("a", "b")]]

@@ -57,12 +57,12 @@ def test_the_grounded_verifier_is_explained(folder: Path) -> None:
     row = json.loads(recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded", "--json"))
     verifier = Verifier(Corpus.open(folder), RewardConfig(verifier="grounded"))
     plan = [*PLAN, "pour the water"]
-    [whole] = verifier.score(HISTORY, [plan], "tea")
+    [whole] = verifier.score(history=HISTORY, continuations=[plan], goal="tea")
     assert row["reward"]["total"] == pytest.approx(whole.total, abs=1e-6)
     assert row["reward"]["parts"].keys() == whole.parts.keys()
     assert {one["narration"] for one in row["narrations"]} == {hit.narration for hit in whole.pool}
     for i, step in enumerate(row["steps"][len(HISTORY) :]):
-        [without] = verifier.score(HISTORY, [plan[:i] + plan[i + 1 :]], "tea")
+        [without] = verifier.score(history=HISTORY, continuations=[plan[:i] + plan[i + 1 :]], goal="tea")
         assert step["contribution"] == pytest.approx(whole.total - without.total, abs=1e-6)
     shown = recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded")
     for part in ("coverage", *whole.parts):

@@ -39,7 +39,7 @@ def verifier(corpus) -> Verifier:  # type: ignore[no-untyped-def]
 
 
 def total(verifier: Verifier, plan: list[str], history: list[str] = HISTORY) -> float:
-    return verifier.score(history, [plan], GOAL)[0].total
+    return verifier.score(history=history, continuations=[plan], goal=GOAL)[0].total
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 3))
@@ -97,10 +97,13 @@ def test_similarity_counts_from_the_floor() -> None:
 
 
 def test_pools_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
-    one, other = verifier.score(HISTORY, [TEA, TYRE], GOAL)
+    one, other = verifier.score(history=HISTORY, continuations=[TEA, TYRE], goal=GOAL)
     assert one.pool == other.pool
     assert one.coverage == other.coverage
-    assert [reward.total for reward in verifier.score(HISTORY, [TYRE, TEA], GOAL)] == [other.total, one.total]
+    assert [reward.total for reward in verifier.score(history=HISTORY, continuations=[TYRE, TEA], goal=GOAL)] == [
+        other.total,
+        one.total,
+    ]
 
 
 @given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
@@ -137,7 +140,7 @@ def test_a_plan_without_steps_is_worth_nothing(verifier: Verifier) -> None:
 
 
 def test_parts_make_the_total(verifier: Verifier) -> None:
-    [reward] = verifier.score(HISTORY, [TEA], GOAL)
+    [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
     assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
     assert reward.total == grounded_reward(reward.parts, 3, GROUNDED.grounded)
     assert not reward.gated
@@ -159,8 +162,8 @@ def test_terms_add_up(gain: float, background: float, share: float, order: float
 
 def test_alone_and_together_give_the_same(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
     plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
-    together = verifier.score(HISTORY, plans, GOAL)
-    alone = [Verifier(corpus, GROUNDED).score(HISTORY, [plan], GOAL)[0] for plan in plans]
+    together = verifier.score(history=HISTORY, continuations=plans, goal=GOAL)
+    alone = [Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[plan], goal=GOAL)[0] for plan in plans]
     assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
 
 
@@ -168,18 +171,18 @@ def test_a_batch_is_searched_for_at_once_and_remembered(corpus, verifier: Verifi
     other = PromptGroup("fry eggs", ("crack two eggs",), [("melt butter in a pan",)])
     for _ in range(2):
         verifier.score_groups([PromptGroup(GOAL, tuple(HISTORY), [tuple(TEA)]), other])
-        verifier.score(HISTORY, [TEA], GOAL)
+        verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
         assert (corpus.searches, len(corpus.encoder.calls)) == (1, 1)
 
 
 def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
-    good, bad = verifier.score(HISTORY, [TEA, TYRE], "")
+    good, bad = verifier.score(history=HISTORY, continuations=[TEA, TYRE], goal="")
     assert good.pool
     assert good.total > bad.total
 
 
 def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
-    good, bad = verifier.score([], [TEA, TYRE], "boil the water, warm the pot, tea leaves")
+    good, bad = verifier.score(history=[], continuations=[TEA, TYRE], goal="boil the water, warm the pot, tea leaves")
     assert good.total > bad.total
     assert good.coverage is not None
 
@@ -188,8 +191,8 @@ def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type:
     """Alignment of version 2 equals that of version 1 on a history that begins with the goal."""
     grounded = GroundedConfig(pool_size=3, background_size=2)
     second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
-    found = second.score(HISTORY, [TEA, [GOAL]], GOAL)
-    aligned = second.align(HISTORY, TEA, GOAL)
+    found = second.score(history=HISTORY, continuations=[TEA, [GOAL]], goal=GOAL)
+    aligned = second.align(history=HISTORY, continuation=TEA, goal=GOAL)
     for hit in aligned:
         assert hit.similarities.shape[0] == len(HISTORY) + len(TEA)
         assert all(0 <= i < len(HISTORY) + len(TEA) for i, _ in hit.matches)
@@ -201,20 +204,26 @@ def test_restating_the_goal_earns_nothing(corpus) -> None:  # type: ignore[no-un
     goal = "put tea leaves in the pot"  # a narration says it, so that version 1 rewards it
     grounded = GroundedConfig(pool_size=3, background_size=2)
     by_version = {
-        version: Verifier(corpus, RewardConfig(verifier=version, grounded=grounded)).score(HISTORY, [[goal]], goal)[0]
+        version: Verifier(corpus, RewardConfig(verifier=version, grounded=grounded)).score(
+            history=HISTORY, continuations=[[goal]], goal=goal
+        )[0]
         for version in ("grounded-1", "grounded-2")
     }
     assert by_version["grounded-1"].total > 0.05
     assert by_version["grounded-2"].total <= 0.0
     second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
-    matched = {step for aligned in second.align(HISTORY, [goal], goal) for step, _ in aligned.matches}
+    matched = {
+        step for aligned in second.align(history=HISTORY, continuation=[goal], goal=goal) for step, _ in aligned.matches
+    }
     assert len(HISTORY) not in matched  # what earns nothing is not shown as matched
 
 
 def test_version_1_is_what_it_was(corpus) -> None:  # type: ignore[no-untyped-def]
     """Totals that the program gave before there was a second version."""
     config = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(pool_size=3, background_size=2))
-    rewards = Verifier(corpus, config).score(HISTORY, [TEA, TEA[::-1], TYRE, [GOAL], TEA * 2], GOAL)
+    rewards = Verifier(corpus, config).score(
+        history=HISTORY, continuations=[TEA, TEA[::-1], TYRE, [GOAL], TEA * 2], goal=GOAL
+    )
     assert [reward.total for reward in rewards] == pytest.approx(EARLIER, abs=1e-7)
 
 
@@ -232,13 +241,13 @@ def test_names_of_versions() -> None:
 
 
 def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:
-    [reward] = verifier.score([], [TEA], " ")
+    [reward] = verifier.score(history=[], continuations=[TEA], goal=" ")
     assert (reward.total, reward.pool, reward.best_narration) == (0.0, (), None)
 
 
 def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier) -> None:
-    [known] = verifier.score(HISTORY, [TEA], GOAL)
-    [foreign] = verifier.score(["sign the form", "stamp the letter"], [TEA], "post a letter")
+    [known] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
+    [foreign] = verifier.score(history=["sign the form", "stamp the letter"], continuations=[TEA], goal="post a letter")
     assert known.coverage is not None
     assert foreign.coverage is not None
     assert known.coverage > foreign.coverage
@@ -246,7 +255,9 @@ def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier
 
 def test_below_the_threshold_only_relevance_is_left(corpus) -> None:  # type: ignore[no-untyped-def]
     config = GroundedConfig(pool_size=3, background_size=2, abstain_below=1.5)
-    [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(HISTORY, [TEA], GOAL)
+    [reward] = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config)).score(
+        history=HISTORY, continuations=[TEA], goal=GOAL
+    )
     assert reward.abstained
     assert reward.total == pytest.approx(0.25 * reward.parts["relevance"] / (3 + config.horizon))
 
@@ -257,7 +268,9 @@ def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus) -> None:  # type
 
     def scored(trust: tuple[float, float] | None) -> list[Reward]:
         grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust)
-        return Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded)).score(HISTORY, plans, GOAL)
+        return Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded)).score(
+            history=HISTORY, continuations=plans, goal=GOAL
+        )
 
     untrusted = scored(None)
     coverage = untrusted[0].coverage
@@ -271,7 +284,7 @@ def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus) -> None:  # type
     for trust, kept in ((above, False), (below, True)):
         grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust, repeats=1.0)
         repeated = Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded)).align(
-            HISTORY, HISTORY[:1], GOAL
+            history=HISTORY, continuation=HISTORY[:1], goal=GOAL
         )
         assert any(hit.similarities[len(HISTORY)].any() for hit in repeated) == kept
     half = scored((coverage - 0.1, coverage + 0.1))
@@ -287,8 +300,8 @@ def test_thresholds_of_trust_must_rise(trust: tuple[float, float]) -> None:
 
 def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[no-untyped-def]
     verifier = Verifier(corpus, RewardConfig(verifier="grounded-1", grounded=GROUNDED.grounded))
-    [reward] = verifier.score(HISTORY, [TEA], GOAL)
-    found = verifier.align(HISTORY, TEA, GOAL)
+    [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
+    found = verifier.align(history=HISTORY, continuation=TEA, goal=GOAL)
     assert {aligned.hit for aligned in found} == set(reward.pool)
     assert [aligned.score for aligned in found] == sorted((aligned.score for aligned in found), reverse=True)
     for aligned in found:
@@ -298,11 +311,11 @@ def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[n
 
 
 def test_a_corpus_of_nan_is_an_error_and_no_number(corpus, verifier: Verifier) -> None:  # type: ignore[no-untyped-def]
-    verifier.score([], [[]], " ")  # reads the corpus's mean, and no narration
+    verifier.score(history=[], continuations=[[]], goal=" ")  # reads the corpus's mean, and no narration
     corpus.search_batch = lambda queries, k: [[Hit(0, 0.5)] for _ in queries]
     corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
     with pytest.raises(ComputeError, match="corpus verify"):
-        verifier.score(HISTORY, [TEA], GOAL)
+        verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
 
 
 def test_the_baseline_is_the_same_every_time(corpus) -> None:  # type: ignore[no-untyped-def]
@@ -326,5 +339,5 @@ def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
 
 def test_a_corpus_of_one_narration_still_gives_rewards(corpus) -> None:  # type: ignore[no-untyped-def]
     corpus.narrations, corpus.vectors = corpus.narrations[:1], corpus.vectors[:1]
-    rewards = Verifier(corpus, GROUNDED).score(HISTORY, [TEA, TYRE], GOAL)
+    rewards = Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[TEA, TYRE], goal=GOAL)
     assert all(isinstance(reward, Reward) and np.isfinite(reward.total) for reward in rewards)

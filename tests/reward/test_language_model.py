@@ -86,14 +86,14 @@ def test_as_a_factor_of_the_reward(corpus) -> None:  # type: ignore[no-untyped-d
     grounded = GroundedConfig(pool_size=3, background_size=2, language_model="policy", model_order=0.4, permutations=5)
     verifier = Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded))
     with pytest.raises(ConfigError, match="language_model"):
-        verifier.score(["boil the water"], [TEA], "make tea")
+        verifier.score(history=["boil the water"], continuations=[TEA], goal="make tea")
     verifier.use_likelihood(Bigrams())
     plain = Verifier(
         corpus, RewardConfig(verifier="grounded", grounded=grounded.model_copy(update={"language_model": ""}))
     )
     history = ["boil the water"]
-    ours, reverse = verifier.score(history, [TEA, TEA[::-1]], "make tea")
-    without, _ = plain.score(history, [TEA, TEA[::-1]], "make tea")
+    ours, reverse = verifier.score(history=history, continuations=[TEA, TEA[::-1]], goal="make tea")
+    without, _ = plain.score(history=history, continuations=[TEA, TEA[::-1]], goal="make tea")
     assert ours.parts["language_model"] == pytest.approx(0.4 * order_of(TEA))
     assert reverse.parts["language_model"] < 0
     assert ours.total == grounded_reward(ours.parts, 3, grounded)

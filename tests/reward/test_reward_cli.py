@@ -43,7 +43,7 @@ def test_json_is_the_verifiers_reward(folder: Path) -> None:
             "score", "--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json"
         )
     )
-    [expected] = Verifier(Corpus.open(folder)).score(HISTORY, [PLAN], "tea")
+    [expected] = Verifier(Corpus.open(folder)).score(history=HISTORY, continuations=[PLAN], goal="tea")
     [reward] = row["rewards"]
     assert (row["goal"], row["history"], reward["continuation"]) == ("tea", HISTORY, PLAN)
     assert reward["total"] == expected.total
@@ -76,7 +76,7 @@ def test_settings_come_from_a_file(folder: Path) -> None:
         recipe("score", "--corpus", folder, *ASKED, "--continuation", "stir", "--config", config, "--json")
     )
     [expected] = Verifier(Corpus.open(folder), RewardConfig(gate="plain", pool_size=2)).score(
-        HISTORY, [["stir"]], "tea"
+        history=HISTORY, continuations=[["stir"]], goal="tea"
     )
     assert row["rewards"][0]["total"] == expected.total
     config.write_text("pol = 'own'\n")

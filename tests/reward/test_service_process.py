@@ -190,7 +190,7 @@ def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
     bodies = [{"goal": "g", "history": history, "continuation": plan} for history, plan in prompts]
     with ThreadPoolExecutor(32) as clients:
         answers = list(clients.map(lambda body: ask(port, "/score", body), bodies))
-    rewards = [verifier.score(history, [plan], "g")[0] for history, plan in prompts]
+    rewards = [verifier.score(history=history, continuations=[plan], goal="g")[0] for history, plan in prompts]
     assert [body["reward"]["total"] for _, body in answers] == pytest.approx([one.total for one in rewards], abs=1e-6)
     assert len({one.total for one in rewards}) > 20
 
@@ -208,7 +208,9 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
     missing = ask(served.port, "/info", method="GET")[1]
     other.rename(folder)
     after = ask(served.port, "/info", method="GET")[1]
-    [expected] = kept.score(["crack two eggs"], [["whisk the eggs", "melt butter in the pan"]], "eggs")
+    [expected] = kept.score(
+        history=["crack two eggs"], continuations=[["whisk the eggs", "melt butter in the pan"]], goal="eggs"
+    )
     _, answer = ask(
         served.port,
         "/score",

@@ -50,7 +50,7 @@ def scorer(folder: Path) -> Iterator[ScoringProcess]:
 def test_a_batch_earns_what_it_earns_here(scorer: ScoringProcess, folder: Path) -> None:
     here = Verifier(Corpus.open(folder))
     for group, rewards in zip(GROUPS, score_or_raise(scorer, GROUPS), strict=True):
-        expected = here.score(group.history, group.plans, group.goal)
+        expected = here.score(history=group.history, continuations=group.plans, goal=group.goal)
         assert [one.total for one in rewards] == pytest.approx([one.total for one in expected], abs=1e-6)
         assert [one.best_narration for one in rewards] == [one.best_narration for one in expected]
         assert [hit.narration for hit in rewards[0].pool] == [hit.narration for hit in expected[0].pool]

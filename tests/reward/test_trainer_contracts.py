@@ -246,7 +246,10 @@ def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
     """Each row scored by itself. Sums of float32 in another order differ in the last digit."""
-    totals = [verifier.score(row.history, [plan_steps(row.completion)], row.goal)[0].total for row in rows]
+    totals = [
+        verifier.score(history=row.history, continuations=[plan_steps(row.completion)], goal=row.goal)[0].total
+        for row in rows
+    ]
     return pytest.approx(totals, abs=1e-6)
 
 
@@ -341,9 +344,9 @@ def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) ->
 
 def test_the_client_gives_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
     plans = [plan_steps(text) for text in COMPLETIONS.values()]
-    want = verifier.score(HISTORY, plans, "make tea")
+    want = verifier.score(history=HISTORY, continuations=plans, goal="make tea")
     with ServiceClient(address) as client:
-        rewards = client.score(HISTORY, plans, "make tea")
+        rewards = client.score(history=HISTORY, continuations=plans, goal="make tea")
     assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in want], abs=1e-6)
     for reward, local in zip(rewards, want, strict=True):
         assert [hit.narration for hit in reward.pool] == [hit.narration for hit in local.pool]
@@ -362,7 +365,7 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypa
     assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
     monkeypatch.setattr("recipe.reward.client._COMPUTE_TRIES", 1)
     with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
-        client.score(LOST.history, [plan_steps(LOST.completion)], LOST.goal)
+        client.score(history=LOST.history, continuations=[plan_steps(LOST.completion)], goal=LOST.goal)
 
 
 def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

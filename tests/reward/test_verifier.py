@@ -72,7 +72,9 @@ def test_every_reading_and_ablation_is_the_equations(
     if backend not in backends.available():
         pytest.skip(f"the packages of backend {backend} are not installed")
     config = RewardConfig.model_validate({"pool": pool, "pool_size": size} | change)
-    rewards = Verifier(corpus, config, backend=backend).score(history, [*PLANS, []], "make tea")
+    rewards = Verifier(corpus, config, backend=backend).score(
+        history=history, continuations=[*PLANS, []], goal="make tea"
+    )
     for reward, plan in zip(rewards, [*PLANS, []], strict=True):
         total, best = expected(corpus, config, history, plan)
         assert reward.total == pytest.approx(total, abs=1e-5)
@@ -82,7 +84,7 @@ def test_every_reading_and_ablation_is_the_equations(
 
 def test_parts_are_consistent(corpus: Any) -> None:
     verifier = Verifier(corpus, RewardConfig(pool_size=3))
-    good, wrong = verifier.score(HISTORY, [PLANS[0], ["say hello", "juggle"]], "make tea")
+    good, wrong = verifier.score(history=HISTORY, continuations=[PLANS[0], ["say hello", "juggle"]], goal="make tea")
     assert good.total == good.aligned_full > 0
     assert not good.gated
     assert corpus.narration(good.best_narration).video_id == "tea"
@@ -94,30 +96,32 @@ def test_parts_are_consistent(corpus: Any) -> None:
 
 
 def test_a_completion_without_steps_follows_the_formula(corpus: Any) -> None:
-    [reward] = Verifier(corpus).score(HISTORY, [[]], "make tea")
+    [reward] = Verifier(corpus).score(history=HISTORY, continuations=[[]], goal="make tea")
     assert reward.rho == 0
     assert reward.total == pytest.approx(-0.2)
-    [nothing] = Verifier(corpus).score([], [[]], "make tea")
+    [nothing] = Verifier(corpus).score(history=[], continuations=[[]], goal="make tea")
     assert nothing.total == pytest.approx(-0.2)
     assert nothing.best_narration is None
     assert nothing.pool == ()
 
 
 def test_no_continuations_have_no_rewards(corpus: Any) -> None:
-    assert Verifier(corpus).score(HISTORY, [], "make tea") == []
+    assert Verifier(corpus).score(history=HISTORY, continuations=[], goal="make tea") == []
 
 
 def test_a_reward_does_not_depend_on_its_group(corpus: Any) -> None:
     verifier = Verifier(corpus)
-    together = verifier.score(HISTORY, PLANS, "make tea")
+    together = verifier.score(history=HISTORY, continuations=PLANS, goal="make tea")
     for reward, plan in zip(together, PLANS, strict=True):
-        assert verifier.score(HISTORY, [plan], "make tea")[0].total == pytest.approx(reward.total, abs=1e-6)
+        assert verifier.score(history=HISTORY, continuations=[plan], goal="make tea")[0].total == pytest.approx(
+            reward.total, abs=1e-6
+        )
 
 
 def test_a_history_is_searched_once_and_a_step_encoded_once(corpus: Any) -> None:
     verifier = Verifier(corpus)
     for _ in range(3):
-        verifier.score(HISTORY, PLANS, "make tea")
+        verifier.score(history=HISTORY, continuations=PLANS, goal="make tea")
     assert corpus.searches == 1
     assert len(corpus.encoder.calls) == 1
     assert len(corpus.encoder.calls[0]) == len({*HISTORY, *(step for plan in PLANS for step in plan)})
@@ -125,16 +129,18 @@ def test_a_history_is_searched_once_and_a_step_encoded_once(corpus: Any) -> None
 
 def test_threads_share_a_verifier(corpus: Any) -> None:
     verifier = Verifier(corpus)
-    alone = verifier.score(HISTORY, PLANS, "make tea")
+    alone = verifier.score(history=HISTORY, continuations=PLANS, goal="make tea")
     fresh = Verifier(corpus)
     with ThreadPoolExecutor(4) as threads:
-        results = list(threads.map(lambda _: fresh.score(HISTORY, PLANS, "make tea"), range(16)))
+        results = list(
+            threads.map(lambda _: fresh.score(history=HISTORY, continuations=PLANS, goal="make tea"), range(16))
+        )
     assert all(result == alone for result in results)
 
 
 def test_explanation_shows_the_segment_of_each_step(corpus: Any) -> None:
     plan = ["put tea leaves in the pot", "juggle", "wait five minutes"]
-    explanation = Verifier(corpus).explain(HISTORY, plan, "make tea")
+    explanation = Verifier(corpus).explain(history=HISTORY, continuation=plan, goal="make tea")
     assert explanation.narration is not None
     assert explanation.narration.video_id == "tea"
     assert [step.text for step in explanation.steps] == HISTORY + plan
@@ -145,18 +151,20 @@ def test_explanation_shows_the_segment_of_each_step(corpus: Any) -> None:
     assert grounded.similarity == pytest.approx(1.0, abs=1e-5)
     indices = [step.index for step in explanation.steps if step.index is not None]
     assert indices == sorted(set(indices))
-    assert explanation.reward == Verifier(corpus).score(HISTORY, [plan], "make tea")[0]
+    assert explanation.reward == Verifier(corpus).score(history=HISTORY, continuations=[plan], goal="make tea")[0]
 
 
 def test_a_skipped_step_has_no_segment(corpus: Any) -> None:
-    explanation = Verifier(corpus).explain(HISTORY, ["pour", "sing", "dance", "juggle"], "make tea")
+    explanation = Verifier(corpus).explain(
+        history=HISTORY, continuation=["pour", "sing", "dance", "juggle"], goal="make tea"
+    )
     skipped = [step for step in explanation.steps if step.segment is None]
     assert skipped
     assert all(step.index is None and step.similarity is None for step in skipped)
 
 
 def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
-    explanation = Verifier(corpus).explain([], [], "make tea")
+    explanation = Verifier(corpus).explain(history=[], continuation=[], goal="make tea")
     assert (explanation.narration, explanation.steps) == (None, ())
 
 
@@ -164,14 +172,14 @@ def test_a_broken_corpus_is_an_error_and_not_a_number(corpus: Any) -> None:
     corpus.vectors[0] = np.full_like(corpus.vectors[0], np.nan)
     corpus.search_batch = lambda queries, k: [[Hit(0, 0.5)] for _ in queries]
     with pytest.raises(ComputeError, match="recipe corpus verify"):
-        Verifier(corpus).score(HISTORY, PLANS, "make tea")
+        Verifier(corpus).score(history=HISTORY, continuations=PLANS, goal="make tea")
 
 
 def test_unusable_steps_are_refused(corpus: Any) -> None:
     with pytest.raises(InputError, match="not one text"):
-        Verifier(corpus).score("boil the water", PLANS, "make tea")
+        Verifier(corpus).score(history="boil the water", continuations=PLANS, goal="make tea")
     with pytest.raises(InputError, match="step is empty"):
-        Verifier(corpus).score(HISTORY, [["pour", " "]], "make tea")
+        Verifier(corpus).score(history=HISTORY, continuations=[["pour", " "]], goal="make tea")
 
 
 def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> None:
@@ -180,8 +188,10 @@ def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> N
     on_disk = Verifier(Corpus.open(tmp_path / "corpus"), RewardConfig(pool_size=3))
     in_memory = Verifier(corpus, RewardConfig(pool_size=3))
     for stored, exact in zip(
-        on_disk.score(HISTORY, PLANS, "make tea"), in_memory.score(HISTORY, PLANS, "make tea"), strict=True
+        on_disk.score(history=HISTORY, continuations=PLANS, goal="make tea"),
+        in_memory.score(history=HISTORY, continuations=PLANS, goal="make tea"),
+        strict=True,
     ):
         assert stored.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
         assert stored.best_narration == exact.best_narration
-    assert on_disk.explain(HISTORY, PLANS[0], "make tea").narration == corpus.narration(0)
+    assert on_disk.explain(history=HISTORY, continuation=PLANS[0], goal="make tea").narration == corpus.narration(0)

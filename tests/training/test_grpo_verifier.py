@@ -40,7 +40,7 @@ def test_rewards_of_a_run_are_those_of_the_verifier(
         # A verifier of its own, so that nothing is taken from what the run has cached.
         fresh = Verifier(Corpus.open(config.corpus), reward)
         for (goal, history), group in prompts.items():
-            wanted = fresh.score(history, [plan_steps(r["completion"]) for r in group], goal)
+            wanted = fresh.score(history=history, continuations=[plan_steps(r["completion"]) for r in group], goal=goal)
             assert [r["reward"]["total"] for r in group] == pytest.approx([one.total for one in wanted], abs=1e-6)
             assert [r["reward"]["steps"] for r in group] == [one.steps for one in wanted]
         step = [record["reward"]["total"] for record in recorded]
@@ -69,7 +69,9 @@ def test_the_language_model_of_a_run_is_the_model_before_training(world_run: dic
     files = sorted((config.output / "completions").glob("*.jsonl"))
     orders = []
     for _, record in (row for file in files for row in read_jsonl(file)):
-        [wanted] = fresh.score(record["history"], [plan_steps(record["completion"])], record["goal"])
+        [wanted] = fresh.score(
+            history=record["history"], continuations=[plan_steps(record["completion"])], goal=record["goal"]
+        )
         assert record["reward"]["parts"]["language_model"] == pytest.approx(wanted.parts["language_model"], abs=1e-4)
         assert record["reward"]["total"] == pytest.approx(wanted.total, abs=1e-4)
         orders.append(wanted.parts["language_model"])

@@ -252,7 +252,7 @@ def _steps(plan: Any) -> list[str]:
 def _rewarded(verifier: "Verifier", request: "Request", ranked: "RankedPlans", sample: int) -> dict[str, Any]:
     """A plan with its reward and the narrated segment that each of its steps is aligned with."""
     reward, steps = ranked.rewards[sample], _steps(ranked.plans[sample])
-    found = verifier.explain(request.history, steps, request.goal)
+    found = verifier.explain(history=request.history, continuation=steps, goal=request.goal)
     grounds = [ground for ground in found.steps if not ground.in_history]
     return {
         "sample": sample,

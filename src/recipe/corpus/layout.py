@@ -203,6 +203,15 @@ def read_narrations(folder: Path) -> list[Narration]:
     return narrations
 
 
+def read_video_ids(folder: Path) -> list[str]:
+    """The video ids of a shard, in corpus order. Raises CorpusError."""
+    try:
+        ids: list[str] = pq.read_table(folder / NARRATIONS, columns=["video_id"], memory_map=True)[0].to_pylist()
+    except (OSError, ValueError, KeyError) as error:
+        raise damaged(folder, error) from None
+    return ids
+
+
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:
     """The error for a shard that cannot be read; libraries explain in several lines, of which one is shown."""
     reason = str(problem).strip().partition("\n")[0].rstrip(".")

@@ -1,8 +1,10 @@
 """A corpus on disk: search, texts, vectors, and a summary in figures."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from functools import cached_property, lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -29,13 +31,20 @@ from recipe.corpus.layout import (
     damaged,
     open_manifest,
     read_narrations,
+    read_video_ids,
 )
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import SearchResult
 from recipe.errors import EncoderMismatch, InputError
 from recipe.progress import SILENT, Progress
+from recipe.report.html import notebook_table
+from recipe.text import as_steps
 from recipe.types import Hit, Narration
 
+_COMPARED = 100_000
+"""Ids that an unknown one is compared with."""
+_SHOWN = 3
+"""Hits that a repr names."""
 _DECODED_SHARDS = 8
 """Shards whose texts stay decoded, for lookups in random order."""
 
@@ -109,14 +118,17 @@ class Corpus:
             )
         return encoder
 
-    def search(self, steps: Sequence[str], k: int = 25) -> list[Hit]:
+    def search(self, steps: Sequence[str], k: int = 25) -> "Hits":
         """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
 
-        Raises InputError where there are no steps, and what the index raises.
+        Raises InputError where there are no steps or one is blank or no text, and what the index raises.
         """
-        if not steps:
+        queries = as_steps(steps)
+        if not queries:
             raise InputError("there are no steps to search with; give at least one.")
-        return self.search_vectors(self.encoder.encode(steps), k)
+        if blank := [step for step in queries if not step.strip()]:
+            raise InputError(f"a step is blank ({blank[0]!r}); give every step some text.")
+        return Hits(self, self.search_vectors(self.encoder.encode(queries), k))
 
     def search_vectors(self, queries: NDArray[np.float32], k: int = 25) -> list[Hit]:
         """The same for one query given as unit-norm vectors, float32 [M, d]. Raises what the index raises."""
@@ -130,10 +142,39 @@ class Corpus:
         """A_mono of the steps, float32 [M, d], with every narration: float32 [N]. Raises InputError."""
         return self._local.coverage(queries)
 
-    def narration(self, index: int) -> Narration:
-        """The narration at `index` in corpus order. Raises IndexError, and CorpusError for a damaged shard."""
-        shard, row = self._locate(index)
+    def narration(self, index: int | str) -> Narration:
+        """The narration at `index` in corpus order, or of the video with this id.
+
+        Raises IndexError, InputError for an id that the corpus does not hold, and CorpusError for a damaged shard.
+        """
+        shard, row = self._locate(self.find(index) if isinstance(index, str) else index)
         return self._decoded(self.folder / SHARDS / self.manifest["shards"][shard]["name"])[row]
+
+    def find(self, video_id: str) -> int:
+        """The index of a video's narration; the first call reads all ids. Raises InputError where there is none."""
+        index = self._videos.get(video_id)
+        if index is None:
+            near = get_close_matches(video_id, islice(self._videos, _COMPARED), n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else "recipe corpus info says what the corpus was built from."
+            raise InputError(f"{self.folder}: no narration is of video {video_id!r}; {remedy}")
+        return index
+
+    @cached_property
+    def _videos(self) -> dict[str, int]:
+        ids = (read_video_ids(self.folder / SHARDS / shard["name"]) for shard in self.manifest["shards"])
+        return {video_id: index for index, video_id in enumerate(chain.from_iterable(ids))}
+
+    def __repr__(self) -> str:
+        counts = f"{len(self):,} narrations, {self.manifest['segments']:,} segments"
+        return f"<Corpus {self.folder}: {counts}, encoder {self.manifest['encoder']['name']}>"
+
+    def _repr_html_(self) -> str:
+        """The corpus in figures, for notebooks."""
+        summary = summarise(self)
+        rows = [(name, summary[name]) for name in ("narrations", "timed", "segments", "shards")]
+        rows += [("mean length", f"{summary['mean_length']:.1f} segments"), ("encoder", summary["encoder"]["name"])]
+        rows += [("note", summary["too_small"])] if summary["too_small"] else []
+        return notebook_table(str(self.folder), (), [(name, str(value)) for name, value in rows])
 
     def embeddings(self, index: int) -> NDArray[np.float32]:
         """Unit-norm float32 [L, d] of a narration's segments: the stored float16, widened."""
@@ -156,6 +197,30 @@ class Corpus:
             raise IndexError(f"narration {index} of a corpus with {len(self)}")
         shard = int(np.searchsorted(self._first, index, side="right")) - 1
         return shard, index - int(self._first[shard])
+
+
+class Hits(list[Hit]):
+    """The hits of a search, best first; a list that shows the videos that were found."""
+
+    def __init__(self, corpus: Corpus, hits: Iterable[Hit]) -> None:
+        super().__init__(hits)
+        self._corpus = corpus
+
+    def __reduce__(self) -> tuple[type, tuple[list[Hit]]]:
+        return list, (list(self),)  # a copy in another process has no corpus
+
+    def __repr__(self) -> str:
+        best = (f"{self._corpus.narration(hit.narration).video_id} {hit.score:.3f}" for hit in self[:_SHOWN])
+        more = ", ..." if len(self) > _SHOWN else ""
+        return f"<{len(self)} hit{'s' * (len(self) != 1)}: {', '.join(best)}{more}>"
+
+    def _repr_html_(self) -> str:
+        """Rank, score, video and title of each, for notebooks."""
+        rows = []
+        for rank, hit in enumerate(self, start=1):
+            narration = self._corpus.narration(hit.narration)
+            rows.append((str(rank), f"{hit.score:.3f}", narration.video_id, narration.title or ""))
+        return notebook_table(f"{len(self)} hits", ("", "A_mono", "video", "title"), rows)
 
 
 def _check_encoder(folder: Path, recorded: EncoderIdentity, wanted: EncoderConfig) -> None:

@@ -10,9 +10,9 @@ from recipe.artifacts import JsonObject
 from recipe.clock import clock
 from recipe.explain.records import AlignedNarration, Explanation, Ground, Links, Match, StepEvidence, best_matches
 from recipe.reward.grounded import grounded_terms
-from recipe.reward.scorer import as_steps
 from recipe.reward.wire import reward_row
-from recipe.types import Narration, PooledAlignment, Segment
+from recipe.text import as_steps
+from recipe.types import Narration, Plan, PooledAlignment, Segment
 
 if TYPE_CHECKING:
     from recipe.reward.embeddings import NarrationIndex
@@ -63,7 +63,7 @@ class Part(NamedTuple):
     meaning: str
 
 
-def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence[str] | Plan, goal: str) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 
     A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. Raises as
@@ -71,8 +71,10 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
-    reward, *without = verifier.score(h, [plan, *shorter], goal)
-    narrations = tuple(_aligned(verifier.corpus, pooled) for pooled in verifier.align(h, plan, goal))
+    reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
+    narrations = tuple(
+        _aligned(verifier.corpus, pooled) for pooled in verifier.align(history=h, continuation=plan, goal=goal)
+    )
     evidence = []
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None

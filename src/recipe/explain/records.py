@@ -8,6 +8,7 @@ from urllib.parse import quote
 from recipe.config import RewardConfig
 from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
+from recipe.report.html import notebook_table
 from recipe.types import Narration, Reward, Segment
 
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
@@ -174,7 +175,7 @@ class StepEvidence:
     """The segments it is matched with, one for each of those narrations, most similar first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
     """A reward with all of its evidence; without anything to align there are no narrations."""
 
@@ -189,6 +190,27 @@ class Explanation:
     """The whole pool, the best alignment first."""
     caution: str = ""
     """What to know before the reward is used: that the corpus is too small for it; empty where it is not."""
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.continuation)} steps after {len(self.history)}, {len(self.narrations)} narrations"
+        return f"<Explanation of {self.goal!r}: R {self.reward.total:.3f}, {counts}>"
+
+    def _repr_html_(self) -> str:
+        """What each step of the plan adds, and its segment in the best narration, for notebooks."""
+        caption = f"{self.goal}: R {self.reward.total:.3f}" + (
+            f" ({self.best.narration.video_id})" if self.best else ""
+        )
+        grounded = self.steps[len(self.history) :] or (None,) * len(self.continuation)
+        rows = [
+            (
+                step.text,
+                f"{step.contribution or 0.0:+.3f}",
+                f"{step.matched_in}/{len(self.narrations)}",
+                ground.segment.text if ground is not None and ground.segment is not None else "",
+            )
+            for step, ground in zip(self.plan_evidence, grounded, strict=True)
+        ]
+        return notebook_table(caption, ("step", "adds", "matched in", "best segment"), rows)
 
     @property
     def best(self) -> AlignedNarration | None:

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Sequence
+from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,17 @@ def shown(text: str, limit: int) -> str:
     """
     cut = text if len(text) <= limit else f"{text[:limit]} … ({len(text):,} characters, shortened)"
     return _CONTROL.sub(_visible, cut)
+
+
+def notebook_table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A small table of texts for a notebook's `_repr_html_`: everything is escaped. Needs no Jinja.
+
+    >>> notebook_table("<tea>", ("step",), [("pour",)])
+    '<table><caption>&lt;tea&gt;</caption><tr><th>step</th></tr><tr><td>pour</td></tr></table>'
+    """
+    lines = [_notebook_row("th", headings)] if headings else []
+    lines += [_notebook_row("td", cells) for cells in rows]
+    return f"<table><caption>{_harmless(caption)}</caption>{''.join(lines)}</table>"
 
 
 def script_json(value: object) -> str:
@@ -83,6 +96,14 @@ def page_environment(package: str) -> "Environment":
     palette = f":root {{\n{light}}}\n@media (prefers-color-scheme: dark) {{\n  :root {{\n{dark}  }}\n}}\n"
     environment.globals["palette"] = Markup(palette)
     return environment
+
+
+def _notebook_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{_harmless(text)}</{tag}>' for text in cells)}</tr>"
+
+
+def _harmless(text: str) -> str:
+    return escape(shown(text, _LONGEST))
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -20,7 +20,7 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint.host import retry_after
 from recipe.reward.scorer import Outcome, PromptGroup, try_groups
 from recipe.reward.wire import rewards_of_rows
-from recipe.types import Reward
+from recipe.types import Plan, Reward
 
 _LOG = logging.getLogger(__name__)
 _PASSING = frozenset({429, 502, 503, 504})
@@ -86,20 +86,24 @@ class ServiceClient:
         """
 
         def outcomes(group: PromptGroup) -> list[Outcome]:
-            return try_groups([group], lambda tried: [self.score(one.history, one.plans, one.goal) for one in tried])[0]
+            return try_groups([group], lambda tried: [self._score(one) for one in tried])[0]
 
         with ThreadPoolExecutor(self._concurrency) as pool:
             return list(pool.map(outcomes, groups))
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+    def score(
+        self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
+    ) -> list[Reward]:
         """The reward of each continuation of one prompt, in order.
 
         Raises InputError where the service refuses the request, ComputeError where it gives no reward.
         """
-        group = PromptGroup.of(goal, history, continuations)
+        return self._score(PromptGroup.of(goal, history, continuations))
+
+    def _score(self, group: PromptGroup) -> list[Reward]:
         if not group.plans:
             return []
-        body = {"goal": goal, "history": group.history, "continuations": group.plans}
+        body = {"goal": group.goal, "history": group.history, "continuations": group.plans}
         return self._rewards(self._send("POST", "/score", json=body), len(group.plans))
 
     def info(self) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.text import plan_steps
-from recipe.types import Reward
+from recipe.text import as_steps, plan_steps
+from recipe.types import Plan, Reward
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,8 +33,14 @@ class PromptGroup(NamedTuple):
     plans: list[Steps]
 
     @classmethod
-    def of(cls, goal: str, history: Sequence[str], plans: Sequence[Sequence[str]]) -> "PromptGroup":
-        """The group of any sequences of steps. Raises InputError for a text where steps are due."""
+    def of(cls, goal: str, history: Sequence[str], plans: Sequence[Sequence[str] | Plan]) -> "PromptGroup":
+        """The group of any sequences of steps. Raises InputError where a text, steps or plans are something else."""
+        if not isinstance(goal, str):
+            raise InputError(f"The goal is one text, not {goal!r}; give it as a text.")
+        if isinstance(plans, str | Plan) or any(isinstance(plan, str) for plan in plans):
+            raise InputError(
+                "Continuations are a list of plans, each a list of steps; put one plan in brackets: [plan]."
+            )
         return cls(goal, as_steps(history), [as_steps(plan) for plan in plans])
 
     @property
@@ -49,13 +55,6 @@ class Scorer(Protocol):
     def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """For each group the outcome of each of its plans, in order; `try_groups` turns errors into outcomes."""
         ...
-
-
-def as_steps(texts: Sequence[str]) -> Steps:
-    """The steps as a tuple. Raises InputError for one text, which is a sequence of characters."""
-    if isinstance(texts, str):
-        raise InputError(f"Steps are a list of texts, not one text ({texts[:40]!r}); split it into steps.")
-    return tuple(texts)
 
 
 def try_groups(

@@ -1,11 +1,13 @@
 """The verifier: the one place where a corpus meets alignment (paper, section 3.2)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from recipe.alignment import backends
 from recipe.alignment.backends import Backend
 from recipe.config import RewardConfig
+from recipe.errors import InputError
 from recipe.explain.explain import explain
 from recipe.explain.records import Explanation
 from recipe.reward.controls import LengthMethod, RelevanceMethod
@@ -14,7 +16,7 @@ from recipe.reward.grounded import GroundedMethod
 from recipe.reward.language_model import Likelihood
 from recipe.reward.paper import PaperMethod
 from recipe.reward.scorer import Outcome, PromptGroup, try_groups
-from recipe.types import PooledAlignment, Reward
+from recipe.types import Plan, PooledAlignment, Reward
 
 _PAPER = RewardConfig()
 
@@ -57,6 +59,10 @@ class Verifier:
         backend: str = "auto",
         embeddings: StepEmbeddings | None = None,
     ) -> None:
+        if isinstance(corpus, str | Path):
+            raise InputError(f"{corpus} is a path where a corpus is due; open it first: Corpus.open({str(corpus)!r}).")
+        if not isinstance(config, RewardConfig):
+            raise InputError(f"{config!r} is no RewardConfig; write RewardConfig(verifier='grounded'), for example.")
         self.corpus = corpus
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
@@ -75,16 +81,18 @@ class Verifier:
         """
         return try_groups(groups, self._rewards)
 
-    def score(self, history: Sequence[str], continuations: Sequence[Sequence[str]], goal: str) -> list[Reward]:
+    def score(
+        self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
+    ) -> list[Reward]:
         """The reward of each continuation of one prompt, in order; the G continuations share the rows of h.
 
-        The paper's reward does not read the goal. Raises InputError for a blank step, ComputeError for a score
-        that cannot be computed.
+        The paper's reward does not read the goal. Raises InputError for a blank step, and where a text stands for
+        steps or steps for plans; ComputeError for a score that cannot be computed.
         """
         [rewards] = self._rewards([PromptGroup.of(goal, history, continuations)])
         return rewards
 
-    def align(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> list[PooledAlignment]:
+    def align(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> list[PooledAlignment]:
         """How h + c aligns with each narration of its pool, the best first. Raises as `score`."""
         [aligned] = self.align_groups([PromptGroup.of(goal, history, [continuation])])
         return aligned
@@ -93,7 +101,7 @@ class Verifier:
         """The same for many groups of one plan each: steps are encoded in one call, pools found in one scan."""
         return self._method.alignments(groups, self._vectors(groups))
 
-    def explain(self, history: Sequence[str], continuation: Sequence[str], goal: str) -> Explanation:
+    def explain(self, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan) -> Explanation:
         """The reward of one continuation, what each of its steps adds, and how the pool aligns. Raises as `score`."""
         return explain(self, history, continuation, goal)
 

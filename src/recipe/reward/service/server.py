@@ -51,7 +51,7 @@ def warm_up(verifier: Verifier, groups: Sequence[PromptGroup] = ()) -> None:
     What is in memory then is kept out of garbage collection (`gc.unfreeze` takes it back): the encoder's packages are
     a million objects that stay, and looking through them again takes half a second each time.
     """
-    verifier.score(["boil the water"], [["pour the water"]], "make tea")
+    verifier.score(history=["boil the water"], continuations=[["pour the water"]], goal="make tea")
     for batch in batches(groups, _BATCH):
         logged_outcomes(verifier, batch)  # a prompt that fails is logged, and fails again when it is asked for
     gc.collect()
