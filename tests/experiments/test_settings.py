@@ -14,6 +14,7 @@ from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_c
 from recipe.data.examples import read_examples
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.experiments import settings as module
+from recipe.experiments import stages
 from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, VALIDATION, design_of
 from recipe.experiments.settings import (
     AnyExperiment,
@@ -209,7 +210,7 @@ def test_what_cannot_be_compared_or_validated_is_refused(values: dict[str, Any],
         design_of(experiment(**values))
 
 
-def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path) -> None:
+def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = load_world()
     config = experiment(source=WORLD)
     assert isinstance(config.source, WorldSource)
@@ -224,8 +225,9 @@ def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path) -> No
     assert not set(cuts[VALIDATION]) & {*cuts[TRAIN], *cuts[TEST]}
     assert not any(world.graph(one.goal).held_out for one in parts[VALIDATION])
     assert not {one.video_id for one in parts[VALIDATION]} & {one.video_id for one in parts[TRAIN]}
-    with pytest.raises(InputError, match="cut points left for 9000 validation prompts"):
-        draw_validation(tmp_path, FurtherPrompts(60, 9000, 1), SILENT)
+    monkeypatch.setattr(stages, "VALIDATION_DRAWS", 1)
+    with pytest.raises(InputError, match="cut points left for 200 validation prompts"):
+        draw_validation(tmp_path, FurtherPrompts(60, 200, 1), SILENT)
 
 
 def test_noise_is_a_setting_of_every_base_on_the_world() -> None:

@@ -305,7 +305,9 @@ def draw_validation(run_dir: Path, settings: FurtherPrompts, progress: Progress)
         draws = draw_examples(world, "train", settings.drawn + VALIDATION_DRAWS * settings.count, settings.seed)
         chosen: list[Example] = []
         for example in draws[settings.drawn :]:
-            if (key := cut(example)) not in used and len(chosen) < settings.count:
+            if len(chosen) == settings.count:
+                break
+            if (key := cut(example)) not in used:
                 used.add(key)
                 chosen.append(replace(example, split="validation"))
         if len(chosen) < settings.count:

@@ -153,22 +153,23 @@ class Model(Engine):
         found: dict[str, Answer | Refusal] = {}
         waiting, paid = list(places), set[str]()
         while waiting:
-            for key in waiting:
-                if (known := self.store.answer(key)) is not None:
-                    found[key] = known
-            waiting = [key for key in waiting if key not in found]
             own, others = self._claim(waiting)
-            if own:
-                # A request of this form was answered before, so that a refusal concerns its own chat.
-                settled: Refusals = "return" if refusals == "raise if all" and found else refusals
-                try:
-                    firsts = [places[key][0] for key in own]
+            try:
+                # After the claim: what another thread paid for is in the store before it gives up its claim.
+                for key in own:
+                    if (known := self.store.answer(key)) is not None:
+                        found[key] = known
+                asking = [key for key in own if key not in found]
+                if asking:
+                    # A request of this form was answered before, so that a refusal concerns its own chat.
+                    settled: Refusals = "return" if refusals == "raise if all" and found else refusals
+                    firsts = [places[key][0] for key in asking]
                     asked = [requests[place] for place in firsts]
                     report = None if on_answer is None else functools.partial(_report, on_answer, firsts)
-                    found |= zip(own, self._ask(asked, own, progress, report, settled), strict=True)
-                    paid.update(own)
-                finally:
-                    self._release(own)
+                    found |= zip(asking, self._ask(asked, asking, progress, report, settled), strict=True)
+                    paid.update(asking)
+            finally:
+                self._release(own)
             for event in others:
                 event.wait()
             waiting = [key for key in waiting if key not in found]
@@ -239,8 +240,9 @@ class Model(Engine):
 
     def _release(self, keys: Sequence[str]) -> None:
         with self._lock:
-            [event, *_] = [self._under_way.pop(key) for key in keys]
-        event.set()
+            ended = {self._under_way.pop(key) for key in keys}
+        for event in ended:
+            event.set()
 
     def _placed(
         self, keys: Sequence[str], found: Mapping[str, Answer | Refusal], paid: set[str], on_answer: OnAnswer | None
