@@ -80,3 +80,15 @@ def test_python_code_prints_what_is_shown(page: str) -> None:
 def test_the_settings_that_are_shown_are_those_of_the_file() -> None:
     settings = re.sub(r"^#.*\n", "", (ROOT / "examples" / "small-corpus.toml").read_text(), flags=re.MULTILINE)
     assert settings in TUTORIAL
+
+
+def test_pages_that_help_cites_are_shown(recipe: Recipe) -> None:
+    page = ROOT / "docs" / "readers.md"
+    for name in ("readers", "readers.md", "docs/readers.md"):
+        assert recipe("docs", name).out.rstrip("\n") == page.read_text().rstrip("\n")
+    assert "(tutorial.md)" in recipe("docs").out
+    recipe.refuses("docs", "reeders", because="recipe docs readers")
+    cited = {
+        name for path in (ROOT / "src").rglob("*.py") for name in re.findall(r"docs/([a-z-]+)\.md", path.read_text())
+    }
+    assert [name for name in cited if not (ROOT / "docs" / f"{name}.md").is_file()] == []

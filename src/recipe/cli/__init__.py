@@ -1,6 +1,7 @@
 """The command line: thin commands over the rooms, each importing what it needs only when it runs."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from recipe import __version__
 from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, train, vpa, world
 from recipe.cli.console import run
+from recipe.errors import InputError
 
 app = typer.Typer(
     name="recipe",
@@ -32,6 +34,8 @@ def recipe(
 ) -> None:
     """Procedural planning with rewards verified against narrated how-to videos.
 
+    Pages such as docs/readers.md, which help and errors cite, are shown by `recipe docs readers`.
+
     Example: recipe demo --quick
     """
 
@@ -49,6 +53,32 @@ app.add_typer(vpa.app, name="vpa")
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("report")(report.report)
+
+
+@app.command("docs")
+def docs(
+    page: Annotated[str, typer.Argument(metavar="PAGE", help="Such as `readers` for docs/readers.md.")] = "index",
+) -> None:
+    """Show a page of the documentation, as help and errors cite them; without a name, the list of pages.
+
+    Example: recipe docs readers
+    """
+    from difflib import get_close_matches
+
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    packaged = Path(__file__).parents[1] / "docs"
+    folder = packaged if packaged.is_dir() else Path(__file__).parents[3] / "docs"
+    pages = {path.stem: path for path in folder.glob("*.md")}
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in pages:
+        near = get_close_matches(name, pages, n=1) or ["index"]
+        raise InputError(f"{page!r} is no page of the documentation; try `recipe docs {near[0]}`.")
+    text = pages[name].read_text(encoding="utf-8")
+    console = Console()
+    # Raw Markdown for programs and pagers; a terminal gets it laid out.
+    console.print(Markdown(text)) if console.is_terminal else typer.echo(text)
 
 
 def main() -> None:
