@@ -21,6 +21,7 @@ from recipe.experiments.settings import (
     ComparisonConfig,
     ExperimentConfig,
     FilesSource,
+    TeachingConfig,
     VideoConfig,
     WorldSource,
     demo_config,
@@ -335,3 +336,12 @@ def test_packages_are_asked_for_before_the_run(
         module.require_packages_of(experiment(**change))
     if change:
         module.require_packages_of(experiment(corpus={"encoder": {"name": "hash:64"}}))
+
+
+def test_changes_reach_the_stages_and_wrong_ones_are_named() -> None:
+    path = Path(__file__).parents[2] / "configs" / "teaching.toml"
+    changed = load_experiment(path, changes=["grpo.steps=7", "source.train=9", "seeds=[4]"])
+    assert isinstance(changed, TeachingConfig)
+    assert (changed.grpo["steps"], changed.source.train, changed.seeds) == (7, 9, (4,))
+    with pytest.raises(ConfigError, match="unknown key 'stps'; did you mean 'steps'"):
+        load_experiment(path, changes=["grpo.stps=7"])  # also where no run reads the table

@@ -261,3 +261,9 @@ def test_a_page_shows_what_is_finished_with_its_own_settings(tmp_path: Path) -> 
     assert finished(seeds=(0, 1), quick=True) == []
     (tmp_path / "scores" / "sft-annotated-1.jsonl").rmdir()
     assert finished(seeds=(0, 1)) == ["main"]
+
+
+def test_changes_are_made_in_the_scale() -> None:
+    assert sized("tiny", quick=True, changes=["grpo.steps=7", "test=5"]).grpo["steps"] == 7
+    with pytest.raises(ConfigError, match="unknown key 'stps'; did you mean 'steps'"):
+        sized("tiny", quick=False, changes=["grpo.stps=7"])

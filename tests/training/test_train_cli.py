@@ -102,3 +102,29 @@ def test_best_of_n_from_the_command_line(
     assert {"reward", "kl_plan", "malformed"} <= printed["last_step"].keys()
     assert Path(printed["card"]).is_file()
     assert load_config(CONFIGS / "best-of-n-qwen2.5-3b.toml", BestOfNConfig).n == 8
+
+
+def test_set_changes_a_key_of_the_file(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
+    changes = ("--set", "lora.rank=8", "--set", "model=smollm2", "--set", "metrics=[]", "--set", 'revision="12"')
+    recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", *changes, "--dry-run", "--json")
+    printed = json.loads(capsys.readouterr().out)
+    printed = printed.get("config", printed)
+    assert (printed["lora"]["rank"], printed["lora"]["alpha"]) == (8, 32)
+    assert (printed["model"], printed["metrics"], printed["revision"]) == ("smollm2", [], "12")
+    assert printed["gradient_checkpointing"]  # of the file
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("lora.rnk=8", "--set lora.rnk=8: unknown key 'lora.rnk'; did you mean 'rank'"),
+        ("epochs=many", "--set epochs=many: key 'epochs'"),
+        ("epochs", "--set 'epochs': give KEY=VALUE"),
+        ("model.x=1", "key 'model' is a value and no table"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_named(
+    change: str, said: str, capsys: pytest.CaptureFixture[str], recipe: Command
+) -> None:
+    assert recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", "--set", change, "--dry-run") == 1
+    assert said in capsys.readouterr().err

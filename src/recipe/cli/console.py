@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -27,6 +27,12 @@ from recipe.progress import Advance, LogLines, Progress
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the settings, such as lora.rank=8; repeat for more."),
+]
+"""Option of each command that reads settings from a TOML file."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells report it and as Typer turns it into."""

@@ -55,6 +55,7 @@ def run(
     quick: Quick = False,
     workers: Workers = None,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
+    changes: console.Changes = None,
     as_json: Json = False,
 ) -> None:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
@@ -66,7 +67,7 @@ def run(
     """
     from recipe.experiments.settings import load_experiment
 
-    experiment = load_experiment(config, quick=quick, controls=controls)
+    experiment = load_experiment(config, quick=quick, controls=controls, changes=changes or ())
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
     _run(experiment, output or Path("runs") / config.stem, data, as_json)

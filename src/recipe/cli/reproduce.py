@@ -40,6 +40,7 @@ def reproduce(
     controls: Annotated[
         bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
     ] = False,
+    changes: console.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print runs, hours, memory and disk, and stop.")] = False,
     judge_endpoint: Annotated[
         str | None, typer.Option(help="Address of the judge, in place of the proxy.", rich_help_panel=_MODELS)
@@ -90,6 +91,7 @@ def reproduce(
         engine=engine,
         quick=quick,
         controls=controls,
+        changes=tuple(changes or ()),
     )
     from recipe.reproduce.run import reproduce as run
     from recipe.reproduce.run import study_cost

@@ -1,14 +1,14 @@
 """Commands of `recipe train`: a config in, a standalone model folder out."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from recipe.cli.console import out, print_json, progress
+from recipe.cli.console import Changes, out, print_json, progress
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 @app.command()
-def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def base(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Train a small language model from scratch, so that nothing has to be downloaded.
 
     Example: recipe train base base.toml
@@ -39,11 +39,11 @@ def base(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
 
         return lambda: train_base(settings, progress())
 
-    _run("base", config, BaseModelConfig, prepare, dry_run, as_json)
+    _run("base", config, BaseModelConfig, prepare, changes or (), dry_run, as_json)
 
 
 @app.command()
-def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def sft(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Fine-tune on the reference continuations, from text or from videos; run it again to resume.
 
     Example: recipe train sft configs/sft-qwen2.5-3b.toml
@@ -55,11 +55,11 @@ def sft(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) ->
 
         return lambda: train_sft(settings, progress())
 
-    _run("sft", config, SFTConfig, prepare, dry_run, as_json)
+    _run("sft", config, SFTConfig, prepare, changes or (), dry_run, as_json)
 
 
 @app.command()
-def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def grpo(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Train on the verifier's reward, from text or from videos; run it again to resume.
 
     Example: recipe train grpo configs/grpo-qwen2.5-3b.toml
@@ -73,11 +73,11 @@ def grpo(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -
         use, measure = _likelihood_user(verifier), _measure(settings.validation)
         return lambda: train_grpo(settings, verifier, progress(), use_likelihood=use, measure=measure)
 
-    _run("grpo", config, GRPOConfig, prepare, dry_run, as_json)
+    _run("grpo", config, GRPOConfig, prepare, changes or (), dry_run, as_json)
 
 
 @app.command(name="best-of-n")
-def best_of_n(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Train in rounds on the best of N own plans by the verifier's reward; run it again to resume.
 
     Example: recipe train best-of-n configs/best-of-n-qwen2.5-3b.toml
@@ -91,7 +91,7 @@ def best_of_n(config: ConfigFile, dry_run: DryRun = False, as_json: AsJson = Fal
         use, measure = _likelihood_user(verifier), _measure(settings.validation)
         return lambda: train_best_of_n(settings, verifier, progress(), use, measure)
 
-    _run("best-of-n", config, BestOfNConfig, prepare, dry_run, as_json)
+    _run("best-of-n", config, BestOfNConfig, prepare, changes or (), dry_run, as_json)
 
 
 def _measure(settings: "ValidationSettings | None") -> "PlanMeasure | None":
@@ -129,6 +129,7 @@ def _run(
     path: Path,
     kind: type[Config],
     prepare: Callable[[Config], Callable[[], Path]],
+    changes: Sequence[str],
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -143,7 +144,7 @@ def _run(
     # Before the processes know of each other, one of each machine speaks.
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"
     try:
-        settings = load_config(path, kind)
+        settings = load_config(path, kind, changes)
     except RecipeError:
         if speaks:
             raise

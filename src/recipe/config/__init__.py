@@ -1,6 +1,16 @@
 """The settings of every stage, one module a stage; defaults are the paper's where it states them."""
 
-from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config
+from recipe.config.base import (
+    Config,
+    Fraction,
+    Positive,
+    Settings,
+    changed_values,
+    check_table,
+    load_config,
+    parse_config,
+    read_config,
+)
 from recipe.config.corpus import CorpusConfig, EncoderConfig, MiningConfig
 from recipe.config.models import FrameConfig, JudgeConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
@@ -44,6 +54,9 @@ __all__ = [
     "TrainingSettings",
     "ValidationSettings",
     "VllmSettings",
+    "changed_values",
+    "check_table",
     "load_config",
     "parse_config",
+    "read_config",
 ]

@@ -2,10 +2,13 @@
 
 import difflib
 import tomllib
+from collections.abc import Mapping, Sequence
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeGuard, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from recipe.errors import ConfigError
 
@@ -28,8 +31,16 @@ class Settings(BaseModel):
 Config = TypeVar("Config", bound=Settings)
 
 
-def load_config(path: Path, kind: type[Config]) -> Config:
-    """Read a TOML file into the settings of one stage; raises ConfigError with the field and the nearest known key."""
+def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> Config:
+    """Read a TOML file into the settings of one stage; `changes` are values to set in it, as KEY=VALUE.
+
+    Raises ConfigError with the field and the nearest known key.
+    """
+    return parse_config(read_config(path, changes), kind, str(path), changes)
+
+
+def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """The plain values of a TOML file, with `changes` set in them. Raises ConfigError."""
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -38,20 +49,72 @@ def load_config(path: Path, kind: type[Config]) -> Config:
         raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
-    return parse_config(raw, kind, str(path))
+    return changed_values(raw, changes)
 
 
-def parse_config(raw: dict[str, Any], kind: type[Config], origin: str) -> Config:
-    """Validate plain values as the settings of one stage; raises ConfigError naming `origin`."""
+def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """Plain values with each KEY=VALUE of `changes` in them; a dot leads into a table.
+
+    A value is read as TOML, and as text where it is none. Raises ConfigError.
+
+    >>> changed_values({"lora": {"rank": 16}}, ["lora.rank=8", "model=smollm2"])
+    {'lora': {'rank': 8}, 'model': 'smollm2'}
+    """
+    result = dict(values)
+    for change in changes:
+        key, equals, text = change.partition("=")
+        *tables, name = key.strip().split(".")
+        if not equals or not name or not all(tables):
+            raise ConfigError(f"--set {change!r}: give KEY=VALUE, for example --set steps=100 or --set lora.rank=8.")
+        here = result
+        for table in tables:
+            inner = here.get(table, {})
+            if not isinstance(inner, Mapping):
+                raise ConfigError(
+                    f"--set {change!r}: key {table!r} is a value and no table; leave out what follows it."
+                )
+            here[table] = here = dict(inner)
+        here[name] = _toml_value(text)
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    """A value as TOML reads it; the text itself where TOML reads none, or a date."""
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = read.get("value")
+    return text if len(read) > 1 or isinstance(value, date | time) else value
+
+
+def parse_config(raw: dict[str, Any], kind: type[Config], origin: str, changes: Sequence[str] = ()) -> Config:
+    """Validate plain values as the settings of one stage; raises ConfigError naming `origin`.
+
+    Where the value at fault is of `changes`, the error names that change instead.
+    """
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"{origin}: {_explain(error, kind)}") from None
+        key, sentence = _explain(error.errors(include_url=False), kind)
+        given = (change for change in changes if f"{key}.".startswith(f"{change.partition('=')[0].strip()}."))
+        change = next(given, None) if key else None
+        raise ConfigError(f"{origin if change is None else f'--set {change}'}: {sentence}") from None
 
 
-def _explain(error: ValidationError, kind: type[Settings]) -> str:
-    """The first error in words; an unknown key goes first, because a misspelt one leaves another missing."""
-    first = min(error.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden")
+def check_table(raw: Mapping[str, Any], kind: type[Settings], origin: str) -> None:
+    """Check the keys and values of a table that holds some of the settings of `kind`; raises ConfigError."""
+    try:
+        kind.model_validate(raw)
+    except ValidationError as error:
+        faults = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]
+        if faults:
+            raise ConfigError(f"{origin}: {_explain(faults, kind)[1]}") from None
+
+
+def _explain(faults: Sequence[ErrorDetails], kind: type[Settings]) -> tuple[str, str]:
+    """Key and sentence of the first error; an unknown key goes first: a misspelt one leaves another missing."""
+    first = min(faults, key=lambda fault: fault["type"] != "extra_forbidden")
     names, known = _walk(kind, first["loc"])
     context = first.get("ctx", {})
     if first["type"].startswith("union_tag"):
@@ -60,16 +123,16 @@ def _explain(error: ValidationError, kind: type[Settings]) -> str:
     for python, toml in (("Tuple", "List"), ("tuple", "list"), ("dictionary", "table")):
         message = message.replace(python, toml)
     if not key:
-        return f"{message}."
+        return key, f"{message}."
     if first["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(names[-1], known, n=1, cutoff=0.5)
         hint = f"did you mean {nearest[0]!r}?" if nearest else f"known keys are {', '.join(known)}."
-        return f"unknown key {key!r}; {hint}"
+        return key, f"unknown key {key!r}; {hint}"
     if first["type"] in ("missing", "union_tag_not_found"):
-        return f"key {key!r} is missing; add it."
+        return key, f"key {key!r} is missing; add it."
     if first["type"] == "union_tag_invalid":
-        return f"key {key!r}: input should be one of {context['expected_tags']} (given: {context['tag']!r})."
-    return f"key {key!r}: {message[0].lower()}{message[1:]} (given: {first['input']!r})."
+        return key, f"key {key!r}: input should be one of {context['expected_tags']} (given: {context['tag']!r})."
+    return key, f"key {key!r}: {message[0].lower()}{message[1:]} (given: {first['input']!r})."
 
 
 def _walk(kind: type[Settings], location: tuple[int | str, ...]) -> tuple[list[str], list[str]]:

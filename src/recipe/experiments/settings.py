@@ -3,8 +3,7 @@
 The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/` are TOML files of these shapes.
 """
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,14 +12,20 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from recipe.config import (
+    BaseModelConfig,
+    BestOfNConfig,
     CorpusConfig,
     Fraction,
+    GRPOConfig,
     Positive,
     RewardConfig,
     SamplingConfig,
     Settings,
-    load_config,
+    SFTConfig,
+    ValidationSettings,
+    check_table,
     parse_config,
+    read_config,
 )
 from recipe.errors import ConfigError, MissingExtra
 
@@ -384,6 +389,14 @@ class TeachingConfig(Experiment):
         return quick.model_copy(update={"seeds": self.seeds[:1], "levels": (0, quick.covering) if self.levels else ()})
 
 
+TABLES: dict[str, type[Settings]] = {
+    "base": BaseModelConfig,
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "best_of_n": BestOfNConfig,
+    "validation": ValidationSettings,
+}
+"""Tables of an experiment that hold settings of a stage."""
 AnyExperiment = ExperimentConfig | ComparisonConfig | VideoConfig | TeachingConfig
 _KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConfig]] = {
     "comparison": ComparisonConfig,
@@ -392,18 +405,23 @@ _KINDS: dict[str, type[ComparisonConfig] | type[VideoConfig] | type[TeachingConf
 }
 
 
-def load_experiment(path: Path, *, quick: bool = False, controls: bool = False) -> AnyExperiment:
+def load_experiment(
+    path: Path, *, quick: bool = False, controls: bool = False, changes: Sequence[str] = ()
+) -> AnyExperiment:
     """The experiment of a TOML file: of the kind that its key `kind` names, else the whole method once.
 
-    `controls` sets the key of that name. Raises ConfigError.
+    `changes` are values to set in it, as KEY=VALUE, and `controls` sets the key of that name. Raises ConfigError.
     """
-    try:
-        kind = tomllib.loads(path.read_text(encoding="utf-8")).get("kind")
-    except (OSError, ValueError):
-        kind = None  # load_config reports what is wrong with the file
+    raw = read_config(path, changes)
+    kind = raw.get("kind")
     if kind is not None and kind not in [*_KINDS]:
         raise ConfigError(f"{path}: key 'kind': {kind!r} is unknown; known are {', '.join(map(repr, _KINDS))}.")
-    config = load_config(path, ExperimentConfig) if kind is None else load_config(path, _KINDS[kind])
+    if kind is None:
+        config: AnyExperiment = parse_config(raw, ExperimentConfig, str(path), changes)
+    else:
+        config = parse_config(raw, _KINDS[kind], str(path), changes)
+    for table, stage in TABLES.items():
+        check_table(getattr(config, table, {}), stage, f"{path}: [{table}]")
     if controls and not isinstance(config, VideoConfig | TeachingConfig):
         config = config.model_copy(update={"controls": True})
     elif controls and isinstance(config, VideoConfig):

@@ -153,7 +153,7 @@ def plan_runs(study: Study, name: str) -> ScaleRuns:
 
     Raises ConfigError for a regime or scale that is not there, InputError where the data of all tables are missing.
     """
-    scale = sized(name, quick=study.quick)
+    scale = sized(name, quick=study.quick, changes=study.changes)
     if study.engine == "vllm":
         scale = scale.model_copy(update={"grpo": {**scale.grpo, "rollouts": "vllm"}})
     wanted = tables(study.tables)

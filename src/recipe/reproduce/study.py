@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from recipe.config import (
+    BaseModelConfig,
     BestOfNConfig,
     CorpusConfig,
     Fraction,
@@ -25,6 +26,8 @@ from recipe.config import (
     SamplingConfig,
     Settings,
     SFTConfig,
+    changed_values,
+    check_table,
     load_config,
     parse_config,
 )
@@ -158,6 +161,8 @@ class Study:
     quick: bool = False
     controls: bool = False
     """Train the control regimes beside those of the tables."""
+    changes: tuple[str, ...] = ()
+    """Values to set in each scale, as KEY=VALUE."""
 
     @property
     def on_world(self) -> bool:
@@ -209,12 +214,25 @@ QUICK: Mapping[str, Any] = {
 """What `--quick` puts in place of a scale's own values."""
 
 
-def sized(name: str, *, quick: bool) -> Scale:
-    """A scale, or with `quick` the same with a fraction of the work."""
+def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
+    """A scale, with `quick` the same with a fraction of the work, then with `changes`, as KEY=VALUE, set in it.
+
+    Raises ConfigError.
+    """
     chosen = scale(name)
-    if not quick:
+    if quick:
+        chosen = chosen.model_copy(update=_merged({key: getattr(chosen, key) for key in QUICK}, QUICK))
+    if not changes:
         return chosen
-    return chosen.model_copy(update=_merged({key: getattr(chosen, key) for key in QUICK}, QUICK))
+    changed = parse_config(changed_values(chosen.model_dump(), changes), Scale, f"scale {name!r}", changes)
+    for table, kind in (
+        ("base", BaseModelConfig),
+        ("sft", SFTConfig),
+        ("grpo", GRPOConfig),
+        ("best_of_n", BestOfNConfig),
+    ):
+        check_table(getattr(changed, table), kind, f"scale {name!r}, [{table}]")
+    return changed
 
 
 def sft_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> SFTConfig:
