@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from recipe.evaluation.validity.measure import Difference
 from recipe.experiments import results as r
-from recipe.experiments.design import design_of
-from recipe.experiments.findings import caveats, summary
+from recipe.experiments.design import BASE, design_of
+from recipe.experiments.findings import caveats, headline, summary
 from recipe.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
@@ -65,8 +66,8 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
         "On held-out cut points, difference in exact validity to the base: RL +0.050 [+0.030, +0.070].",
         "On other, exact validity: base 0.250, RL 0.200.",
         "On other, difference in exact validity to the base: RL -0.050.",
-        "While RL trained, over its own samples, the reward went from 0.10 to 0.30, steps in a plan went from 4.00 to "
-        "8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
+        "RL, over its own samples while it trained: the reward went from 0.10 to 0.30, steps in a plan went from 4.00 "
+        "to 8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
         "The true continuation has reward 0.300, more than each of 1 perturbed plans.",
         "Findings of the watchdog: RL 1.",
         "Share of the reward in the time of a GRPO step: RL 50.0%.",
@@ -150,7 +151,10 @@ def test_runs_of_several_seeds_are_averaged() -> None:
         r.Curve("RL", (1, 2, 3, 4), {"reward": (0.0, 0.2, 0.4, last)}, seed) for seed, last in ((0, 1), (1, 0))
     )
     sentence, _ = summary(r.Results(title="t", curves=curves))
-    assert "of 2 seeds, the reward went from 0.00 to 0.50 (first and last step)" in sentence
+    assert (
+        "over its own samples of 2 seeds while it trained: the reward went from 0.00 to 0.50 (first and last step)"
+        in sentence
+    )
 
 
 def test_pictures_recognised_after_vision_pre_training() -> None:
@@ -174,3 +178,17 @@ def test_caveats_fit_the_experiment() -> None:
     assert "Blank frames" in video
     assert all("the paper's scale" in text for text in (world, files, compared, video))
     assert all("over 3 seeds" in text for text in (compared, video))
+
+
+def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
+    def against(regime: str, low: float, high: float) -> Difference:
+        return Difference("test_cuts", regime, BASE, "score", Interval((low + high) / 2, low, high))
+
+    rows = tuple(r.Scores("test_cuts", name, {"score": Interval(0.5)}, 9, 1) for name in ("base", "up", "even", "down"))
+    values = against("even", -0.01, 0.03), against("up", 0.05, 0.09), against("down", -0.3, -0.1)
+    above, below, unclear = headline(r.Results("t", scores=rows, differences=values))
+    assert "above the base: up +0.070 [+0.050, +0.090]." in above
+    assert "below the base: down -0.200" in below
+    assert "no difference" in unclear
+    assert "even +0.010" in unclear
+    assert headline(r.Results("t", summary=tuple("abcd"))) == ("a", "b", "c")

@@ -193,9 +193,9 @@ def test_the_page_begins_with_what_each_reward_bought(tmp_path: Path, fake_resul
     assert list(rewards.lines[1].get_ydata()) == [0, 0.5, 1]
     assert len(means.axes) == 2
     plots.key_figure(found, tmp_path / "key.svg")
-    # Many runs in one picture would say nothing.
+    # The drift of many runs in one picture would say nothing.
     many = render_html(validated(fake_results, *"abcde"))
-    assert 'class="key"' not in many
+    assert many.index("Mean difference to base") < many.index('class="found"')
     assert "drift" not in Elements(many).ids
 
 

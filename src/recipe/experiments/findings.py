@@ -13,6 +13,8 @@ from recipe.experiments.results import SPLITS, Results
 from recipe.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
 from recipe.stats import Interval
 
+FIRST = 3
+"""Findings that stand first where there is no base to compare with."""
 WINDOW = 8
 """Steps averaged at either end of training; a quarter of a short run."""
 
@@ -41,6 +43,37 @@ def summary(results: Results, recognised: Sequence[float] = ()) -> tuple[str, ..
         )
     shares = ", ".join(f"{cost.regime} {100 * cost.share:.1f}%" for cost in results.costs)
     return (*sentences, *([f"Share of the reward in the time of a GRPO step: {shares}."] if shares else []))
+
+
+def headline(results: Results) -> tuple[str, ...]:
+    """What the page says first: who is above and below the base, only where the interval excludes zero, and controls.
+
+    Without a base to compare with, the first findings.
+    """
+    sentences = _bought(results)
+    for split in results.splits():
+        if not sentences or results.control_differences:
+            sentences += _against_base(results, split)
+        sentences += _controls(results, split)
+    return tuple(sentences) or results.summary[:FIRST]
+
+
+def _against_base(results: Results, split: str) -> list[str]:
+    """The regimes by what is shown of them against the base, in the main metric."""
+    metric = results.main_metric()
+    own = [one for one in results.differences if (one.split, one.metric, one.baseline) == (split, metric, BASE)]
+    name = _metric_name(metric)
+    words: dict[str, list[str]] = {
+        f"{name} above the base": [],
+        f"{name} below the base": [],
+        f"no difference to the base in {name} shown": [],
+    }
+    above, below, unclear = words.values()
+    for one in sorted(own, key=lambda one: -one.value.mean):
+        low, high = one.value.low, one.value.high
+        shown = above if low is not None and low > 0 else below if high is not None and high < 0 else unclear
+        shown.append(f"{one.regime} {_signed(one.value)}")
+    return [f"On {SPLITS.get(split, split)}, {what}: {'; '.join(who)}." for what, who in words.items() if who]
 
 
 def _bought(results: Results) -> list[str]:
@@ -184,7 +217,7 @@ def _training(results: Results) -> list[str]:
         seeds = f" of {len(curves)} seeds" if len(curves) > 1 else ""
         ends = f"means of {window} steps at either end" if window > 1 else "first and last step"
         if parts:
-            sentences.append(f"While {regime} trained, over its own samples{seeds}, {', '.join(parts)} ({ends}).")
+            sentences.append(f"{regime}, over its own samples{seeds} while it trained: {', '.join(parts)} ({ends}).")
     return sentences
 
 

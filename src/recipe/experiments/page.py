@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
@@ -12,6 +13,7 @@ from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_met
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.experiments import plots
+from recipe.experiments.findings import headline
 from recipe.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
 from recipe.experiments.over_optimisation import validation_figure, validation_table
 from recipe.experiments.results import MAIN, SPLITS, Curve, Results, ValidationCurve, load_results
@@ -75,14 +77,16 @@ def render_html(results: Results) -> str:
         *(one.regime for one in results.differences),
         *(plan.regime for plan in shown),
     )
+    key, caption = _key_figures(results)
     environment = page_environment("recipe.experiments")
     environment.filters |= {"number": format_number, "seconds": format_seconds}
     return environment.get_template("report.html.jinja").render(
         results=results,
         sections=list(report_sections(results)),
         style=Markup(template("recipe.report", "page.css") + template("recipe.experiments", "report.css")),
-        key=_key_figure(results),
-        key_caption=f"{KEY_REGIMES} {KEY_DRIFT}",
+        key=key,
+        key_caption=caption,
+        headline=headline(results),
         dots={name: variable(colour) for name, colour in regime_colours(names).items()},
         splits=SPLITS,
         statuses=STATUSES,
@@ -105,17 +109,17 @@ def rerender(run_dir: Path) -> Path:
 def report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for; the page itself fills `samples`, and settings into `run`."""
     exact = any("score" in scores.metrics for scores in results.scores)
-    few = 0 < len(results.validations) <= TOGETHER  # the key figure shows the means
+    first = _begins_with(results)
     if results.scores:
         agreement = any("f1" in scores.metrics for scores in results.scores)
         matched = any("matched_f1" in scores.metrics for scores in results.scores)
         paragraph = EXACT if exact else MATCHED if matched else AGREEMENT if agreement else REWARD
-        blocks = (*(() if few else _means_figure(results)), *_score_tables(results))
+        means = _means_figure(results) if first == "differences" else ()  # the other pictures hold them
+        blocks = (*means, *_score_tables(results))
         yield Section("plans", "Plans by regime", "Plans by regime", (paragraph,), blocks)
     if results.differences:
         baseline = results.differences[0].baseline
-        caption = f"Mean difference to {baseline} on the same prompts, with its 95% interval."
-        figure = _figures("differences", (plots.differences_figure(results.differences), caption))
+        figure = _differences_figure(results, "differences")
         tables = _difference_tables(results.differences, "regime", f"difference to {baseline}")
         title = f"Against {baseline}, prompt by prompt"
         yield Section("differences", title, "Differences", blocks=(*figure, *tables))
@@ -125,7 +129,7 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield _law_section(results)
     if results.by_seed:
         yield _seeds_section(results.by_seed)
-    if few:
+    if first == "validations":
         yield _validation_section(results.validations)
     training = (*_training_figures(results.curves), *_cost_table(results))
     if training:
@@ -275,12 +279,33 @@ def _training_figures(curves: Sequence[Curve]) -> Blocks:
     return _figures("training", *drawings)
 
 
-def _key_figure(results: Results) -> tuple[str, ...]:
-    """The halves of the picture that the page begins with; none where too many runs validated, or none."""
-    if not results.scores or not 0 < len(results.validations) <= TOGETHER:
+def _key_figures(results: Results) -> tuple[tuple[str, ...], str]:
+    """The picture that the page begins with, in one or two parts or none, and its caption."""
+    first = _begins_with(results)
+    if first == "plans":
+        blocks = _means_figure(results)
+    elif first == "differences":
+        blocks = _differences_figure(results, "key")
+    else:
+        blocks = _figures("key", *zip(plots.bought_figures(results), (KEY_REGIMES, KEY_DRIFT), strict=True))
+    figures = [block for block in blocks if isinstance(block, Figure)]
+    return tuple(figure.svg for figure in figures), " ".join(figure.caption for figure in figures)
+
+
+def _begins_with(results: Results) -> Literal["validations", "differences", "plans"]:
+    """The section whose figure is the picture that the page begins with."""
+    if results.scores and 0 < len(results.validations) <= TOGETHER:
+        return "validations"
+    return "differences" if _differences_figure(results, "key") else "plans"
+
+
+def _differences_figure(results: Results, place: str) -> Blocks:
+    """All metrics in the section, the main one and the length at the head of the page, which is read in seconds."""
+    if not results.differences:
         return ()
-    halves = zip(plots.bought_figures(results), (KEY_REGIMES, KEY_DRIFT), strict=True)
-    return tuple(inline_svg(half, f"key{number}", escape(text)) for number, (half, text) in enumerate(halves))
+    caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
+    metrics = (results.main_metric(), "steps") if place == "key" else plots.CHANGES
+    return _figures(place, (plots.differences_figure(results.differences, metrics), caption))
 
 
 def _validation_section(curves: Sequence[ValidationCurve]) -> Section:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -179,17 +180,17 @@ def seeds_figure(by_seed: Sequence[Difference], metric: str, name: str) -> Figur
 
 
 @mpl.rc_context(STYLE)
-def differences_figure(differences: Sequence[Difference]) -> Figure | None:
+def differences_figure(differences: Sequence[Difference], metrics: Sequence[str] = CHANGES) -> Figure | None:
     """Paired differences to the baseline, one panel a metric; None where there are none to draw."""
-    names = [name for name in CHANGES if any(one.metric == name for one in differences)]
+    names = [name for name in metrics if any(one.metric == name for one in differences)]
     regimes = list(dict.fromkeys(one.regime for one in differences))
     if not names:
         return None
-    figure = new_figure(7.6, 1.15 + 0.5 * len(regimes), gap=0.06)
+    figure = new_figure(7.6, 1.35 + 0.5 * len(regimes), gap=0.06)
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for name, panel in zip(names, panels, strict=True):
         _draw_differences(panel, [one for one in differences if one.metric == name], regimes)
-        panel.set_title(METRICS[name])
+        panel.set_title(fill(METRICS[name], 12 if len(names) > 2 else 40))
     label_rows(panels[0], regimes)
     splits = list(dict.fromkeys(one.split for one in differences))
     if len(splits) > 1:

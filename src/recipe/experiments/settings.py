@@ -144,7 +144,8 @@ class Experiment(Settings):
         """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
         source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if self.has_world else {})
         stages = {name: getattr(self, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(self, name)}
-        return self.model_copy(update={"source": self.source.model_copy(update=source), **stages})
+        title = f"{self.title} (quick: proves nothing)"
+        return self.model_copy(update={"title": title, "source": self.source.model_copy(update=source), **stages})
 
 
 class ExperimentConfig(Experiment):
