@@ -109,6 +109,7 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
     assert {path.name for path in folder.iterdir()} == {
         "audit.json",
         "audit.html",
+        "shares.png",
         "filler.png",
         "attack.png",
         "best_of.png",

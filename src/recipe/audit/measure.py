@@ -14,6 +14,7 @@ from recipe.audit.lodo import leave_one_out
 from recipe.audit.perturb import (
     ALTERNATIVE,
     FEWEST,
+    IN_CORPUS,
     MOST,
     TRUE,
     AuditPrompt,
@@ -187,6 +188,11 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
     found = []
     if counts := _counts(selection):
         found.append(f"Left out: {counts}.")
+    if inside := selection.left_out.get(IN_CORPUS):
+        found.append(
+            f"{inside} of the videos {'is' if inside == 1 else 'are'} in the corpus, and a reward that reads the "
+            "answer proves nothing: to audit them, too, build the corpus with --exclude and the file of the procedures."
+        )
     names = (*EDITIONS[prompts[0].edition], ALTERNATIVE)
     missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]

@@ -1,4 +1,4 @@
-"""An audit as one self-contained HTML page: coverage first, then classes, length, padding, attack."""
+"""An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +11,7 @@ from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
 from recipe.audit.lodo import points
 from recipe.audit.results import AttackResult, Audit, RewardAudit, audit_json
+from recipe.audit.score import LENGTH, RELEVANCE
 from recipe.audit.shares import bounds, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, DARK, GREEN, GREY, INK, MUTED, PURPLE, SPARE, VERMILION, variable
@@ -34,6 +35,32 @@ KIND_COLOURS = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, BLUE, SPARE[0]),
 """Kinds of steps of an attack."""
 _ACROSS = 3
 """Panels side by side."""
+
+
+@mpl.rc_context(STYLE)
+def shares_figure(rewards: Sequence[RewardAudit]) -> Figure:
+    """How often each reward prefers the true continuation: its mean with the interval, and its worst class."""
+    figure = Figure(figsize=(7.6, 0.9 + 0.5 * len(rewards)), layout=ConstrainedLayoutEngine())
+    panel = figure.subplots()
+    for place, one in enumerate(rewards):
+        colour = GREY if one.name in (LENGTH, RELEVANCE) else BLUE
+        mean, worst = 100 * one.mean.mean, 100 * one.worst.mean
+        panel.plot([worst, mean], [place, place], color=colour, linewidth=1, alpha=0.5)
+        if one.mean.low is not None and one.mean.high is not None:
+            panel.plot([100 * one.mean.low, 100 * one.mean.high], [place, place], color=colour, linewidth=4, alpha=0.4)
+        panel.plot(mean, place, "o", color=colour, markersize=8)
+        panel.plot(worst, place, "o", color=colour, markersize=7, markerfacecolor="none")
+        side = "left" if worst < 50 else "right"
+        words = one.worst_class.replace("_", " ")
+        style: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "top", "color": MUTED, "fontsize": 9}
+        panel.annotate(words, (worst, place), (0, -6), **style)
+    panel.axvline(50, color=INK, linewidth=1, linestyle=(0, (4, 3)))
+    panel.set_yticks(range(len(rewards)), [one.name for one in rewards], fontsize=10)
+    panel.set_ylim(len(rewards) - 0.5, -0.5)
+    panel.set_xlim(-2, 102)
+    panel.grid(visible=False, axis="y")
+    panel.set_xlabel("percent of comparisons in which the true continuation earns more (dashed: chance)")
+    return figure
 
 
 @mpl.rc_context(STYLE)
@@ -92,12 +119,15 @@ def attack_figure(
 
 
 PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Figure | None]] = {
+    "shares": shares_figure,
     "filler": filler_figure,
     "attack": partial(attack_figure, attack_of=lambda one: one.attack),
     "best_of": partial(attack_figure, attack_of=lambda one: one.best_of),
 }
 """Figures by the names of their files."""
 CAPTIONS = {
+    "shares": "Filled: mean over all classes of corrupted plans, with its 95% interval. Hollow: the class where the "
+    "reward is worst. Grey: controls that read no corpus.",
     "filler": "Mean reward with its 95% interval; dashed: the true continuation by itself.",
     "attack": "Mean length of the greedy optimum, by the kinds of its steps; how often it earns more than the truth.",
     "best_of": f"The same of the best of {BEST_OF} plans that are composed at random, of one step to two true lengths.",

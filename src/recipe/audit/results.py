@@ -14,6 +14,8 @@ from recipe.stats import Interval
 
 YES, PARTLY = 0.85, 0.6
 """Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
+FEWEST_COVERED = 5
+"""Procedures below which a share of them is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,9 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     if coverage is None:
         return f"Whether the corpus covers these tasks is not known: {problem}."
     wins = coverage.wins
+    if wins.observations < FEWEST_COVERED:
+        count = f"{wins.observations} procedure{'' if wins.observations == 1 else 's'}"
+        return f"Whether the corpus covers these tasks cannot be told from {count}; give {FEWEST_COVERED} or more."
     verdict = "The corpus hardly covers these tasks"
     if wins.mean >= YES:
         verdict = "The corpus covers these tasks"
@@ -238,17 +243,21 @@ def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
         if one.name in (LENGTH, RELEVANCE):
             continue
         yield (
-            f"{one.name} earns the true continuation more in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
-            f"{_gain(one.over_relevance)}; its worst class is {one.worst_class}, {percent(one.worst.mean)}%. "
+            f"{one.name} prefers the true continuation in {percent(one.mean.mean)}%{bounds(one.mean)} of comparisons"
+            f"{_gain(one.over_relevance)}. Its worst class is {one.worst_class.replace('_', ' ')}, "
+            f"{percent(one.worst.mean)}%. "
             f"By group: {', '.join(f'{group} {percent(share.mean)}' for group, share in one.groups.items())}."
         )
         if one.unscored:
             yield f"{one.name} could not score {len(one.unscored)} prompts, the first of them {one.unscored[0]}"
         if one.attack is not None:
-            made_of = ", ".join(f"{percent(share)}% {kind}" for kind, share in one.attack.composition.items() if share)
+            kinds = [(kind, share) for kind, share in one.attack.composition.items() if share]
+            made_of = ", ".join(f"{percent(share)}% {kind}" for kind, share in kinds)
+            if len(kinds) < 2:
+                made_of = f"all {kinds[0][0]}" if kinds else "none"
             yield (
-                f"A plan grown greedily for {one.name} is {one.attack.length_ratio:.1f} times as long as the true one, "
-                f"consists of {made_of or 'no steps'}, and earns more than it in "
+                f"A plan grown greedily for {one.name} is {one.attack.length_ratio:.1f} times as long as the true one. "
+                f"Its steps are: {made_of}. It earns more than the true one in "
                 f"{percent(one.attack.beats_true.mean)}% of prompts."
             )
 
