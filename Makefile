@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/scale.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install demo demo-video narrations reproduce test vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -30,6 +30,10 @@ $(DEMO): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) ".[demo]"
 	touch $@
+
+# For uv and other tools that read PEP 751; needs uv.
+lock:
+	uv pip compile pyproject.toml --extra demo --universal -c constraints.txt --format pylock.toml -o pylock.toml -q
 
 demo: $(DEMO)
 	$(BIN)/recipe demo

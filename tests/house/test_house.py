@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import recipe
 from recipe.cli.console import run
@@ -54,6 +56,22 @@ def test_public_names_resolve_and_are_complete() -> None:
 def test_version_is_stated_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == recipe.__version__
+
+
+def test_the_lock_file_has_the_versions_that_are_tested() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = {
+        canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines) if version
+    }
+    locked = {one["name"]: one.get("version") for one in tomllib.loads((ROOT / "pylock.toml").read_text())["packages"]}
+    assert {name: version for name, version in locked.items() if pins.get(name, version) != version} == {}
+    demo = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    names = {name for extra in ("cpu", "train", "report", "serve") for name in map(_name, demo[extra])}
+    assert names - locked.keys() == set()
+
+
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def test_torchvision_is_absent() -> None:
