@@ -111,3 +111,12 @@ def test_wrong_flags_are_wrong_usage(words: tuple[str, ...], flag: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert flag in result.output
+
+
+@pytest.mark.parametrize("words", [(), ("plan",), ("corpus", "build"), ("reward", "audit"), ("evaluate", "judge")])
+def test_help_wraps_at_80_columns_and_cuts_no_word(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = CliRunner().invoke(app, [*words, "--help"]).output
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert "..." not in text.partition("Options:")[2].replace("ARGS...", "")

@@ -8,15 +8,10 @@ import typer
 
 from recipe import __version__
 from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, train, vpa, world
-from recipe.cli.console import run
+from recipe.cli.console import CommandGroup, run
 from recipe.errors import InputError
 
-app = typer.Typer(
-    name="recipe",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
+app = CommandGroup(name="recipe", pretty_exceptions_enable=False, add_completion=False)
 
 
 def show_version(asked: bool) -> None:

@@ -5,10 +5,10 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from recipe.errors import RecipeError
 from recipe.progress import Advance, LogLines, Progress
@@ -28,6 +29,9 @@ from recipe.progress import Advance, LogLines, Progress
 if TYPE_CHECKING:
     from recipe.report.elements import Table
 
+_WHOLE = 1000
+"""Letters, more than any first sentence has."""
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the settings, such as lora.rank=8; repeat for more."),
@@ -39,6 +43,41 @@ INTERRUPTED = 130
 
 TERMINATED = 143
 """Exit code after SIGTERM, as shells report it."""
+
+
+class PlainCommand(TyperCommand):
+    """A command whose help has a section for each panel of options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            panel = getattr(parameter, "rich_help_panel", None)
+            title = panel or ("Arguments" if isinstance(parameter, TyperArgument) else "Options")
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(title, []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+class PlainGroup(TyperGroup):
+    """Commands that are listed with the whole first sentence of their help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=_WHOLE)) for name, one in commands if one])
+
+
+class CommandGroup(typer.Typer):
+    """Commands with help in plain text: it wraps at any width, and no word of it is cut."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(cls=PlainGroup, no_args_is_help=True, rich_markup_mode=None, **settings)
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:
+        return super().command(name, cls=PlainCommand, **settings)
+
 
 out = Console()
 err = Console(stderr=True)

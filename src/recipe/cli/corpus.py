@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.cli.console import print_json, print_lines, print_table, progress
+from recipe.cli.console import CommandGroup, print_json, print_lines, print_table, progress
 from recipe.cli.flags import with_flags
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-app = typer.Typer(no_args_is_help=True, help="Build, inspect and search an index of narrations.")
+app = CommandGroup(help="Build, inspect and search an index of narrations.")
 
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

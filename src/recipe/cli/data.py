@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from recipe.cli.console import err, out, print_json, progress
+from recipe.cli.console import CommandGroup, err, out, print_json, progress
 from recipe.cli.pseudo import pseudo
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from recipe.data.supervision import CutCount
     from recipe.types import Example, Procedure
 
-app = typer.Typer(no_args_is_help=True, help="Turn benchmark folders into training and test examples.")
+app = CommandGroup(help="Turn benchmark folders into training and test examples.")
 
 app.command("pseudo")(pseudo)
 

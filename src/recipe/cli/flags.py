@@ -7,7 +7,7 @@ the commands keep Typer's other options, panels, usage errors and tests.
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -16,6 +16,8 @@ from recipe.config import Settings, parse_config
 from recipe.config.base import Flag
 
 Command = Callable[..., None]
+_LONG = 60
+"""Letters of all choices of a flag that fit on the line of its name."""
 _SMALLEST = 0.001
 """In place of 0 for a number that must be above it."""
 
@@ -76,15 +78,20 @@ def _option(
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
     default = defaults.get(name, None if field.is_required() else field.default)
-    shown: str | bool = False if default in (None, "") or isinstance(default, bool) else str(default)
+    shown = None if default in (None, "") or isinstance(default, bool) else default
     if kind is bool and "/" in flag:
         shown = flag.split("/")[0 if default else 1].removeprefix("--")
+    about = " ".join((field.description or "").split())
+    choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
+    if len("|".join(choices)) > _LONG:
+        limits["metavar"] = "<name>"
+        about = f"{about} One of {', '.join(choices)}."
     option = typer.Option(
         flag,
         *more,
-        help=" ".join((field.description or "").split()),
+        help=about if shown is None else f"{about}  [default: {shown}]",
         rich_help_panel=panel,
-        show_default=shown,
+        show_default=False,
         **limits,
     )
     required = field.is_required() and name not in defaults

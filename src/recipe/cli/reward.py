@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import audit, coverage, explain, serve
-from recipe.cli.console import out, print_json, progress
+from recipe.cli.console import CommandGroup, out, print_json, progress
 from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
 from recipe.reward.scorer import PromptGroup, Steps, batches, score_or_raise
 from recipe.text import plan_steps
@@ -36,7 +36,7 @@ COLUMNS = {
 NUMBERS = {"length": "{:.1f}", "reward": "{:.3f}", "length_pay": "{:+.2f}"}
 """Formats of those that are no shares."""
 
-app = typer.Typer(no_args_is_help=True, help="Score continuations against a corpus, and show the evidence.")
+app = CommandGroup(help="Score continuations against a corpus, and show the evidence.")
 
 
 @app.command()

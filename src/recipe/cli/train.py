@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from recipe.cli.console import Changes, out, print_json, progress
+from recipe.cli.console import Changes, CommandGroup, out, print_json, progress
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig", "BestOfNConfig")
 
-app = typer.Typer(no_args_is_help=True, help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
+app = CommandGroup(help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from recipe.cli import console
-from recipe.cli.console import out, print_json
+from recipe.cli.console import CommandGroup, out, print_json
 from recipe.cli.data import AsJson
 from recipe.cli.flags import with_flags
 from recipe.cli.models import beside, model_flags, opened
@@ -531,7 +531,7 @@ def _show(result: dict[str, Any]) -> None:
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-app = typer.Typer(no_args_is_help=True, help="Plan the next actions of a closed set, as work on CrossTask does.")
+app = CommandGroup(help="Plan the next actions of a closed set, as work on CrossTask does.")
 
 
 @app.callback()

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from recipe.cli.console import out, print_table
+from recipe.cli.console import CommandGroup, out, print_table
 
-app = typer.Typer(no_args_is_help=True, help="The miniature world: goals with known task graphs, for trials and tests.")
+app = CommandGroup(help="The miniature world: goals with known task graphs, for trials and tests.")
 
 Count = Annotated[int, typer.Option(min=1, help="Number to write.")]
 Seed = Annotated[int, typer.Option(help="Another seed gives other draws.")]

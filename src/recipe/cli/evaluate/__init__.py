@@ -1,10 +1,9 @@
 """Commands of `recipe evaluate`, one module each."""
 
-import typer
-
+from recipe.cli.console import CommandGroup
 from recipe.cli.evaluate import compare, diversity, histories, judge, match, people, validity, vpa
 
-app = typer.Typer(no_args_is_help=True, help="Measure how good plans and histories are.")
+app = CommandGroup(help="Measure how good plans and histories are.")
 
 
 @app.callback()
