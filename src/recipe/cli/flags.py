@@ -89,7 +89,7 @@ def _option(
     option = typer.Option(
         flag,
         *more,
-        help=about if shown is None else f"{about}  [default: {shown}]",
+        help=about if shown is None else f"{about} Default: {shown}.",
         rich_help_panel=panel,
         show_default=False,
         **limits,
