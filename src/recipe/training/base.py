@@ -86,13 +86,13 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
             return run.finish(time.monotonic() - began)
 
 
-def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+def base_shape(config: BaseModelConfig, vocabulary: int) -> Qwen2Config:
+    """The config of the model, without the ids of its tokens. Raises ConfigError for widths that do not fit."""
     if config.hidden_size % config.head_size:
         raise ConfigError(f"hidden_size {config.hidden_size} is not a multiple of head_size {config.head_size}.")
-    torch.manual_seed(config.seed)
     heads = config.hidden_size // config.head_size
-    shape = Qwen2Config(
-        vocab_size=len(tokenizer),
+    return Qwen2Config(
+        vocab_size=vocabulary,
         hidden_size=config.hidden_size,
         intermediate_size=max(32, config.hidden_size * 8 // 3 // 32 * 32),
         num_hidden_layers=config.layers,
@@ -100,11 +100,15 @@ def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2
         num_key_value_heads=heads // 2 if heads % 2 == 0 else heads,
         max_position_embeddings=config.context,
         tie_word_embeddings=True,
-        bos_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
         dtype="float32",
     )
+
+
+def _model(config: BaseModelConfig, tokenizer: PreTrainedTokenizerFast) -> Qwen2ForCausalLM:
+    shape = base_shape(config, len(tokenizer))
+    shape.bos_token_id = shape.pad_token_id = tokenizer.pad_token_id
+    shape.eos_token_id = tokenizer.eos_token_id
+    torch.manual_seed(config.seed)
     # Plain attention beats the fused kernel at this size, by a third of the step on a CPU.
     model = Qwen2ForCausalLM._from_config(shape, attn_implementation="eager")
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.pad_token_id]

@@ -201,6 +201,43 @@ def open_run(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pa
     return run
 
 
+def held_run(stage: str, config: Settings, output: Path) -> Run | None:
+    """The run that a folder holds, which `config` would resume; None where it would begin anew. Nothing is written.
+
+    Its settings are compared; of its inputs, files and corpus are, as weights take long to read. Raises ConfigError
+    where they differ, InputError for a damaged record.
+    """
+    record = output / "run.json"
+    if not record.is_file():
+        return None
+    known = read_json(record)
+    if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
+        raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
+    run = Run(output, known)
+    if not run.model.exists() and not any(run.checkpoints.glob("checkpoint-*")):
+        return None
+    inputs = known.get("inputs", {})
+    settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
+    held = dict(inputs)
+    for name in {"examples", "corpus"} & inputs.keys():
+        if isinstance(path := getattr(config, name, None), Path) and path.exists():
+            held[name] = _identity(path)
+    now = {"stage": stage, "config": settings, "inputs": held}
+    if (version := known.get("version", 0)) != VERSION:
+        known = _brought_up(output, known, now, version)
+    _require_same(output, known, now)
+    return run
+
+
+def _require_same(output: Path, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raises ConfigError where the record of a run differs in what `now` holds."""
+    if changed := _changes({key: known.get(key) for key in now}, now):
+        raise ConfigError(
+            f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
+            "set another `output`, or delete the folder to start over."
+        )
+
+
 def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Path | str | JsonObject]) -> Run:
     settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
     hashes = {name: _identity(path) for name, path in inputs.items()}
@@ -225,12 +262,7 @@ def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pat
     known = {"processes": 1, **known}  # earlier records are of one
     if (version := known.get("version", 0)) != VERSION:
         known = _brought_up(output, known, manifest, version)
-    changed = _changes({key: known.get(key) for key in manifest}, manifest)
-    if changed:
-        raise ConfigError(
-            f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
-            "set another `output`, or delete the folder to start over."
-        )
+    _require_same(output, known, manifest)
     return Run(output, manifest, card)
 
 

@@ -1,0 +1,148 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peft import get_peft_model
+
+from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.errors import ConfigError
+from recipe.training import cost
+from recipe.training.cost import Device, Lengths, Rates, Shape
+from recipe.training.policy import load_policy, lora_config
+from recipe.training.preflight import check_run, load_training
+from recipe.training.sft import train_sft
+
+SHAPE = Shape(1_000_000, 0, 1000, layers=4, hidden=64, heads=4, kv_width=32, vocabulary=512)
+LENGTHS = Lengths(prompt=100, continuation=50, longest=200)
+DEVICE = Device("a test", False, flops=1e9, bandwidth=1e9, layer_seconds=0, start_seconds=0, free=None, source="")
+NAMED: dict[str, Any] = {"model": "m", "examples": "e", "output": "o"}
+
+
+def states(found: Any) -> dict[str, str]:
+    return {one.subject: one.state for one in found.findings}
+
+
+def test_all_that_is_missing_is_found_at_once(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other.txt").write_text("mine")
+    config = GRPOConfig(
+        model=str(tmp_path / "model"),
+        examples=tmp_path / "none.jsonl",
+        corpus=tmp_path / "corpus",
+        output=tmp_path / "out",
+        prompt=str(tmp_path / "prompt.txt"),
+        validation={"examples": tmp_path / "val.jsonl"},
+    )
+    found = check_run("grpo", config)
+    missing = {name for name, state in states(found).items() if state == "missing"}
+    assert missing == {"examples", "model", "corpus", "output", "prompt", "validation"}
+    assert not found.ready
+    assert found.estimate is None
+    assert {one.sentence for one in found.findings if one.subject == "examples"} == {
+        f"{tmp_path / 'none.jsonl'}: the file does not exist; check the path."
+    }
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]  # nothing is written
+
+
+def test_a_run_that_can_start_and_one_that_is_finished(base_model: Path, examples_file: Path, tmp_path: Path) -> None:
+    settings = {"model": str(base_model), "examples": examples_file, "epochs": 1, "batch_size": 6, "metrics": ()}
+    config = SFTConfig(**settings, output=tmp_path / "run")
+    found = check_run("sft", config)
+    assert found.ready
+    assert set(states(found).values()) == {"ok"}
+    assert found.estimate is not None
+    # No weights were loaded; these are.
+    model = load_policy(str(base_model)).model
+    assert found.estimate.parameters == model.num_parameters()
+    assert (
+        found.estimate.trained
+        == get_peft_model(model, lora_config(config.lora, model)).get_nb_trainable_parameters()[0]
+    )
+    assert found.estimate.memory["weights"] == 4 * found.estimate.parameters
+    assert found.estimate.seconds > cost.STARTING
+    assert not (tmp_path / "run").exists()
+    train_sft(config)
+    [said] = [one.sentence for one in check_run("sft", config).findings if one.subject == "output"]
+    assert "finished" in said
+    other = check_run("sft", config.model_copy(update={"seed": 7}))
+    assert states(other)["output"] == "missing"
+    assert not other.ready
+
+
+def test_a_corpus_is_opened_with_its_encoder(world_run: dict[str, Any], tmp_path: Path) -> None:
+    given = {key: world_run[key] for key in ("model", "examples", "corpus")}
+    config = GRPOConfig(**{**given, "model": str(given["model"])}, output=tmp_path / "run")
+    assert states(check_run("grpo", config))["corpus"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("lines", "stage"),
+    [
+        ('examples = "e"\noutput = "o"\nsteps = 3', "base"),
+        ('model = "m"\nexamples = "e"\noutput = "o"', "sft"),
+        ('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nsteps = 3', "grpo"),
+        ('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nn = 3', "best-of-n"),
+    ],
+)
+def test_the_stage_follows_from_the_settings(lines: str, stage: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(lines)
+    assert load_training(path)[0] == stage
+
+
+def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"')
+    with pytest.raises(ConfigError, match="grpo and best-of-n; name one with --stage"):
+        load_training(path)
+    assert load_training(path, "grpo")[0] == "grpo"
+    path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
+    with pytest.raises(ConfigError, match="did you mean 'group_size'"):
+        load_training(path)
+
+
+def test_seconds_of_a_run() -> None:
+    rates = Rates(base_seconds=7, sft_step_seconds=2, grpo_step_seconds=3, plan_seconds=0.5)
+    assert cost.training_seconds(BaseModelConfig(examples="e", output="o"), rates, 10) == 7
+    assert cost.training_seconds(SFTConfig(**NAMED, epochs=2, batch_size=4), rates, 10) == 2 * 2 * 3
+    assert cost.training_seconds(GRPOConfig(**NAMED, corpus="c", steps=5), rates, 10) == 15
+    rounds = BestOfNConfig(**NAMED, corpus="c", n=4, rounds=2, epochs=1, batch_size=5)
+    assert cost.training_seconds(rounds, rates, 10) == 2 * (0.5 * 4 * 10 + 2 * 2)
+
+
+def test_a_step_of_sft_costs_its_operations() -> None:
+    config = SFTConfig(**NAMED, batch_size=2)
+    # Forward and backward pass of 2 x 150 tokens: 2 operations a weight, and attention.
+    operations = 2 * (2 * 300 * 1_000_000 + 4 * 300 * 150 * 64 * 4)
+    assert cost.rates(config, SHAPE, LENGTHS, DEVICE, bf16=False).sft_step_seconds == pytest.approx(operations / 1e9)
+    again = config.model_copy(update={"gradient_checkpointing": True})
+    assert cost.rates(again, SHAPE, LENGTHS, DEVICE, bf16=False).sft_step_seconds == pytest.approx(
+        1.5 * operations / 1e9
+    )
+
+
+def test_memory_grows_with_the_micro_batch_and_the_roll_outs() -> None:
+    def needed(**values: Any) -> float:
+        return sum(
+            cost.memory(GRPOConfig(**NAMED, corpus="c", **values), SHAPE, LENGTHS, bf16=False, cuda=False).values()
+        )
+
+    assert needed(micro_batch=4) < needed(micro_batch=8) < needed()
+    assert needed(micro_batch=8, gradient_checkpointing=True) < needed(micro_batch=8)
+    assert needed(micro_batch=8) < needed(micro_batch=8, max_completion_tokens=512)
+
+
+def test_json_of_a_check(
+    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from recipe.cli.train import check
+
+    path = tmp_path / "sft.toml"
+    path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
+    check(path, None, ["seed=3"], True)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["stage"], printed["ready"]) == ("sft", True)
+    with pytest.raises(SystemExit):
+        check(path, None, ['examples="none"'], True)
+    assert not json.loads(capsys.readouterr().out)["ready"]
