@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("matplotlib")
 
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.data.examples import read_examples
+from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.experiments import settings as module
 from recipe.experiments import stages
@@ -37,6 +39,7 @@ from recipe.experiments.stages import (
     plan_stages,
 )
 from recipe.progress import SILENT
+from recipe.types import Procedure, Step
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key
 
@@ -302,7 +305,7 @@ def test_benchmarks_without_a_test_split_are_refused_before_training(data: Path,
     content = json.loads((data / "coin" / "COIN.json").read_text())
     del content["database"]["held"]
     (data / "coin" / "COIN.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="4 examples to train on and 0 to test on; give benchmarks with both"):
+    with pytest.raises(InputError, match="4 examples to train on and 0 to test on; give procedures of both"):
         cut(data, tmp_path / "run", benchmarks=["coin"])
     assert not (tmp_path / "run").exists()
 
@@ -345,3 +348,26 @@ def test_changes_reach_the_stages_and_wrong_ones_are_named() -> None:
     assert (changed.grpo["steps"], changed.source.train, changed.seeds) == (7, 9, (4,))
     with pytest.raises(ConfigError, match="unknown key 'stps'; did you mean 'steps'"):
         load_experiment(path, changes=["grpo.stps=7"])  # also where no run reads the table
+
+
+def test_own_procedures_and_subtitles_stand_in_place_of_published_files(tmp_path: Path) -> None:
+    root = tmp_path / "mine"
+    (root / "subtitles").mkdir(parents=True)
+    (root / "subtitles" / "v0.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nboil the water\n")
+    rows = [Procedure("mine", f"p{n}", "tea", tuple(Step(f"step {n} {i}") for i in range(6))) for n in range(10)]
+    write_procedures(root / "tasks.jsonl", rows)
+    source = {"type": "files", "narrations": ["subtitles"], "procedures": ["tasks.jsonl"]}
+    config = experiment(source=source)
+    before = marks(config, root)
+    assert isinstance(config.source, FilesSource)
+    cut_benchmarks(tmp_path, FilesData(config.source, 0, "", root), SILENT)
+    trained, tested = ({one.video_id for one in read_examples(tmp_path / file)} for file in (TRAIN, TEST))
+    assert (len(trained), len(tested)) == (8, 2)
+    assert not trained & tested
+    write_procedures(root / "tasks.jsonl", [replace(rows[0], split="test"), *rows[1:]])
+    (root / "subtitles" / "v1.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nwarm the pot\n")
+    assert {name for name, mark in marks(config, root).items() if mark != before[name]} >= {"data", "corpus"}
+    cut_benchmarks(tmp_path, FilesData(config.source, 0, "", root), SILENT)
+    assert {one.video_id for one in read_examples(tmp_path / TEST)} == {"p0"}
+    with pytest.raises(ConfigError, match="benchmarks or procedures"):
+        experiment(source={"type": "files", "narrations": ["subtitles"]})

@@ -72,17 +72,26 @@ class FilesSource(Settings):
 
     type: Literal["files"]
     narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
-    """Narration files; the first one that holds a video wins."""
+    """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
     wrong_narrations: tuple[Path, ...] = Field(default=(), repr=False)
     """Narration files of another domain, for the control with a wrong corpus; empty: without that control."""
-    benchmarks: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Names of `recipe data list`, one or more."""
+    benchmarks: tuple[str, ...] = ()
+    """Names of `recipe data list`."""
+    procedures: tuple[Path, ...] = Field(default=(), repr=False)
+    """Own procedures, beside the benchmarks or in their place, as `recipe data procedures` writes them. Where no row of
+    a file has the split `test`, a fifth of its videos is tested on."""
     documents: Positive = 12000
     """Training examples that the base planner is trained on."""
     train: Positive = 400
     """Training examples of SFT and GRPO."""
     test: Positive = 100
     """Test prompts of each benchmark."""
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> Self:
+        if not self.benchmarks and not self.procedures:
+            raise ValueError("name benchmarks or procedures: the tasks to train and test on")
+        return self
 
 
 class Experiment(Settings):

@@ -57,7 +57,7 @@ from recipe.planning.predictions import Prediction, read_predictions, write_pred
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt, open_prompt
 from recipe.reward.scorer import Scorer
-from recipe.types import Example, Narration
+from recipe.types import Example, Narration, Procedure
 from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
@@ -184,12 +184,17 @@ def wrong_domain(source: WorldSource, config: CorpusConfig, seed: int) -> Stage:
 
 
 def _files_below(given: Sequence[Path], root: Path) -> tuple[tuple[Path, ...], str]:
-    """Files below a folder, and a fingerprint of what they hold. Raises InputError for a missing one."""
+    """Files and folders below a folder, and a fingerprint of what they hold. Raises InputError for a missing one."""
     files = tuple(root / file for file in given)
-    if missing := [file for file in files if not file.is_file()]:
+    if missing := [file for file in files if not file.exists()]:
         raise InputError.at(missing[0], "the file does not exist", "give its folder with --data")
     # What the files hold decides, not where they lie: a run goes on after its data has moved.
-    return files, fingerprint([file_sha256(file) for file in files])
+    return files, fingerprint([file_sha256(file) if file.is_file() else _folder_content(file) for file in files])
+
+
+def _folder_content(folder: Path) -> list[tuple[str, str]]:
+    held = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [(str(path.relative_to(folder)), file_sha256(path)) for path in held]
 
 
 def _plan_stages(config: AnyExperiment, design: Design) -> list[Stage]:
@@ -240,7 +245,10 @@ def _source_stages(config: AnyExperiment, design: Design, data: Path | None) -> 
         return Stage("data", draw_world, drawn, (*outputs, NARRATIONS)), stages
     root = (data or Path()).resolve()
     narrations, content = _files_below(config.source.narrations, root)
-    cut = FilesData(config.source, config.seed, _benchmarks_content(root, config.source.benchmarks), root)
+    tasks = _benchmarks_content(root, config.source.benchmarks) if config.source.benchmarks else ""
+    if config.source.procedures:
+        tasks = fingerprint([tasks, _files_below(config.source.procedures, root)[1]])
+    cut = FilesData(config.source, config.seed, tasks, root)
     return (
         Stage("data", cut_benchmarks, cut, outputs),
         [Stage("corpus", build, CorpusBuild(config.corpus, content, narrations), (CORPUS,))],
@@ -327,10 +335,15 @@ class FilesData:
 
 
 def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> None:
-    """Training, test and base-model examples of the benchmarks, cut by hash; videos stay in their published split."""
+    """Training, test and base-model examples of benchmarks and own procedures, cut by hash; videos stay in their
+    published split.
+    """
     source, seed = settings.source, settings.seed
-    folders = require_benchmarks(settings.root, source.benchmarks)
-    procedures, _ = by_role(read_benchmarks(folders, progress))
+    procedures: list[Procedure] = []
+    if source.benchmarks:
+        procedures, _ = by_role(read_benchmarks(require_benchmarks(settings.root, source.benchmarks), progress))
+    for file in source.procedures:
+        procedures += teaching.own_procedures(settings.root / file, seed)
     held_out = {p.video_id for p in procedures if p.split != "train"}
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [p for p in procedures if p.split == "train" and p.video_id not in held_out]
@@ -339,7 +352,7 @@ def cut_benchmarks(run_dir: Path, settings: FilesData, progress: Progress) -> No
     tests = cut_procedures(tested, test=1, seed=seed).examples
     if not cut or not tests:
         counts = f"{len(cut)} examples to train on and {len(tests)} to test on"
-        raise InputError.at(settings.root, f"the benchmarks give {counts}", "give benchmarks with both")
+        raise InputError.at(settings.root, f"the procedures give {counts}", "give procedures of both splits")
     write_examples(run_dir / DOCUMENTS, evenly_spaced(cut, source.documents))
     write_examples(run_dir / TRAIN, evenly_spaced(cut, source.train))
     write_examples(run_dir / TEST, [replace(example, split=example.source) for example in tests])

@@ -26,6 +26,8 @@ from recipe.world.load import load_world
 
 _LOG = logging.getLogger(__name__)
 
+OWN_TESTED = 0.2
+"""Share of the videos of own procedures that is tested on."""
 CORPUS_FILES = ("data/narrations.jsonl", "data/lists.jsonl", "data/wrong.jsonl")
 """What is said in the videos of the corpus, their steps, and narrations of another domain or of what the base knows."""
 CLEAN = TextNoise(drop=0, swap=0, alien=0, repeat=0, stop=0)
@@ -144,6 +146,19 @@ def _usable(file: Path) -> list[Procedure]:
     if found.skipped:
         _LOG.warning("%d rows of %s are left out; the first: %s", len(found.skipped), file, found.skipped[0].reason)
     return found.procedures
+
+
+def own_procedures(file: Path, seed: int) -> list[Procedure]:
+    """The procedures of a file, `train` where no split is given; without any of `test`, a part of the videos is.
+
+    The part is drawn by hash. Raises InputError.
+    """
+    found = [replace(one, split=one.split or "train") for one in _usable(file)]
+    if any(one.split == "test" for one in found):
+        return found
+    videos = _by_hash({one.video_id for one in found}, seed)
+    tested = set(videos[: max(1, round(OWN_TESTED * len(videos)))])
+    return [replace(one, split="test") if one.video_id in tested else one for one in found]
 
 
 def _goal(procedure: Procedure) -> str:
