@@ -87,6 +87,7 @@ PACKAGES = {
     "train": ("torch", "transformers", "tokenizers", "trl", "peft", "datasets", "accelerate"),
     "wandb": ("wandb",),
     "report": ("jinja2", "matplotlib"),
+    "serve": ("fastapi", "uvicorn", "prometheus_client"),
 }
 """The modules that each extra installs."""
 

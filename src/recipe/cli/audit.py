@@ -100,6 +100,9 @@ def audit(
     if model_settings.model and output is None:
         raise InputError("--sample-model needs --output, the folder that its samples are written to.")
     from recipe.artifacts import require_writable
+    from recipe.errors import require_packages
+
+    require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts
     from recipe.audit.results import audit_json, rewards_json
     from recipe.audit.samples import read_samples, write_prompts

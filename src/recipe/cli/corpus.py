@@ -62,8 +62,11 @@ def build(
 
     Example: recipe corpus build narrations.jsonl --output corpora/mine
     """
+    from recipe.corpus.encoders import encoder_extra, licence_note
+    from recipe.errors import require_packages
+
+    require_packages({"cpu": "corpus search"} | encoder_extra(settings.name))
     from recipe.corpus.build import build_corpus
-    from recipe.corpus.encoders import licence_note
     from recipe.corpus.leaks import Exclusions, narration_source
     from recipe.corpus.store import Corpus
 

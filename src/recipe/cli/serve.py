@@ -57,6 +57,9 @@ def serve(
     from functools import partial
 
     from recipe.cli.corpus import names
+    from recipe.errors import require_packages
+
+    require_packages({"serve": "the reward service", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus
     from recipe.reward.service.app import create_app
     from recipe.reward.service.process import LOG_FORMAT, ScoringProcess

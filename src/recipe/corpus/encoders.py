@@ -199,6 +199,13 @@ def _open_hash(config: EncoderConfig, _fixed_shape: bool) -> Encoder:
     return HashEncoder(int(size))
 
 
+def encoder_extra(name: str) -> dict[str, str]:
+    """The extra that an encoder needs and what it is for, as `recipe.errors.require_packages` takes them."""
+    if name.startswith("hash:"):
+        return {}
+    return {"offline" if name == "minilm" else "encoder": f"encoder {name!r}"}
+
+
 def _open_minilm(config: EncoderConfig, fixed_shape: bool) -> Encoder:
     open_model = _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")
     return open_model(config, fixed_shape=fixed_shape)

@@ -451,10 +451,10 @@ def demo_config(
 
 def require_packages_of(config: Experiment) -> None:
     """Raises MissingExtra for all extras that the experiment's stages lack."""
+    from recipe.corpus.encoders import encoder_extra
+
     needed = {"cpu": "corpus search", "train": "training", "report": "the report"}
-    encoder = config.corpus.encoder.name
-    if not encoder.startswith("hash:"):
-        needed["offline" if encoder == "minilm" else "encoder"] = f"encoder {encoder!r}"
+    needed |= encoder_extra(config.corpus.encoder.name)
     if any("wandb" in stage.get("metrics", ()) for stage in (config.grpo, getattr(config, "sft", {}))):
         needed["wandb"] = "metrics = ['wandb']"
     require_packages(needed)
