@@ -26,7 +26,10 @@ class Silent:
 
 
 class LogLines:
-    """One line of text at most every `every` seconds, for a terminal that is not interactive."""
+    """Lines of text for a log: at first one at most every `every` seconds, then more and more seldom.
+
+    The wait grows by `every` with each minute of the task, so that hours of work leave some dozens of lines.
+    """
 
     def __init__(self, stream: TextIO, every: float = 5.0) -> None:
         self._stream, self._every = stream, every
@@ -40,7 +43,7 @@ class LogLines:
             nonlocal done, last
             done += n
             now = time.monotonic()
-            if now - last >= self._every:
+            if now - last >= self._every * (1 + (now - began) / 60):
                 last = now
                 count = f"{done or ''}" if total is None else f"{done} of {total}"
                 self._line(f"{description}: {', '.join(filter(None, (count, f'{now - began:.0f} s')))}")

@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from recipe.progress import SILENT, LogLines
 
 
@@ -33,3 +35,15 @@ def test_lines_are_not_more_frequent_than_asked_for() -> None:
 def test_silence_says_nothing_and_takes_any_number() -> None:
     with SILENT.task("embedding", total=1) as advance:
         advance(5)
+
+
+def test_hours_of_work_leave_some_dozens_of_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100_000))
+    monkeypatch.setattr("recipe.progress.time.monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    with LogLines(stream).task("training", total=7200) as advance:
+        for _ in range(7200):
+            advance(1)
+    lines = stream.getvalue().splitlines()
+    assert lines[1:3] == ["training: 5 of 7200, 5 s", "training: 11 of 7200, 11 s"]
+    assert 30 < len(lines) < 80
