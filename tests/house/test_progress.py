@@ -45,5 +45,5 @@ def test_hours_of_work_leave_some_dozens_of_lines(monkeypatch: pytest.MonkeyPatc
         for _ in range(7200):
             advance(1)
     lines = stream.getvalue().splitlines()
-    assert lines[1:3] == ["training: 5 of 7200, 5 s", "training: 11 of 7200, 11 s"]
+    assert lines[1:3] == ["training: 6 of 7200, 6 s", "training: 12 of 7200, 12 s"]
     assert 30 < len(lines) < 80
