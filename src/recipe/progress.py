@@ -1,5 +1,6 @@
 """Progress of long work, handed in as an argument: the same function runs silently, in a terminal or in a log."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -7,6 +8,11 @@ from typing import Protocol, TextIO
 
 Advance = Callable[[int], None]
 """Reports that n more units are done."""
+
+
+LOADING = logging.getLogger("recipe.loading")
+"""Told before packages and weights are loaded, which takes seconds, so that a command can say so. Silent by default."""
+LOADING.propagate = False
 
 
 class Progress(Protocol):

@@ -85,7 +85,8 @@ def test_base_and_sft_from_the_command_line(
     printed = json.loads(captured.out)
     assert Path(printed["model"]).is_dir()
     assert printed["last_step"]["step"] == 2
-    assert all(line.startswith("SFT") for line in captured.err.splitlines())
+    assert captured.err.startswith("loading ")
+    assert all(line.startswith(("loading", "SFT")) for line in captured.err.splitlines())
 
 
 def test_best_of_n_from_the_command_line(

@@ -14,6 +14,7 @@ from recipe.cli.models import beside, opened
 from recipe.cli.reward_options import AsJson, Config, Folder, settings
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import InputError
+from recipe.progress import LOADING
 
 if TYPE_CHECKING:
     from recipe.audit.lodo import Lodo
@@ -99,6 +100,7 @@ def audit(
         raise typer.BadParameter(f"{twice[0]!r} is given twice; name each NAME=CONFIG.toml.", param_hint="--verifier")
     if model_settings.model and output is None:
         raise InputError("--sample-model needs --output, the folder that its samples are written to.")
+    LOADING.info("loading corpus %s ...", folder)
     from recipe.artifacts import require_writable
     from recipe.errors import require_packages
 

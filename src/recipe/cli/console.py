@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import signal
 import sys
 import threading
@@ -24,7 +25,7 @@ from rich.progress import Progress as RichProgress
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from recipe.errors import RecipeError
-from recipe.progress import Advance, LogLines, Progress
+from recipe.progress import LOADING, Advance, LogLines, Progress
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
@@ -171,7 +172,7 @@ def run(app: typer.Typer) -> int:
 
     Wrong usage exits with 2 by itself, and SIGTERM with 143.
     """
-    with _noted_interrupts() as pressed, terminated():
+    with _noted_interrupts() as pressed, terminated(), _loading_told():
         try:
             app(prog_name="recipe")
         except SystemExit as stop:
@@ -187,6 +188,26 @@ def run(app: typer.Typer) -> int:
             err.print(f"error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
             return RecipeError.exit_code
     return 0
+
+
+class _Lines(logging.Handler):
+    """Writes records as lines on standard error, above the bars where there are some."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _loading_told() -> Iterator[None]:
+    """Say what is loaded, before it is."""
+    lines, level = _Lines(), LOADING.level
+    LOADING.addHandler(lines)
+    LOADING.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOADING.removeHandler(lines)
+        LOADING.setLevel(level)
 
 
 @contextmanager

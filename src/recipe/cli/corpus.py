@@ -12,6 +12,7 @@ from recipe.cli.console import CommandGroup, print_json, print_lines, print_tabl
 from recipe.cli.flags import with_flags
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
+from recipe.progress import LOADING
 
 if TYPE_CHECKING:
     from recipe.corpus.store import Corpus
@@ -62,6 +63,7 @@ def build(
 
     Example: recipe corpus build narrations.jsonl --output corpora/mine
     """
+    LOADING.info("loading narrations ...")
     from recipe.corpus.encoders import encoder_extra, licence_note
     from recipe.errors import require_packages
 

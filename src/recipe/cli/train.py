@@ -10,6 +10,7 @@ import typer
 
 from recipe.cli.console import Changes, CommandGroup, out, print_json, print_lines, progress
 from recipe.errors import RecipeError
+from recipe.progress import LOADING
 
 if TYPE_CHECKING:
     from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig, ValidationSettings
@@ -203,6 +204,8 @@ def _run(
             _check(stage, settings, as_json, settings_too=True)
         return
     require_packages({"train": f"recipe train {stage}"})
+    if speaks:
+        LOADING.info("loading %s ...", repr(settings.model) if hasattr(settings, "model") else "packages")
     from recipe.training import ranks
 
     try:

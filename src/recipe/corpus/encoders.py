@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recipe.config import EncoderConfig
 from recipe.errors import ConfigError, MissingExtra
-from recipe.progress import SILENT, Progress
+from recipe.progress import LOADING, SILENT, Progress
 
 JINA_V3 = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
 """Two checkpoints of one model (paper, section 4): the first is read by transformers' own classes and keeps one
@@ -223,6 +223,7 @@ def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[..., 
     """A constructor of the module that wraps sentence-transformers, which takes seconds to import."""
     if any(find_spec(package) is None for package in _PACKAGES):
         raise MissingExtra(feature, extra)
+    LOADING.info("loading %s ...", feature.removeprefix("the "))
     module = importlib.import_module("recipe.corpus.sentence_transformer")
     constructor: Callable[..., Encoder] = getattr(module, name)
     return constructor

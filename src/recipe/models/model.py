@@ -24,7 +24,7 @@ from recipe.models.protocol import (
 )
 from recipe.models.smollm2 import NAME, smollm2_identity
 from recipe.models.store import AnswerStore
-from recipe.progress import SILENT, Progress
+from recipe.progress import LOADING, SILENT, Progress
 from recipe.prompting import remembered_prompt
 from recipe.types import Frames
 
@@ -66,10 +66,12 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         if config.replay:
             engine = ReplayEngine({})
         elif config.engine == "vllm":
+            LOADING.info("loading model %r ...", config.model)
             from recipe.models.vllm import VllmEngine  # noqa: PLC0415 - an extra of its own
 
             engine = VllmEngine(config, frames)
         else:
+            LOADING.info("loading model %r ...", config.model)
             from recipe.models.local import LocalEngine  # noqa: PLC0415 - loads torch
 
             engine = LocalEngine(config.model, config.revision, config.device, frames)

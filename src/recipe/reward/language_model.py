@@ -12,6 +12,7 @@ from math import tanh
 from random import Random
 
 from recipe.errors import ComputeError
+from recipe.progress import LOADING
 from recipe.reward.embeddings import LruCache
 from recipe.reward.scorer import Prompt, PromptGroup, Steps
 from recipe.text import format_plan
@@ -85,6 +86,7 @@ def other_orders(plan: Steps, count: int) -> list[Steps]:
 
 def open_likelihood(model: str) -> Likelihood:
     """The likelihood of a model folder or hub id on this machine. Raises InputError for a model that cannot be read."""
+    LOADING.info("loading model %r ...", model)
     from recipe.models.local import LocalEngine  # noqa: PLC0415 - loads torch
 
     engine = LocalEngine(model)
