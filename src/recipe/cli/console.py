@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -29,6 +29,7 @@ from recipe.progress import LOADING, Advance, LogLines, Progress
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
+    from recipe.training.preflight import Finding
 
 _WHOLE = 1000
 """Letters, more than any first sentence has."""
@@ -157,6 +158,15 @@ def print_lines(*lines: object) -> None:
     """Lines of text on standard output, as they are: no markup, no colours, wrapped by the terminal alone."""
     for line in lines:
         out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_findings(findings: "Sequence[Finding]") -> None:
+    """A line for each thing that a run needs, and how many are missing."""
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        print_lines(f"{finding.state:<8} {finding.subject:<{width}}  {finding.sentence}")
+    missing = sum(finding.state == "missing" for finding in findings)
+    print_lines(f"missing: {missing}" if missing else "nothing is missing")
 
 
 def print_table(table: "Table") -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
+from recipe.errors import RecipeError
 
 if TYPE_CHECKING:
     from recipe.experiments.settings import AnyExperiment
@@ -56,6 +57,9 @@ def run(
     workers: Workers = None,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
     changes: console.Changes = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List stages, what is missing and hours of training; start nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run the experiment of a config, on your own narrations and benchmarks or on the embedded world; write a report.
@@ -70,7 +74,38 @@ def run(
     experiment = load_experiment(config, quick=quick, controls=controls, changes=changes or ())
     if workers is not None:
         experiment = experiment.model_copy(update={"workers": workers})
-    _run(experiment, output or Path("runs") / config.stem, data, as_json)
+    run_dir = output or Path("runs") / config.stem
+    if dry_run:
+        _check(experiment, run_dir, data, as_json)
+    else:
+        _run(experiment, run_dir, data, as_json)
+
+
+def _check(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: bool) -> None:
+    """Print what an experiment needs, its stages and what is left; exit code 1 where something is missing."""
+    from recipe.artifacts import to_json
+
+    with console.progress().task("checking the run"):
+        from recipe.experiments.preflight import check_experiment
+        from recipe.training.preflight import duration
+
+        checked = check_experiment(config, run_dir, data)
+    if as_json:
+        console.print_json({"config": config.model_dump(mode="json")} | to_json(checked))
+    else:
+        console.print_findings(checked.findings)
+        for stage in checked.stages:
+            takes = "" if stage.seconds is None else f"  {duration(stage.seconds)}"
+            console.print_lines(f"{'done' if stage.done else 'to do':<8} {stage.name}{takes}")
+        if checked.stages:
+            done = sum(stage.done for stage in checked.stages)
+            left = duration(3600 * checked.hours)
+            console.print_lines(
+                f"{done} of {len(checked.stages)} stages are done",
+                f"training and sampling that are left: {left} on one worker of {config.workers}, estimated",
+            )
+    if not checked.ready:
+        raise SystemExit(RecipeError.exit_code)
 
 
 def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: bool) -> None:

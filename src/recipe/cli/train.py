@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from recipe.cli.console import Changes, CommandGroup, out, print_json, print_lines, progress
+from recipe.cli.console import Changes, CommandGroup, out, print_findings, print_json, print_lines, progress
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 
@@ -134,12 +134,8 @@ def _check(stage: "Stage", settings: "AnyTraining", as_json: bool, *, settings_t
     else:
         if settings_too:
             print_json(resolved)
-        width = max(len(finding.subject) for finding in checked.findings)
-        for finding in checked.findings:
-            print_lines(f"{finding.state:<8} {finding.subject:<{width}}  {finding.sentence}")
+        print_findings(checked.findings)
         print_lines(*estimate_lines(checked.estimate))
-        missing = sum(finding.state == "missing" for finding in checked.findings)
-        print_lines(f"{missing} missing" if missing else "ready")
     if not checked.ready:
         raise SystemExit(RecipeError.exit_code)
 

@@ -69,12 +69,12 @@ def run_stages(
     path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
     holds something else or that another process is at work in.
     """
-    _require_run_folder(run_dir)
+    require_run_folder(run_dir)
     with locked(run_dir):
         _run_missing(run_dir, stages, workers, progress, devices, keep_going)
 
 
-def _require_run_folder(run_dir: Path) -> None:
+def require_run_folder(run_dir: Path) -> None:
     """A stage that starts from nothing removes its outputs; in a folder of something else they could be anything."""
     if not run_dir.is_dir() or (run_dir / RECORDS).is_dir():
         return

@@ -130,14 +130,14 @@ def load_training(path: Path, stage: Stage | None = None, changes: tuple[str, ..
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
     """Look for all that a run needs, and estimate what it takes. Writes nothing, and raises for no missing thing."""
-    findings = [_tried("packages", lambda: _packages(config))]
+    findings = [tried("packages", lambda: _packages(config))]
     examples: list[Example] = []
-    findings.append(_tried("examples", lambda: _read(config, examples)))
+    findings.append(tried("examples", lambda: _read(config, examples)))
     installed = findings[0].state != "missing" or all(find_spec(name) for name in ("torch", "transformers"))
     reader: list[Reader] = []
     if isinstance(config, TrainingSettings):
         findings += _of_training(config, reader, installed)
-    findings.append(_tried("output", lambda: _output(stage, config, installed)))
+    findings.append(tried("output", lambda: _output(stage, config, installed)))
     estimate = None
     if installed:
         try:
@@ -185,25 +185,26 @@ def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:,.1f} hours"
 
 
-def estimated_run(config: AnyTraining, model: str = "", base: BaseModelConfig | None = None) -> Estimate | None:
-    """What a run takes whose model and examples need not be there yet; None where the model's size is not known.
+def model_rates(config: AnyTraining, model: str = "", base: BaseModelConfig | None = None) -> cost.Rates | None:
+    """Seconds of each kind of work of a run whose model and examples need not be there yet.
 
-    `base` is the base model from nothing that it begins with, else `model` is a hub id or folder.
+    The model is a hub id or folder, or the `base` from nothing; None where its size is not known. Raises ConfigError.
     """
-    if base is not None or isinstance(config, BaseModelConfig):
-        own = config if isinstance(config, BaseModelConfig) else base
-        assert own is not None
-        lora = None if isinstance(config, BaseModelConfig) else config
-        return _estimate(config, _base_shape(own, lora), [], [])
     reader: list[Reader] = []
-    named = config.model_copy(update={"model": model})
-    if any(finding.state == "missing" for finding in _model(named.model, named.revision, reader)):
-        return None
-    shape = _shape(named, reader)
-    return None if shape is None else _estimate(named, shape, [], reader)
+    lora = config if isinstance(config, TrainingSettings) else None
+    if base is not None or isinstance(config, BaseModelConfig):
+        shape = _base_shape(config if isinstance(config, BaseModelConfig) else base, lora)
+    else:
+        list(model_findings(model, None, reader))
+        if not reader:
+            return None
+        shape = _measured_shape(reader[0].config, lora)
+    bf16 = _bf16(config)
+    return cost.rates(config, shape, _lengths(config, [], reader), _device(shape, bf16), bf16=bf16)
 
 
-def _tried(subject: str, look: Callable[[], str | tuple[State, str]]) -> Finding:
+def tried(subject: str, look: Callable[[], str | tuple[State, str]]) -> Finding:
+    """What looking for a thing says, or `missing` with the error that it raises."""
     try:
         said = look()
     except (RecipeError, OSError) as error:
@@ -239,38 +240,38 @@ def _read(config: AnyTraining, into: list[Example]) -> str:
 def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bool) -> Iterator[Finding]:
     """What fine-tuning needs beside its examples."""
     if installed:
-        yield from _model(config.model, config.revision, reader)
+        yield from model_findings(config.model, config.revision, reader)
     if config.prompt:
-        yield _tried("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
+        yield tried("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
     if config.input == "video":
         if find_spec("av") is None:
             yield Finding(
                 "videos", "missing", f"Packages for videos are not installed; run: {install_command('video')}."
             )
         else:
-            yield _tried("videos", lambda: _videos(config))
+            yield tried("videos", lambda: _videos(config))
     if not isinstance(config, RewardTrainingSettings):
         return
     if config.corpus is not None:
         corpus = config.corpus
-        yield _tried("corpus", lambda: _corpus(corpus, installed))
+        yield tried("corpus", lambda: _corpus(corpus, installed))
     else:
         yield Finding("reward", "note", f"{config.reward_service}: the service is asked when the run starts")
     if (model := config.reward.grounded.language_model) not in ("", "policy") and installed:
-        yield from _model(model, None, [], "reward.language_model")
+        yield from model_findings(model, None, [], "reward.language_model")
     if isinstance(config, BestOfNConfig) and config.plans is not None:
         plans = config.plans / "completions" / "round-01.jsonl"
-        yield _tried("plans", lambda: _file(plans))
+        yield tried("plans", lambda: _file(plans))
     if (settings := config.validation) is not None:
-        yield _tried(
+        yield tried(
             "validation",
             lambda: f"{settings.examples}: {len(read_examples(settings.examples, settings.split)):,} examples",
         )
         if settings.graphs is not None:
             graphs = settings.graphs
-            yield _tried("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
+            yield tried("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
         if settings.measure in ("matched_f1", "proxy") or settings.graphs is not None:
-            yield _tried("validation.encoder", lambda: _encoder({"name": settings.encoder}, installed))
+            yield tried("validation.encoder", lambda: encoder_at_hand({"name": settings.encoder}, installed))
 
 
 def _file(path: Path) -> str:
@@ -311,7 +312,7 @@ def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
     return "note", f"{name!r}{at} is not in the local cache; it would be downloaded from the hub, its size is not known"
 
 
-def _model(name: str, revision: str | None, into: "list[Reader]", subject: str = "model") -> Iterator[Finding]:
+def model_findings(name: str, revision: str | None, into: "list[Reader]", subject: str = "model") -> Iterator[Finding]:
     """Whether a model is there; what reads chats for it goes into `into`."""
     from recipe.models.checkpoints import load_reader  # noqa: PLC0415 - loads torch
     from recipe.models.smollm2 import NAME, smollm2_identity  # noqa: PLC0415
@@ -336,7 +337,7 @@ def _model(name: str, revision: str | None, into: "list[Reader]", subject: str =
             return _from_hub(name, revision)
         return f"{name}: {into[-1].config.model_type}, {'in a folder' if local else 'at hand'}"
 
-    yield _tried(subject, look)
+    yield tried(subject, look)
 
 
 def _corpus(folder: Path, installed: bool) -> str:
@@ -344,11 +345,11 @@ def _corpus(folder: Path, installed: bool) -> str:
     from recipe.corpus.store import Corpus  # noqa: PLC0415 - a base or SFT needs none
 
     corpus = Corpus.open(folder)
-    encoder = _encoder(dict(corpus.manifest["encoder"]), installed)
+    encoder = encoder_at_hand(dict(corpus.manifest["encoder"]), installed)
     return f"{folder}: {len(corpus):,} narrations; {encoder}"
 
 
-def _encoder(recorded: dict[str, Any], installed: bool) -> str:
+def encoder_at_hand(recorded: dict[str, Any], installed: bool) -> str:
     """Whether an encoder is at hand and, as far as its files tell, the one recorded. Raises RecipeError."""
     name = str(recorded["name"])
     if name.startswith("hash:"):
@@ -404,11 +405,11 @@ def _existing(path: Path) -> Path:
     return next(one for one in (path, *path.parents) if one.exists())
 
 
-def _base_shape(config: AnyTraining, lora: TrainingSettings | None = None) -> Shape:
+def _base_shape(config: BaseModelConfig | None, lora: TrainingSettings | None = None) -> Shape:
     """The shape of a base model from nothing, with all it can hold of its vocabulary."""
     from recipe.training.base import base_shape  # noqa: PLC0415 - loads torch
 
-    assert isinstance(config, BaseModelConfig)
+    assert config is not None
     return _measured_shape(base_shape(config, config.vocabulary), lora)
 
 
@@ -490,10 +491,8 @@ def _lengths(config: AnyTraining, examples: list[Example], reader: "list[Reader]
 
 
 def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader: "list[Reader]") -> Estimate:
-    import torch  # noqa: PLC0415
-
     lengths = _lengths(config, examples, reader)
-    bf16 = config.bf16 if config.bf16 is not None else torch.cuda.is_available()
+    bf16 = _bf16(config)
     device = _device(shape, bf16)
     rates = cost.rates(config, shape, lengths, device, bf16=bf16)
     return Estimate(
@@ -507,6 +506,12 @@ def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader
         device=device.name,
         source=device.source,
     )
+
+
+def _bf16(config: AnyTraining) -> bool:
+    import torch  # noqa: PLC0415
+
+    return config.bf16 if config.bf16 is not None else bool(torch.cuda.is_available())
 
 
 def _device(shape: Shape, bf16: bool) -> Device:
