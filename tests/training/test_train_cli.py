@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,17 @@ def test_a_change_that_cannot_be_made_is_named(
 ) -> None:
     assert recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", "--set", change, "--dry-run") == 1
     assert said in capsys.readouterr().err
+
+
+def test_pages_name_configs_that_are_there_and_make_what_configs_read() -> None:
+    root = CONFIGS.parent
+    pages = {page: page.read_text(encoding="utf-8") for page in (root / "README.md", *(root / "docs").glob("*.md"))}
+    named = {(page.name, path) for page, text in pages.items() for path in re.findall(r"configs/[\w./-]+\.toml", text)}
+    assert named
+    assert [one for one in named if not (root / one[1]).is_file()] == []
+    commands = pages[root / "docs" / "training.md"]
+    for name, kind in {**PAPER, "best-of-n-qwen2.5-3b": BestOfNConfig}.items():
+        config = load_config(CONFIGS / f"{name}.toml", kind)
+        assert f"--output {config.examples}\n" in commands
+        assert getattr(config, "corpus", None) is None or f"--output {config.corpus} " in commands
+        assert str(config.output) == f"runs/{name}"

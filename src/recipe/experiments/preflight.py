@@ -92,15 +92,13 @@ def _inputs(config: AnyExperiment, data: Path | None) -> Iterator[Finding]:
     if isinstance(source, WorldSource):
         yield Finding("data", "ok", "drawn from the embedded world")
         return
-    benchmarks, files = source.benchmarks, (*source.narrations, *source.wrong_narrations)
-    if isinstance(source, ProceduresSource):
-        benchmarks, files = (*source.benchmarks, *source.known), (*source.procedures, *files)
-    for file in dict.fromkeys(files):
-        if (root / file).is_file():
+    known = source.known if isinstance(source, ProceduresSource) else ()
+    for file in dict.fromkeys((*source.procedures, *source.narrations, *source.wrong_narrations)):
+        if (root / file).exists():
             yield Finding("data", "ok", str(root / file))
         else:
             yield Finding("data", "missing", f"{root / file}: the file does not exist; give its folder with --data")
-    for name in dict.fromkeys(benchmarks):
+    for name in dict.fromkeys((*source.benchmarks, *known)):
         yield _benchmark(root, name)
 
 
@@ -148,6 +146,6 @@ def _prompts(config: AnyExperiment) -> int:
     """Test prompts of an experiment."""
     source = config.source
     if isinstance(source, FilesSource):
-        return source.test * len(source.benchmarks)
+        return source.test * (len(source.benchmarks) + len(source.procedures))
     drawn_twice = isinstance(source, WorldSource) and not isinstance(source, TeachingWorld)
     return source.test * (2 if drawn_twice else 1)

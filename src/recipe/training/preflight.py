@@ -25,6 +25,7 @@ from recipe.config import (
     parse_config,
     read_config,
 )
+from recipe.corpus.encoders import encoder_extra
 from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages
 from recipe.memory import available
@@ -354,8 +355,7 @@ def encoder_at_hand(recorded: dict[str, Any], installed: bool) -> str:
     name = str(recorded["name"])
     if name.startswith("hash:"):
         return f"encoder {name}"
-    extra = "offline" if name == "minilm" else "encoder"
-    require_packages({extra: f"encoder {name!r}"})
+    require_packages(encoder_extra(name))
     if not installed:
         return f"encoder {name}"
     from recipe.corpus.sentence_transformer import folder_sha256, packaged_minilm  # noqa: PLC0415 - loads torch
