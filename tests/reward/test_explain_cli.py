@@ -30,7 +30,7 @@ def folder(corpus: Any, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.cli.console.out.width", 180)
+    monkeypatch.setenv("COLUMNS", "180")
 
 
 def recipe(*arguments: object) -> str:

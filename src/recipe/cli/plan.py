@@ -161,6 +161,8 @@ def _plan_one(
     if json:
         console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
         return
+    if verifier is not None:
+        console.print_lines(f"reward by {verifier.config.verifier}: {verifier.config.scale}")
     for row in rows:
         _show(row, len(rows) > 1)
 

@@ -125,6 +125,15 @@ class RewardConfig(Settings):
         )
 
     @property
+    def scale(self) -> str:
+        """What the number of a reward means, in a few words."""
+        if self.is_control:
+            return "a control that reads no corpus"
+        if self.is_grounded:
+            return "0 is a plan that adds nothing"
+        return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+
+    @property
     def is_control(self) -> bool:
         """Whether it reads no narrations."""
         return self.verifier in ("r0", "length")

@@ -118,11 +118,12 @@ def _grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground,
 def parts(explanation: Explanation) -> list[Part]:
     """Every part of the reward, the total first."""
     reward = explanation.reward
+    total = Part("R", reward.total, f"the reward; {explanation.config.scale}")
     if explanation.config.is_control:
-        return [Part("R", reward.total, "the reward")]
+        return [total]
     meanings = _GROUNDED if explanation.config.is_grounded else _PAPER
     named = [
-        Part("R", reward.total, "the reward"),
+        total,
         Part("A(h)", reward.aligned_history, meanings["A(h)"]),
         Part("A(h + c)", reward.aligned_full, meanings["A(h + c)"]),
         Part("rho", reward.rho, meanings["rho"]),
