@@ -220,7 +220,7 @@ seed = 0
         ("narrations =", "narations =", "'source.narations'.*'narrations'"),
         ('"files"', '"fiels"', "key 'source.type': .*'world', 'files'"),
         ('type = "files"', "", "key 'source.type' is missing"),
-        ('["coin"]', "[]", "key 'source.benchmarks': .*1 item"),
+        ('["coin"]', "[]", "key 'source': name benchmarks or procedures"),
         ('["coin"]', '["cion"]', "'cion'.* coin"),
         ("name =", "nmae =", "'corpus.encoder.nmae'.*'name'"),
         ("steps = 5", "stpes = 5", r"\[base\]: .*'stpes'.*'steps'"),
