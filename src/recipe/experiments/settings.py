@@ -38,12 +38,14 @@ RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
 
 # What --quick cuts an experiment down to.
 QUICK_STAGES = {
-    "base": {"steps": 60},
+    # With fewer steps plans do not read as English.
+    "base": {"steps": 250},
     "sft": {"epochs": 1},
     "grpo": {"steps": 4},
     "best_of_n": {"n": 2, "rounds": 1, "epochs": 1},
 }
-QUICK_DATA = {"documents": 1500, "train": 64, "test": 16}
+QUICK_VALIDATION = {"prompts": 16}
+QUICK_DATA = {"documents": 5000, "train": 64, "test": 16}
 QUICK_NARRATIONS = 200
 QUICK_VISION = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
 QUICK_SEEDS = QUICK_VIDEO_SAMPLES = 2
@@ -152,6 +154,8 @@ class Experiment(Settings):
         """The same experiment with every stage and a fraction of the work; its figures prove nothing."""
         source = QUICK_DATA | ({"narrations": QUICK_NARRATIONS} if self.has_world else {})
         stages = {name: getattr(self, name) | cut for name, cut in QUICK_STAGES.items() if hasattr(self, name)}
+        if validation := getattr(self, "validation", None):
+            stages["validation"] = validation | QUICK_VALIDATION
         title = f"{self.title} (quick: proves nothing)"
         return self.model_copy(update={"title": title, "source": self.source.model_copy(update=source), **stages})
 
