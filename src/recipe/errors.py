@@ -95,7 +95,8 @@ PACKAGES = {
 def require_packages(needed: Mapping[str, str]) -> None:
     """Ask for packages before long work, which a missing extra must not end halfway.
 
-    Raises MissingExtra that names all extras of `needed`, with what they are for, of which a module is missing."""
+    Raises MissingExtra that names all extras of `needed`, with what they are for, of which a module is missing.
+    """
     lacking = {
         extra: feature for extra, feature in needed.items() if any(find_spec(name) is None for name in PACKAGES[extra])
     }

@@ -70,8 +70,7 @@ def _against_base(results: Results, split: str) -> list[str]:
     }
     above, below, unclear = words.values()
     for one in sorted(own, key=lambda one: -one.value.mean):
-        low, high = one.value.low, one.value.high
-        shown = above if low is not None and low > 0 else below if high is not None and high < 0 else unclear
+        shown = {1: above, -1: below, 0: unclear}[_side(one.value)]
         shown.append(f"{one.regime} {_signed(one.value)}")
     return [f"On {SPLITS.get(split, split)}, {what}: {'; '.join(who)}." for what, who in words.items() if who]
 
@@ -86,8 +85,7 @@ def _bought(results: Results) -> list[str]:
             gain, longer = changes.get((split, regime, metric)), changes.get((split, regime, "steps"))
             if gain is None or longer is None:
                 continue
-            helps, harms = gain.low is not None and gain.low > 0, gain.high is not None and gain.high < 0
-            words = "bought" if helps else "cost" if harms else "bought no"
+            words = {1: "bought", -1: "cost", 0: "bought no"}[_side(gain)]
             metrics = rows[split, regime]
             lengths = [f"{_signed(longer, 1)} against the base"]
             if "length_error" in metrics:
@@ -172,7 +170,7 @@ def _law(results: Results, split: str) -> list[str]:
 def _seeds(runs: Sequence[Interval]) -> str:
     if not runs:
         return ""
-    clear = sum(run.low is not None and run.high is not None and (run.low > 0 or run.high < 0) for run in runs)
+    clear = sum(_side(run) != 0 for run in runs)
     means = ", ".join(f"{run.mean:+.3f}" for run in runs)
     return f" (seeds {means}; {clear} of {len(runs)} intervals exclude 0)"
 
@@ -242,6 +240,11 @@ def _alarms(results: Results) -> list[str]:
 
 def _metric_name(metric: str) -> str:
     return "exact validity" if metric == "score" else METRICS[metric]
+
+
+def _side(value: Interval) -> int:
+    """The side of zero on which the whole interval lies; 0 where it holds zero or is not known."""
+    return (value.low is not None and value.low > 0) - (value.high is not None and value.high < 0)
 
 
 def _signed(value: Interval, digits: int = 3) -> str:

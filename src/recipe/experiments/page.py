@@ -285,7 +285,7 @@ def _key_figures(results: Results) -> tuple[tuple[str, ...], str]:
     if first == "plans":
         blocks = _means_figure(results)
     elif first == "differences":
-        blocks = _differences_figure(results, "key")
+        blocks = _differences_figure(results, "key", _key_metrics(results))
     else:
         blocks = _figures("key", *zip(plots.bought_figures(results), (KEY_REGIMES, KEY_DRIFT), strict=True))
     figures = [block for block in blocks if isinstance(block, Figure)]
@@ -296,15 +296,19 @@ def _begins_with(results: Results) -> Literal["validations", "differences", "pla
     """The section whose figure is the picture that the page begins with."""
     if results.scores and 0 < len(results.validations) <= TOGETHER:
         return "validations"
-    return "differences" if _differences_figure(results, "key") else "plans"
+    metrics = _key_metrics(results)
+    return "differences" if any(one.metric in metrics for one in results.differences) else "plans"
 
 
-def _differences_figure(results: Results, place: str) -> Blocks:
-    """All metrics in the section, the main one and the length at the head of the page, which is read in seconds."""
+def _key_metrics(results: Results) -> tuple[str, str]:
+    """The differences at the head of the page, which is read in seconds: the main metric and the length."""
+    return results.main_metric(), "steps"
+
+
+def _differences_figure(results: Results, place: str, metrics: Sequence[str] = plots.CHANGES) -> Blocks:
     if not results.differences:
         return ()
     caption = f"Mean difference to {results.differences[0].baseline} on the same prompts, with its 95% interval."
-    metrics = (results.main_metric(), "steps") if place == "key" else plots.CHANGES
     return _figures(place, (plots.differences_figure(results.differences, metrics), caption))
 
 
