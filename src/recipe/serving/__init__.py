@@ -1,0 +1,1 @@
+"""The planner page of `recipe serve`: its templates, its JSON API, and the runs behind it."""
