@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup
-from recipe.reward.service.messages import Refusal, ServiceSettings
+from recipe.reward.service.messages import ServiceSettings
 from recipe.types import Reward
+from recipe.web.refusals import Refusal
 
 batching = pytest.importorskip("recipe.reward.service.batching")
 metrics = pytest.importorskip("recipe.reward.service.metrics")

@@ -27,7 +27,8 @@ pytest.importorskip("recipe.reward.service.server")
 SLOW = """
 import time, zlib, sys
 from recipe.reward.service.app import create_app
-from recipe.reward.service.server import listen, serve
+from recipe.reward.service.server import serve
+from recipe.web.process import listen
 from recipe.reward.service.messages import ServiceSettings
 from recipe.types import Reward
 

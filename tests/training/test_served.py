@@ -32,7 +32,8 @@ from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.reward.service.app import create_app
 from recipe.reward.service.messages import ServiceSettings
-from recipe.reward.service.server import listen, serve
+from recipe.reward.service.server import serve
+from recipe.web.process import listen
 from recipe.reward.verifier import Verifier
 
 with listen("127.0.0.1", 0) as free:

@@ -5,18 +5,13 @@ began with, whatever lies in the folder later.
 """
 
 import asyncio
-import base64
-import binascii
-import hmac
 import logging
-import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import SecretStr
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from recipe import __version__
 from recipe.config import RewardConfig
@@ -26,22 +21,20 @@ from recipe.errors import CorpusError, MissingExtra
 from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher, Rewards
-from recipe.reward.service.messages import FAILURES, Refusal, ScoreRequest, ServiceSettings, checked, read
+from recipe.reward.service.messages import ScoreRequest, ServiceSettings, checked
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.reward.wire import reward_row
+from recipe.web.guard import body_schema, bounded_body, json_response, protect
+from recipe.web.refusals import FAILURES, Refusal, read
 
 try:
     from fastapi import FastAPI, Request, Response
     from starlette.concurrency import run_in_threadpool
-    from starlette.exceptions import HTTPException
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise MissingExtra("the reward service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
 _DEFAULTS = ServiceSettings()
-_OPEN = ("/healthz", "/readyz")
-"""Asked for by what starts and stops services, which holds no token."""
 _LOOK = 10.0
 """Seconds between two looks at the corpus's folder."""
 
@@ -86,17 +79,7 @@ class RewardService:
 
     async def body(self, request: Request) -> bytes:
         """The whole body. Raises Refusal where it is larger than the limit, as soon as that is known."""
-        most = self.settings.max_body
-        stated = request.headers.get("content-length", "")
-        body = bytearray()
-        if not stated.isdigit() or int(stated) <= most:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    break
-            else:
-                return bytes(body)
-        raise Refusal("body_too_large", f"The body is larger than {most} bytes; send fewer plans at once.")
+        return await bounded_body(request, self.settings.max_body)
 
     def on_disk(self) -> OnDisk | None:
         """What the corpus's folder holds now; None where there is no corpus."""
@@ -159,32 +142,28 @@ def create_app(
     app.state.service = service
     _add_rewards(app, service)
     _add_state(app, service)
-    app.add_exception_handler(Refusal, _refused)
-    app.add_exception_handler(HTTPException, _refused_by_router)
-    app.add_exception_handler(Exception, _failed)
-    endpoints = {getattr(route, "path", "") for route in app.routes}
-    app.add_middleware(Guard, metrics=service.metrics, endpoints=endpoints, token=settings.token)
+    protect(app, service.metrics, settings.token, "docs/service.md")
     return app
 
 
 def _add_rewards(app: FastAPI, service: RewardService) -> None:
-    @app.post("/score", openapi_extra=_body(ScoreRequest.model_json_schema()))
+    @app.post("/score", openapi_extra=body_schema(ScoreRequest.model_json_schema()))
     async def score(request: Request) -> Response:
         """The reward of one plan, or of several plans of one prompt, with all parts."""
         asked = read(await service.body(request), ScoreRequest)
         group = checked(asked.goal, asked.history, asked.plans, service.settings)
         [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
         fields = [reward_row(reward) for reward in rewards]
-        return _json({"reward": fields[0]} if asked.continuations is None else {"rewards": fields})
+        return json_response({"reward": fields[0]} if asked.continuations is None else {"rewards": fields})
 
-    @app.post("/get_reward", openapi_extra=_body(openrlhf.GetReward.model_json_schema()))
+    @app.post("/get_reward", openapi_extra=body_schema(openrlhf.GetReward.model_json_schema()))
     async def get_reward(request: Request) -> Response:
         """OpenRLHF's remote reward."""
         groups = openrlhf.groups(read(await service.body(request), openrlhf.GetReward), service.settings)
         rewards = await service.rewards(request, groups)
-        return _json(openrlhf.answer([reward for [reward] in rewards]))
+        return json_response(openrlhf.answer([reward for [reward] in rewards]))
 
-    @app.post("/verify", openapi_extra=_body(nemo_gym.VerifyRequest.model_json_schema()))
+    @app.post("/verify", openapi_extra=body_schema(nemo_gym.VerifyRequest.model_json_schema()))
     async def verify(request: Request) -> Response:
         """NeMo-Gym's verification of a rollout; one that cannot be computed is marked as failed."""
         body = await service.body(request)
@@ -195,8 +174,8 @@ def _add_rewards(app: FastAPI, service: RewardService) -> None:
             if refusal.code not in FAILURES:
                 raise
             service.metrics.failed(refusal.code)
-            return _json(nemo_gym.failure(from_json(body), refusal))
-        return _json(nemo_gym.verdict(from_json(body), reward))
+            return json_response(nemo_gym.failure(from_json(body), refusal))
+        return json_response(nemo_gym.verdict(from_json(body), reward))
 
     @app.post("/seed_session")
     async def seed_session() -> dict[str, str]:
@@ -226,89 +205,12 @@ def _add_state(app: FastAPI, service: RewardService) -> None:
     async def metrics() -> Response:
         """Counters in Prometheus's format."""
         await run_in_threadpool(service.on_disk)
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return service.metrics.response()
 
     @app.get("/info")
     async def info() -> Response:
         """What is served, by what settings, and whether the folder on disk holds another corpus now."""
-        return _json(await run_in_threadpool(service.info))
-
-
-def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(to_json(value), status, headers, media_type="application/json")
-
-
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-async def _refused(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Refusal):
-        raise error
-    service: RewardService = request.app.state.service
-    if error.code != "not_ready":  # the answer to a question, and no request for a reward
-        service.metrics.failed(error.code)
-    return _json(error.envelope, error.status, error.headers)
-
-
-async def _refused_by_router(request: Request, error: Exception) -> Response:
-    if not isinstance(error, HTTPException):
-        raise error
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-    envelope = Refusal(
-        code, f"{error.detail}: {request.method} {request.url.path}; docs/service.md lists the endpoints."
-    )
-    return _json(envelope.envelope, error.status_code, dict(error.headers or {}))
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    return await _refused(request, Refusal("internal", "The service failed; see its log."))
-
-
-class Guard:
-    """Refuses requests without the token, and counts all by endpoint and status."""
-
-    def __init__(
-        self, app: ASGIApp, metrics: ServiceMetrics, endpoints: Collection[str], token: SecretStr | None
-    ) -> None:
-        self._app, self._metrics, self._endpoints = app, metrics, endpoints
-        self._token = None if token is None else token.get_secret_value().encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 500
-
-        async def counted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            if self._token is None or scope["path"] in _OPEN or hmac.compare_digest(_token(scope), self._token):
-                await self._app(scope, receive, counted)
-            else:
-                refusal = Refusal("unauthorized", "The token is absent or wrong; send it as a bearer.")
-                self._metrics.failed(refusal.code)
-                await _json(refusal.envelope, refusal.status, refusal.headers)(scope, receive, counted)
-        finally:
-            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
-            self._metrics.request(endpoint, status, time.perf_counter() - began)
-
-
-def _token(scope: Scope) -> bytes:
-    """The token sent: a bearer, or the password where it stands in the address (http://any:token@host)."""
-    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-    scheme, _, value = header.partition(b" ")
-    if scheme.lower() == b"bearer":
-        return bytes(value.strip())
-    try:
-        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == b"basic" else b""
-    except binascii.Error:
-        return b""
+        return json_response(await run_in_threadpool(service.info))
 
 
 class CorpusWatch:

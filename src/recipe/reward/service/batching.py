@@ -13,9 +13,10 @@ from itertools import islice
 
 from recipe.errors import ComputeError, CorpusError
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, logged_outcomes
-from recipe.reward.service.messages import Refusal, ServiceSettings, attempt, refusal
+from recipe.reward.service.messages import ServiceSettings
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.types import Reward
+from recipe.web.refusals import Refusal, attempt, refusal
 
 _SWEEP = 0.1
 """Seconds between two looks for clients that have hung up."""

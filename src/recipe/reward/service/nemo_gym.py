@@ -6,10 +6,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Json
 
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.service.messages import Refusal, ServiceSettings, checked
+from recipe.reward.service.messages import ServiceSettings, checked
 from recipe.reward.wire import reward_numbers
 from recipe.text import plan_steps
 from recipe.types import Reward
+from recipe.web.refusals import Refusal
 
 _VERDICT = (
     "reward", "reward_components", "mask_sample", "failure_kind", "failure_reason",

@@ -11,10 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.service.messages import Refusal, ServiceSettings, checked, parsed
+from recipe.reward.service.messages import ServiceSettings, checked
 from recipe.reward.wire import reward_numbers
 from recipe.text import plan_steps
 from recipe.types import Reward
+from recipe.web.refusals import Refusal, parsed
 
 _SPECIAL = re.compile(
     r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>|</?s>|<(?:pad|unk|bos|eos|end|start_of_turn|end_of_turn|end_of_utterance)>"

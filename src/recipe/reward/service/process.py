@@ -14,10 +14,10 @@ from multiprocessing.connection import Connection
 
 from recipe.errors import ComputeError
 from recipe.reward.scorer import Outcome, PromptGroup, Scorer
-from recipe.reward.service.messages import Refusal, attempt
+from recipe.web.process import LOG_FORMAT
+from recipe.web.refusals import Refusal, attempt
 
 _LOG = logging.getLogger(__name__)
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _GRACE = 5.0
 """Seconds that a process has to end before it is killed."""
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from recipe.reward.scorer import PromptGroup
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
 
 def serve(
     folder: Folder,
@@ -62,9 +60,10 @@ def serve(
     require_packages({"serve": "the reward service", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus
     from recipe.reward.service.app import create_app
-    from recipe.reward.service.process import LOG_FORMAT, ScoringProcess
-    from recipe.reward.service.server import listen, open_verifier
+    from recipe.reward.service.process import ScoringProcess
+    from recipe.reward.service.server import open_verifier
     from recipe.reward.service.server import serve as run
+    from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen
 
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log = logging.getLogger(__name__)
@@ -73,11 +72,10 @@ def serve(
         identity = corpus.manifest["id"]
         scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
         app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward)
-        address = f"[{host}]" if ":" in host else host
-        log.info("serving %s (%s) at http://%s:%d", folder, identity, address, bound.getsockname()[1])
+        log.info("serving %s (%s) at %s", folder, identity, address_of(host, bound))
         if problem := reward.contrast_problem(len(corpus)):
             log.warning("%s", problem)
-        if limits.token is None and host not in _LOOPBACK:
+        if limits.token is None and host not in LOOPBACK:
             log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
         try:
             run(app, bound)

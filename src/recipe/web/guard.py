@@ -1,0 +1,167 @@
+"""What stands in front of the endpoints of a service: token, counters, bounded bodies, answers to errors."""
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from pydantic import SecretStr
+from pydantic_core import to_json
+
+from recipe.errors import MissingExtra
+from recipe.web.refusals import Refusal
+
+try:
+    from fastapi import FastAPI, Request, Response
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+    from starlette.exceptions import HTTPException
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+except ModuleNotFoundError as error:
+    raise MissingExtra("an HTTP service", "serve") from error
+
+OPEN = ("/healthz", "/readyz")
+"""Asked for by what starts and stops services, which holds no token."""
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Bounds of the classes in which times are counted."""
+
+
+class WebMetrics:
+    """Counters of one service in Prometheus's format, apart from those of any other in the process."""
+
+    def __init__(self, prefix: str) -> None:
+        """`prefix` begins the name of each counter."""
+        self._prefix, self.registry = prefix, CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._requests = self.counter("requests", "Requests by endpoint and status.", "endpoint", "status")
+        self._seconds = self.histogram("request_seconds", "Time from request to answer.", SECONDS, "endpoint")
+        self._failures = self.counter("failures", "Requests that ended without what was asked, by class.", "class")
+
+    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
+        """A further counter."""
+        return Counter(f"{self._prefix}_{name}", meaning, labels, registry=self.registry)
+
+    def histogram(self, name: str, meaning: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        """A further histogram."""
+        return Histogram(f"{self._prefix}_{name}", meaning, labels, buckets=buckets, registry=self.registry)
+
+    def gauge(self, name: str, meaning: str, *labels: str, follow: Callable[[], float] | None = None) -> Gauge:
+        """A further gauge; with `follow` it is read whenever metrics are asked for."""
+        gauge = Gauge(f"{self._prefix}_{name}", meaning, labels, registry=self.registry)
+        if follow is not None:
+            gauge.set_function(follow)
+        return gauge
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(endpoint, str(status)).inc()
+        self._seconds.labels(endpoint).observe(seconds)
+
+    def failed(self, code: str) -> None:
+        """A request ended without what was asked."""
+        self._failures.labels(code).inc()
+
+    def response(self) -> Response:
+        """The page that Prometheus reads."""
+        text = generate_latest(self.registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def protect(app: FastAPI, metrics: WebMetrics, token: SecretStr | None, pages: str) -> None:
+    """Put the guard in front of the application's endpoints, and answer errors as refusals; add endpoints before.
+
+    `pages` is the page of the documentation that lists the endpoints.
+    """
+
+    async def refused(_: Request, error: Exception) -> Response:
+        if not isinstance(error, Refusal):
+            raise error
+        if error.code != "not_ready":  # the answer to a question, and no request for work
+            metrics.failed(error.code)
+        return json_response(error.envelope, error.status, error.headers)
+
+    async def refused_by_router(request: Request, error: Exception) -> Response:
+        if not isinstance(error, HTTPException):
+            raise error
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
+        said = f"{error.detail}: {request.method} {request.url.path}; {pages} lists the endpoints."
+        return json_response(Refusal(code, said).envelope, error.status_code, dict(error.headers or {}))
+
+    async def failed(request: Request, _: Exception) -> Response:
+        return await refused(request, Refusal("internal", "The service failed; see its log."))
+
+    app.add_exception_handler(Refusal, refused)
+    app.add_exception_handler(HTTPException, refused_by_router)
+    app.add_exception_handler(Exception, failed)
+    endpoints = {getattr(route, "path", "") for route in app.routes}
+    app.add_middleware(Guard, metrics=metrics, endpoints=endpoints, token=token)
+
+
+class Guard:
+    """Refuses requests without the token, and counts all by endpoint and status."""
+
+    def __init__(self, app: ASGIApp, metrics: WebMetrics, endpoints: Collection[str], token: SecretStr | None) -> None:
+        self._app, self._metrics, self._endpoints = app, metrics, endpoints
+        self._token = None if token is None else token.get_secret_value().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            if self._token is None or scope["path"] in OPEN or hmac.compare_digest(_token(scope), self._token):
+                await self._app(scope, receive, counted)
+            else:
+                refusal = Refusal("unauthorized", "The token is absent or wrong; send it as a bearer.")
+                self._metrics.failed(refusal.code)
+                await json_response(refusal.envelope, refusal.status, refusal.headers)(scope, receive, counted)
+        finally:
+            path: str = getattr(scope.get("route"), "path", None) or scope["path"]
+            endpoint = path if path in self._endpoints else "other"
+            self._metrics.request(endpoint, status, time.perf_counter() - began)
+
+
+def _token(scope: Scope) -> bytes:
+    """The token sent: a bearer, or the password where it stands in the address (http://any:token@host)."""
+    header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    scheme, _, value = header.partition(b" ")
+    if scheme.lower() == b"bearer":
+        return bytes(value.strip())
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2] if scheme.lower() == b"basic" else b""
+    except binascii.Error:
+        return b""
+
+
+async def bounded_body(request: Request, most: int) -> bytes:
+    """The whole body. Raises Refusal where it is larger than `most` bytes, as soon as that is known."""
+    stated = request.headers.get("content-length", "")
+    body = bytearray()
+    if not stated.isdigit() or int(stated) <= most:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                break
+        else:
+            return bytes(body)
+    raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
+
+
+def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(to_json(value), status, headers, media_type="application/json")
+
+
+def body_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """What OpenAPI says of an endpoint that reads its body itself."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

@@ -1,0 +1,136 @@
+"""Every way in which a request to a service ends without what was asked, in one form; and bodies read as messages.
+
+A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
+
+400  invalid_json, not_utf8        the body cannot be read
+401  unauthorized                  the token is absent or wrong
+403  foreign_host                  the page was opened under a name that is not this machine's
+404  unknown_run, unknown_clip     there is none, or it has expired
+409  not_kept                      feedback, where nothing is kept
+413  body_too_large, too_many_plans
+415  not_json                      the content type is another
+422  missing_field, unknown_field, invalid_field, too_many_steps, too_long, bad_clip
+429  queue_full                    ask again after Retry-After seconds
+499  hung_up                       the client has gone, and nobody reads this
+500  internal                      a fault of the program; the log holds it
+503  compute_failed, stopped       nothing could be computed: never a number in its place
+504  timed_out
+"""
+
+import difflib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from recipe.errors import InputError, RecipeError
+
+_LOG = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+Message = TypeVar("Message", bound=BaseModel)
+
+_STATUS = {
+    "invalid_json": 400,
+    "not_utf8": 400,
+    "unauthorized": 401,
+    "foreign_host": 403,
+    "unknown_run": 404,
+    "unknown_clip": 404,
+    "not_kept": 409,
+    "not_json": 415,
+    "body_too_large": 413,
+    "too_many_plans": 413,
+    "queue_full": 429,
+    "hung_up": 499,
+    "internal": 500,
+    "compute_failed": 503,
+    "stopped": 503,
+    "not_ready": 503,
+    "timed_out": 504,
+}
+_UNUSABLE = 422
+FAILURES = ("compute_failed", "internal", "queue_full", "stopped", "timed_out")
+"""Refusals that say nothing about the sample: the same request may be answered later."""
+
+
+class Refusal(Exception):
+    """A request that ends without what was asked, with the reason in one sentence."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return _STATUS.get(self.code, _UNUSABLE)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What HTTP asks to send along."""
+        if self.code == "unauthorized":
+            return {"WWW-Authenticate": 'Bearer, Basic realm="recipe"'}
+        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+
+    @property
+    def envelope(self) -> dict[str, dict[str, str]]:
+        """The body, the same at every endpoint."""
+        return {"error": {"code": self.code, "message": self.message}}
+
+
+def refusal(error: RecipeError) -> Refusal:
+    """The refusal of a request that this error concerns."""
+    return Refusal("invalid_field" if isinstance(error, InputError) else "compute_failed", str(error))
+
+
+def attempt(what: str, call: Callable[[], Value]) -> Value | Refusal:
+    """What `call` returns, or the refusal where it raises; a fault of the program is logged with its traceback."""
+    try:
+        return call()
+    except Refusal as refused:
+        return refused
+    except RecipeError as error:
+        _LOG.warning("%s failed: %s", what, error)
+        return refusal(error)
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%s failed", what)
+        return Refusal("internal", f"The service failed at {what}; see its log.")
+
+
+def read(body: bytes, kind: type[Message]) -> Message:
+    """A body as the message of an endpoint. Raises Refusal."""
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal("not_utf8", f"The body is not UTF-8 at byte {error.start}; send JSON in UTF-8.") from None
+    return parsed(body, kind)
+
+
+def parsed(text: str | bytes, kind: type[Message], within: str = "") -> Message:
+    """JSON as a message; `within` names the field that holds it. Raises Refusal."""
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise _refused(error, sorted(kind.model_fields), within) from None
+
+
+def _refused(error: ValidationError, known: Sequence[str], within: str) -> Refusal:
+    """The first problem in words; an unknown field goes first, because a misspelt one leaves another missing."""
+    first: Any = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+    field = ".".join([*([within] if within else []), *map(str, first["loc"])])
+    reason = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "json_invalid":
+        what = f"Field {within!r}" if within else "The body"
+        code = "invalid_field" if within else "invalid_json"
+        return Refusal(code, f"{what} is not valid JSON ({reason.removeprefix('Invalid JSON: ')}); send a JSON object.")
+    if first["type"] == "extra_forbidden":
+        nearest = difflib.get_close_matches(str(first["loc"][-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {nearest[0]!r}?" if nearest else f"known fields are {', '.join(known)}."
+        return Refusal("unknown_field", f"Unknown field {field!r}; {hint}")
+    if first["type"] == "missing":
+        return Refusal("missing_field", f"Field {field!r} is missing; add it.")
+    if not field:
+        return Refusal("invalid_field", f"The body cannot be used: {reason[0].lower()}{reason[1:]}.")
+    return Refusal("invalid_field", f"Field {field!r}: {reason[0].lower()}{reason[1:]}.")
