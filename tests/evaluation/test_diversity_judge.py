@@ -1,7 +1,7 @@
 """The judge of diversity: its prompt, its answers, and what becomes of those that misbehave."""
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -114,9 +114,6 @@ class Fickle(Engine):
         self.asked.append(len(requests))
         said = "maybe" if len(self.seeds) == 1 else '{"score": 0.5}'
         return [Refusal("too long") if "lemon" in one.chat[1]["content"] else Answer(said) for one in requests]
-
-    def stream(self, *_: object) -> Generator[str, None, Answer]:
-        raise AssertionError("a judge asks for whole answers")
 
 
 def test_unread_answers_are_asked_for_again_and_refusals_are_not() -> None:

@@ -1,7 +1,7 @@
 """The judge that asks a model: every plan gets its verdict, a rule or a reason, whatever the model answers."""
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -47,9 +47,6 @@ class Scripted(Engine):
         self.asked.append((name, sample, sampling.seed))
         said = self._answer(name, sample, sampling)
         return said if isinstance(said, Refusal) else Answer(said, 100, 10)
-
-    def stream(self, *_: Any, **__: Any) -> Generator[str, None, Answer]:
-        raise AssertionError("a judge asks for whole answers")
 
 
 def case(*steps: str, name: str = "e", **more: Any) -> Case:

@@ -15,7 +15,7 @@ from recipe.models import local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
 from recipe.models.decoding import draws  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
-from recipe.models.protocol import Refusal  # noqa: E402
+from recipe.models.protocol import Answer, ModelRequest, Refusal  # noqa: E402
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]
 CHATS = [[{"role": "user", "content": " ".join(f"w{n % 28}" for n in range(k, 2 * k))}] for k in (1, 5, 2, 9)]
@@ -200,3 +200,39 @@ def test_answers_are_weighed_at_temperature_one(
     plain = engine.outcomes(CHATS, 2, asked)
     assert [[one.logprob for one in group] for group in plain] == [[None] * 2] * len(CHATS)
     assert [[one.text for one in group] for group in plain] == [[one.text for one in group] for group in found]
+
+
+def test_completions_written_side_by_side_are_those_of_answer(engine: LocalEngine) -> None:
+    asked = [ModelRequest(chat, sampling(seed=seed), at) for seed in (1, 2) for chat in CHATS for at in range(2)]
+    whole = [outcome for one in asked for outcome in engine.answer([one])]
+    written: dict[int, list[str]] = {place: [] for place in range(len(asked))}
+    ended: dict[int, Answer | Refusal] = {}
+    for place, piece in engine.stream_all(asked):
+        assert place not in ended
+        if isinstance(piece, str):
+            written[place].append(piece)
+        else:
+            ended[place] = piece
+    for place, answer in enumerate(whole):
+        assert isinstance(answer, Answer)
+        assert "".join(written[place]) == answer.text
+        last = ended[place]
+        assert isinstance(last, Answer)
+        assert (last.text, last.tokens_in, last.tokens_out) == (answer.text, answer.tokens_in, answer.tokens_out)
+
+
+def test_a_completion_that_is_stopped_gets_no_further_token(engine: LocalEngine) -> None:
+    asked = [ModelRequest(CHATS[0], sampling(seed=5), at) for at in range(4)]
+    whole = [answer.text for answer in engine.answers([CHATS[0]], 4, sampling(seed=5))[0]]
+    stopped, ended, late = set[int](), set[int](), list[object]()
+    for place, piece in engine.stream_all(asked, lambda at: at in stopped):
+        if place in stopped:
+            late.append(piece)
+        elif not isinstance(piece, str):
+            ended.add(place)
+        elif place == 1:
+            stopped.add(1)
+    assert 1 in stopped
+    assert late == []
+    assert ended == {0, 2, 3}
+    assert len({len(text) for text in whole}) > 1

@@ -1,7 +1,7 @@
 """Cache, ledger and budget around any engine: no answer is paid for twice, and no more is spent than allowed."""
 
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,17 @@ from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import BudgetSpent, InputError
 from recipe.models.costs import Budget
 from recipe.models.model import Model, open_model
-from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, OnAnswer, Refusal, Refusals
+from recipe.models.protocol import (
+    Answer,
+    Chat,
+    Engine,
+    ModelRequest,
+    OnAnswer,
+    Refusal,
+    Refusals,
+    Stopped,
+    WrittenPieces,
+)
 from recipe.progress import SILENT, Progress
 from recipe.types import Frames
 
@@ -55,10 +65,10 @@ class Echo(Engine):
                 on_answer(place, answer)
         return found
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        self.asked.append(chat[-1]["content"])
-        yield from ("one ", "two")
-        return Answer("one two", 2, 3)
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        for place, request in enumerate(requests):
+            self.asked.append(request.chat[-1]["content"])
+            yield from ((place, "one "), (place, "two"), (place, Answer("one two", 2, 3)))
 
 
 def keeping(engine: Engine, folder: Path, budget: Budget | None = None, **identity: object) -> Model:

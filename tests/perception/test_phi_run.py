@@ -3,7 +3,7 @@
 import shutil
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,6 @@ class Teller(Engine):
             assert on_answer
             on_answer(place, answer)
         return found
-
-    def stream(self, *_: Any) -> Generator[str, None, Answer]:
-        raise AssertionError("whole answers are asked for")
 
 
 def run(ask: Any, cache: Path, kind: Any = "history", model: str = "m", **changes: Any) -> PhiRun:

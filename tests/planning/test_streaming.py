@@ -1,12 +1,13 @@
 """Steps as they are written are the steps of the whole text."""
 
-from collections.abc import Iterator
+from itertools import chain
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.planning.planner import steps_as_written
-from recipe.text import plan_steps
+from recipe.models.protocol import Answer, ReplayEngine
+from recipe.planning.planner import Draft, GrowingPlan, Planner, Request
+from recipe.text import plan_steps, planner_messages
 
 TEXTS = st.text(st.sampled_from("ab12.)-* \n\r`:S"), max_size=60) | st.text(max_size=40)
 
@@ -17,25 +18,41 @@ def pieces_of(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
+def steps_of(pieces: list[str]) -> list[tuple[str, ...]]:
+    """The steps that each piece completes, and those of the end."""
+    plan = GrowingPlan()
+    steps = [*(plan.grown(piece) for piece in pieces), plan.rest()]
+    assert plan.steps == tuple(chain.from_iterable(steps))
+    return steps
+
+
 @given(TEXTS, st.lists(st.integers(0, 60), max_size=8))
 def test_the_steps_are_those_of_the_whole_text(text: str, cuts: list[int]) -> None:
-    assert tuple(steps_as_written(pieces_of(text, cuts))) == plan_steps(text)
+    assert tuple(chain.from_iterable(steps_of(pieces_of(text, cuts)))) == plan_steps(text)
 
 
 def test_a_step_comes_when_its_line_is_complete() -> None:
-    asked = []
-
-    def pieces() -> Iterator[str]:
-        for piece in ["1. boil", " water\n", "2. steep", "\n3. serve"]:
-            asked.append(piece)
-            yield piece
-
-    steps = steps_as_written(pieces())
-    assert next(steps) == "boil water"
-    assert asked == ["1. boil", " water\n"]
-    assert list(steps) == ["steep", "serve"]
+    pieces = ["1. boil", " water\n", "2. steep", "\n3. serve"]
+    assert steps_of(pieces) == [(), ("boil water",), (), ("steep",), ("serve",)]
 
 
 def test_lines_without_numbers_wait_for_the_end() -> None:
-    assert list(steps_as_written(["Here is the rest\n", "1. boil\n"])) == ["boil"]
-    assert list(steps_as_written(["boil\n", "steep\n"])) == ["boil", "steep"]
+    assert steps_of(["Here is the rest\n", "1. boil\n"]) == [(), ("boil",), ()]
+    assert steps_of(["boil\n", "steep\n"]) == [(), (), ("boil", "steep")]
+
+
+def test_plans_are_written_side_by_side_and_one_can_be_stopped() -> None:
+    request = Request("make tea", ("boil water",))
+    texts = ["1. steep\n2. pour\n3. drink", "1. pour\n2. steep"]
+    planner = Planner(ReplayEngine.record([planner_messages(request.goal, request.history)], [texts]))
+    drafts = [Draft(request, 0), Draft(request, 1)]
+    written = list(planner.write(drafts))
+    for draft, text in enumerate(texts):
+        own = [one for one in written if one.draft == draft]
+        assert tuple(step for one in own for step in one.steps) == plan_steps(text)
+        assert [one.outcome for one in own] == [None] * (len(own) - 1) + [Answer(text)]
+    seen: list[int] = []
+    for one in planner.write(drafts, lambda draft: draft == 0 and 0 in seen):
+        seen.append(one.draft)
+    assert seen.count(0) == 1
+    assert one.outcome == Answer(texts[1])

@@ -12,7 +12,7 @@ transformers = pytest.importorskip("transformers")
 
 from recipe.errors import InputError  # noqa: E402
 from recipe.models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
-from recipe.models.decoding import complete, log_likelihood, stream  # noqa: E402
+from recipe.models.decoding import complete, log_likelihood, steps  # noqa: E402
 from recipe.models.vision import Patches, mrope_positions  # noqa: E402
 from recipe.types import Frames  # noqa: E402
 
@@ -171,8 +171,9 @@ def test_a_streamed_completion_is_the_completion(checkpoint: Checkpoint, asked: 
     prompts, shown = asked
     with torch.no_grad():
         [whole] = complete(checkpoint.model, prompts[:1], likeliest, ends=[], longest=7, clips=shown[:1])
-        tokens = stream(checkpoint.model, prompts[0], likeliest, ends=[], longest=7, clip=shown[0])
-        assert list(tokens) == whole
+        made = list(steps(checkpoint.model, prompts[:1], likeliest, ends=[], longest=7, clips=shown[:1]))
+        assert [token for step in made for token in step.tokens] == whole
+    assert [step.ended for step in made] == [[False]] * 6 + [[True]]
 
 
 def test_the_context_counts_tokens_and_not_positions(checkpoint: Checkpoint, asked: Any) -> None:

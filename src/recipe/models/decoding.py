@@ -58,45 +58,34 @@ def complete(
     InputError where a prompt holds other video tokens than its clip has.
     """
     written: list[list[int]] = [[] for _ in prompts]
-    for step in _steps(model, prompts, choose, ends, longest, context, clips):
+    for step in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
         for row, token in zip(step.completions, step.tokens, strict=True):
             written[row].append(token)
-        advance(step.ended)
+        advance(sum(step.ended))
     return written
 
 
-def stream(
+class Step(NamedTuple):
+    """One token of every completion that is being written."""
+
+    completions: list[int]
+    """Which these are, in order."""
+    tokens: list[int]
+    ended: list[bool]
+    """Whether each ended with its token."""
+
+
+def steps(
     model: PreTrainedModel,
-    prompt: Sequence[int],
+    prompts: Sequence[Sequence[int]],
     choose: Choose,
     *,
     ends: Sequence[int],
     longest: int,
     context: int | None = None,
-    clip: Patches | None = None,
-) -> Iterator[int]:
-    """The tokens of what `complete` writes for one prompt, each as soon as it is chosen."""
-    for step in _steps(model, [prompt], choose, ends, longest, context, [clip]):
-        yield from step.tokens
-
-
-class _Step(NamedTuple):
-    """One token of every completion that is being written, and how many ended with it."""
-
-    completions: list[int]
-    tokens: list[int]
-    ended: int
-
-
-def _steps(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    choose: Choose,
-    ends: Sequence[int],
-    longest: int,
-    context: int | None,
-    clips: Clips | None,
-) -> Iterator[_Step]:
+    clips: Clips | None = None,
+) -> Iterator[Step]:
+    """What `complete` writes, a token of each completion at a time, as soon as it is chosen."""
     rows, logits = _prefill(model, prompts, clips)
     stops = torch.tensor(ends, device=model.device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
@@ -105,9 +94,10 @@ def _steps(
         goes_on = ~torch.isin(chosen, stops)
         if context is not None:
             goes_on &= lengths[rows.completions] + step + 1 < context
-        left = int(goes_on.sum()) if step + 1 < longest else 0
-        yield _Step(rows.completions.tolist(), chosen.tolist(), len(chosen) - left)
-        if left == 0:
+        if step + 1 == longest:
+            goes_on = torch.zeros_like(goes_on)
+        yield Step(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
+        if not bool(goes_on.any()):
             break
         logits = rows.read(model, chosen, goes_on)
 

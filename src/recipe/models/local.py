@@ -9,7 +9,7 @@ share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also a
 import functools
 import json
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,18 +17,20 @@ from typing import Any, TypeVar
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra
 from recipe.models.checkpoints import Checkpoint, Reader, load_checkpoint
-from recipe.models.decoding import Choose, complete, draws, log_likelihood, stream, uniforms
+from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.protocol import (
     Answer,
     Chat,
     Engine,
+    GrowingText,
     ModelRequest,
     OnAnswer,
     Refusal,
     Refusals,
+    Stopped,
+    WrittenPieces,
     digest,
     videos,
-    whole_characters,
     without_arrays,
 )
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
@@ -256,37 +258,71 @@ class LocalEngine(Engine):
                 for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
                     yield row, Answer(text, len(prompt.tokens), len(tokens), seconds, logprob=mean)
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first completion as it is written, in pieces of whole characters.
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        """As the base class; the texts are those of `answer`, written in batches in the order of requests.
 
-        Raises InputError for a chat that fills the context.
+        Log-probabilities are not given.
         """
+        groups: dict[tuple[float, int], list[tuple[int, Prompt]]] = {}
+        for place, prompt in enumerate(self._prompts.render_requests(requests, "return")):
+            if isinstance(prompt, Refusal):
+                yield place, prompt
+            else:
+                sampling = requests[place].sampling
+                groups.setdefault((sampling.temperature, sampling.max_tokens), []).append((place, prompt))
+        for group in groups.values():
+            for batch in _batches(group, min(requests[place].sampling.batch_size for place, _ in group)):
+                wanted = [(place, prompt) for place, prompt in batch if not stopped(place)]
+                if wanted:
+                    yield from self._streamed(wanted, requests, stopped)
+
+    def _streamed(
+        self, rows: Sequence[tuple[int, Prompt]], requests: Sequence[ModelRequest], stopped: Stopped
+    ) -> WrittenPieces:
+        """A batch of requests with one temperature and length."""
         began = time.monotonic()
-        [prompt] = prompts = self._prompts.render([chat])
-        clips = ClipPatches(self._video).of(prompts)
-        tokens: list[int] = []
-        chosen = stream(
+        places, prompts = [place for place, _ in rows], [prompt for _, prompt in rows]
+        asked = [requests[place] for place in places]
+        sampling = asked[0].sampling
+        keys = [f"{one.sampling.seed} {one.sample} {prompt.key}" for one, prompt in zip(asked, prompts, strict=True)]
+        drawn = draws(uniforms(keys, sampling.max_tokens).to(self._device), sampling.temperature)
+        gone = set[int]()
+
+        def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+            chosen = drawn(logits, rows, step)
+            unwanted = [row for row in rows.tolist() if stopped(places[row])]
+            if unwanted and self._ends:
+                gone.update(unwanted)
+                chosen[torch.isin(rows, torch.tensor(unwanted, device=rows.device))] = self._ends[0]
+            return chosen
+
+        made = steps(
             self._model,
-            prompt.tokens,
-            _draws([f"0 {prompt.key}"], sampling, self._device),
+            [prompt.tokens for prompt in prompts],
+            choose,
             ends=self._ends,
             longest=sampling.max_tokens,
             context=self._context,
-            clip=clips[0] if clips else None,
+            clips=ClipPatches(self._video).of(prompts),
         )
-
-        def texts() -> Iterator[str]:
-            while True:
-                # Entered anew at every token: the code of the caller between two pieces is not ours.
-                with torch.inference_mode():
-                    token = next(chosen, None)
-                if token is None:
-                    break
-                tokens.append(token)
-                yield self._decode([tokens])[0]
-
-        text = yield from whole_characters(texts())
-        return Answer(text, len(prompt.tokens), len(tokens), round(time.monotonic() - began, 3))
+        tokens: list[list[int]] = [[] for _ in rows]
+        texts = [GrowingText() for _ in rows]
+        while True:
+            # Entered anew at every token: the code of the caller between two pieces is not ours.
+            with torch.inference_mode():
+                step = next(made, None)
+            if step is None:
+                return
+            for row, token, ended in zip(step.completions, step.tokens, step.ended, strict=True):
+                if row in gone:
+                    continue
+                tokens[row].append(token)
+                piece = texts[row].grown(self._decode([tokens[row]])[0]) + (texts[row].rest() if ended else "")
+                if piece:
+                    yield places[row], piece
+                if ended:
+                    seconds = round(time.monotonic() - began, 3)
+                    yield places[row], Answer(texts[row].text, len(prompts[row].tokens), len(tokens[row]), seconds)
 
     def log_likelihood(
         self,

@@ -2,23 +2,25 @@
 
 import functools
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget, Ledger, Prices
 from recipe.models.protocol import (
     Answer,
-    Chat,
     Engine,
     ModelRequest,
     OnAnswer,
     Refusal,
     Refusals,
     ReplayEngine,
+    Stopped,
+    WrittenPieces,
     digest,
     without_arrays,
 )
@@ -178,20 +180,32 @@ class Model(Engine):
         self.store.flush()
         return self._placed(keys, found, paid, on_answer)
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the engine does; an answer in the cache comes in one piece, and one that ends is kept."""
-        request = ModelRequest(chat, sampling)
-        key = None if self.store is None else self.key(request)
-        known = None if self.store is None or key is None else self.store.answer(key)
-        if known is not None:
-            self.ledger.add(known)
-            yield known.text
-            return known
-        self.budget.reserve(1)
-        answer = yield from self.engine.stream(chat, sampling)
-        self.budget.settle(1, [answer])
-        self._keep(request, key, answer)
-        return answer
+        keys = [None if self.store is None else self.key(request) for request in requests]
+        asking = []
+        for place, key in enumerate(keys):
+            known = None if self.store is None or key is None else self.store.answer(key)
+            if known is None:
+                asking.append(place)
+            else:
+                self.ledger.add(known)
+                yield place, known.text
+                yield place, known
+        if not asking:
+            return
+        self.budget.reserve(len(asking))
+        paid: list[Answer] = []
+        try:
+            engine = self.engine.stream_all([requests[place] for place in asking], lambda at: stopped(asking[at]))
+            with closing(engine) as written:
+                for at, piece in written:
+                    if isinstance(piece, Answer):
+                        paid.append(piece)
+                        self._keep(requests[asking[at]], keys[asking[at]], piece)
+                    yield asking[at], piece
+        finally:
+            self.budget.settle(len(asking), paid)
 
     def key(self, request: ModelRequest, name: Name = digest) -> str:
         """The fingerprint under which the answer to a request is kept."""

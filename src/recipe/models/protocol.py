@@ -2,14 +2,15 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
-from recipe.errors import InputError
+from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.types import Frames
@@ -64,6 +65,11 @@ class ModelRequest:
 
 
 Outcome = TypeVar("Outcome", Answer, Answer | Refusal)
+Written = tuple[int, str | Answer | Refusal]
+"""The place of a request, with a piece of its completion, or at its end with what it came to."""
+WrittenPieces = Generator[Written, None, None]
+Stopped = Callable[[int], bool]
+"""Whether the completion at a place is no longer wanted."""
 OnAnswer = Callable[[int, Answer], None]
 """Receives the place of a request and its answer, from any thread, at the moment the answer arrives."""
 Refusals = Literal["return", "raise if all", "raise"]
@@ -92,9 +98,32 @@ class Engine(ABC):
         received every answer that arrived.
         """
 
-    @abstractmethod
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        """The place of a request with each piece of its completion as it is written, then with its Answer or Refusal.
+
+        Requests are written side by side where the engine can. One that is `stopped` is written no further than the
+        next token and has no answer; closing the iterator stops all. Raises ComputeError where the engine fails. An
+        engine that cannot stream gives each text in one piece.
+        """
+        for place, request in enumerate(requests):
+            if stopped(place):
+                continue
+            [outcome] = self.answer([request])
+            if isinstance(outcome, Answer):
+                yield place, outcome.text
+            yield place, outcome
+
     def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first completion of a chat in pieces, as they are written; returns it whole."""
+        """The first completion of a chat in pieces, as they are written; returns it whole.
+
+        Raises InputError for a chat that is refused, else as `stream_all`.
+        """
+        with closing(self.stream_all([ModelRequest(chat, sampling)])) as written:
+            for _, piece in written:
+                if not isinstance(piece, str):
+                    return all_answered([piece])[0]
+                yield piece
+        raise ComputeError("the model ended without an answer; ask again.")
 
     def outcomes(
         self,
@@ -171,11 +200,19 @@ class ReplayEngine(Engine):
                 advance(1)
         return found
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first recorded completion of the chat, line by line; raises InputError where there is none."""
-        [answer] = all_answered(self.answer([ModelRequest(chat, sampling)]))
-        yield from answer.text.splitlines(keepends=True)
-        return answer
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        """The recorded completions line by line, a line of each in turn; raises InputError where there is none."""
+        answers = all_answered(self.answer(requests))
+        lines = {place: iter(answer.text.splitlines(keepends=True)) for place, answer in enumerate(answers)}
+        while lines:
+            for place in list(lines):
+                if stopped(place):
+                    del lines[place]
+                elif (line := next(lines[place], None)) is not None:
+                    yield place, line
+                else:
+                    del lines[place]
+                    yield place, answers[place]
 
 
 def _grouped(flat: Sequence[Outcome], chats: int, count: int) -> list[list[Outcome]]:
@@ -190,22 +227,30 @@ def all_answered(outcomes: Sequence[Answer | Refusal]) -> list[Answer]:
     return [outcome for outcome in outcomes if isinstance(outcome, Answer)]
 
 
-def whole_characters(texts: Iterable[str]) -> Generator[str, None, str]:
-    """What each text of a growing completion adds to the last, in whole characters; returns the last text.
+class GrowingText:
+    """A completion that grows, given on in whole characters.
 
-    >>> list(whole_characters(["a", "ab\N{REPLACEMENT CHARACTER}", "abé"]))
-    ['a', 'b', 'é']
+    >>> text = GrowingText()
+    >>> [text.grown(one) for one in ("a", "ab\N{REPLACEMENT CHARACTER}", "abé")], text.rest()
+    (['a', 'b', 'é'], '')
     """
-    text, shown = "", 0
-    for text in texts:
+
+    def __init__(self) -> None:
+        self.text = ""
+        self._shown = 0
+
+    def grown(self, text: str) -> str:
+        """What the completion so far adds to what was given, possibly nothing."""
+        self.text = text
         # A character of several tokens reads as this one until it is complete.
         whole = text.rstrip("\N{REPLACEMENT CHARACTER}")
-        if len(whole) > shown:
-            yield whole[shown:]
-            shown = len(whole)
-    if text[shown:]:
-        yield text[shown:]
-    return text
+        new = whole[self._shown :]
+        self._shown = max(self._shown, len(whole))
+        return new
+
+    def rest(self) -> str:
+        """What is left at the end."""
+        return self.text[self._shown :]
 
 
 def videos(chat: Chat) -> list[Frames]:

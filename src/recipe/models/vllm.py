@@ -8,26 +8,27 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
 import torch
 import transformers
 
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.checkpoints import load_reader, location
 from recipe.models.local import Prompt, Prompts, end_tokens
 from recipe.models.protocol import (
     Answer,
-    Chat,
     Engine,
+    GrowingText,
     ModelRequest,
     OnAnswer,
     Refusal,
     Refusals,
-    whole_characters,
+    Stopped,
+    WrittenPieces,
 )
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Progress
@@ -123,30 +124,34 @@ class VllmEngine(Engine):
                     on_answer(place, answer)
         return [outcome for outcome in found if outcome is not None]
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first completion as it is written, in pieces of whole characters.
-
-        Raises InputError for a chat that fills the context.
-        """
-        [prompt] = self._prompts.render([chat])
-        request = ModelRequest(chat, sampling)
-        last: Any = None
-
-        def texts() -> Iterator[str]:
-            nonlocal last
-            with closing(self._outputs([self._job(prompt, request)], 1)) as made:
-                for _, *last in made:
-                    yield self._decode(last[0].outputs[0].token_ids)
-
-        yield from whole_characters(texts())
-        output, seconds = last
-        return self._answer(request, prompt, output.outputs[0], seconds)
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        """As the base class; as many are written at once as the sampling's `batch_size`."""
+        rendered = self._prompts.render_requests(requests, "return")
+        yield from ((place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Refusal))
+        asked = [(place, prompt) for place, prompt in enumerate(rendered) if isinstance(prompt, Prompt)]
+        jobs = (self._job(prompt, requests[place]) for place, prompt in asked)
+        together = max((request.sampling.batch_size for request in requests), default=1)
+        texts = [GrowingText() for _ in asked]
+        with closing(self._outputs(jobs, together, lambda at: stopped(asked[at][0]))) as made:
+            for at, output, seconds in made:
+                place, prompt = asked[at]
+                piece = texts[at].grown(self._decode(output.outputs[0].token_ids))
+                piece += texts[at].rest() if output.finished else ""
+                if piece:
+                    yield place, piece
+                if output.finished:
+                    yield place, self._answer(requests[place], prompt, output.outputs[0], seconds)
 
     def __exit__(self, *_: object) -> None:
         self._engine.engine_core.shutdown()
 
-    def _outputs(self, jobs: Iterable[Job], together: int) -> Generator[tuple[int, Any, float], None, None]:
-        """The place of a job, its completion so far and the seconds since it began, at each token of each job."""
+    def _outputs(
+        self, jobs: Iterable[Job], together: int, stopped: Stopped = lambda _: False
+    ) -> Generator[tuple[int, Any, float], None, None]:
+        """The place of a job, its completion so far and the seconds since it began, at each token of each job.
+
+        Jobs that are `stopped` leave the engine before its next token.
+        """
         waiting = enumerate(jobs)
         running: dict[str, tuple[int, float]] = {}
         try:
@@ -155,6 +160,10 @@ class VllmEngine(Engine):
                     name = str(next(self._numbers))
                     self._engine.add_request(name, prompt, parameters)
                     running[name] = place, time.monotonic()
+                if unwanted := [name for name, (place, _) in running.items() if stopped(place)]:
+                    self._engine.abort_request(unwanted)
+                    running = {name: known for name, known in running.items() if name not in unwanted}
+                    continue
                 if not running:
                     return
                 outputs = self._engine.step()

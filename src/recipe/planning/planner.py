@@ -3,12 +3,14 @@
 In the Video configuration a clip stands in place of the written history (paper, section 3.1).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Chat, Engine
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
@@ -16,23 +18,50 @@ from recipe.text import first_list, parse_plan, plan_steps
 from recipe.types import Example, Frames, Malformed, Plan
 
 
-def steps_as_written(pieces: Iterable[str]) -> Iterator[str]:
-    """The steps of a completion that arrives in `pieces`, each once its line is complete.
+class GrowingPlan:
+    """The steps of a completion that arrives in pieces, each once its line is complete.
 
     Together they are what `parse_plan` reads in the whole text: lines without a number or bullet, which are steps only
     where no line has one, wait for the end.
 
-    >>> list(steps_as_written(["1. Boil", " water\\n2. St", "eep the tea"]))
-    ['Boil water', 'Steep the tea']
+    >>> plan = GrowingPlan()
+    >>> [plan.grown("1. Boil"), plan.grown(" water\\n2. St"), plan.grown("eep the tea"), plan.rest()]
+    [(), ('Boil water',), (), ('Steep the tea',)]
     """
-    text, given = "", 0
-    for piece in pieces:
-        text += piece
-        if "\n" in piece:
-            steps = first_list(text[: text.rindex("\n") + 1])
-            yield from steps[given:]
-            given = len(steps)
-    yield from plan_steps(text)[given:]
+
+    def __init__(self) -> None:
+        self.steps: tuple[str, ...] = ()
+        self._text = ""
+
+    def grown(self, piece: str) -> tuple[str, ...]:
+        """The steps that a further piece completes."""
+        self._text += piece
+        return self._new(first_list(self._text[: self._text.rindex("\n") + 1])) if "\n" in piece else ()
+
+    def rest(self) -> tuple[str, ...]:
+        """The steps that the end of the text completes."""
+        return self._new(plan_steps(self._text))
+
+    def _new(self, steps: tuple[str, ...]) -> tuple[str, ...]:
+        known, self.steps = len(self.steps), (*self.steps, *steps[len(self.steps) :])
+        return self.steps[known:]
+
+
+class Draft(NamedTuple):
+    """One plan to be written: a sample of a request."""
+
+    request: "Request"
+    sample: int = 0
+    seed: int = 0
+
+
+class WrittenSteps(NamedTuple):
+    """What came of a draft: steps that are complete, and at its end the answer or refusal."""
+
+    draft: int
+    """Its place among the drafts."""
+    steps: tuple[str, ...]
+    outcome: Answer | Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +113,33 @@ class Planner:
 
     def stream(self, request: Request) -> Iterator[str]:
         """The steps of one plan as they are written: those of the first plan that `plan` gives."""
-        return steps_as_written(self._engine.stream(request.chat(self._prompt), self._sampling))
+        plan = GrowingPlan()
+        for piece in self._engine.stream(request.chat(self._prompt), self._sampling):
+            yield from plan.grown(piece)
+        yield from plan.rest()
+
+    def write(self, drafts: Sequence[Draft], stopped: Stopped = lambda _: False) -> Iterator[WrittenSteps]:
+        """The steps of several plans as they are written side by side; each draft's last has its outcome.
+
+        A draft that is `stopped` is written no further and has none. Raises as the engine's `stream_all`.
+        """
+        chats = {id(draft.request): draft.request.chat(self._prompt) for draft in drafts}
+        asked = [
+            ModelRequest(
+                chats[id(draft.request)],
+                self._sampling.model_copy(update={"seed": self._sampling.seed + draft.seed}),
+                draft.sample,
+            )
+            for draft in drafts
+        ]
+        plans = [GrowingPlan() for _ in drafts]
+        with closing(self._engine.stream_all(asked, stopped)) as written:
+            for place, piece in written:
+                if not isinstance(piece, str):
+                    rest = plans[place].rest() if isinstance(piece, Answer) else ()
+                    yield WrittenSteps(place, rest, piece)
+                elif steps := plans[place].grown(piece):
+                    yield WrittenSteps(place, steps)
 
     def plan(
         self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT

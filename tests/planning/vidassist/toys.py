@@ -1,12 +1,11 @@
 """A closed set of four actions, and models that answer as they are told to."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.config import SamplingConfig
-from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal
+from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.admissible import AdmissibleActions
 from recipe.planning.vidassist.search import CandidateStep, Proposal, State
 from recipe.progress import SILENT, Progress
@@ -72,6 +71,3 @@ class ScriptedEngine(Engine):
         self.asked.append((text, sample))
         answer = self._answer(text, sample)
         return Answer(answer) if isinstance(answer, str) else answer
-
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        raise AssertionError("whole answers are asked for")

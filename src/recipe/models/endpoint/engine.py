@@ -8,16 +8,17 @@ what is under way is awaited, and one error tells why. Ctrl-C does the same, wit
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 from weakref import WeakSet
 
-from recipe.config import ModelConfig, SamplingConfig
+from recipe.config import ModelConfig
 from recipe.errors import ComputeError, RecipeError
 from recipe.models.costs import Ledger
 from recipe.models.endpoint.host import Host, RequestRefused
@@ -30,13 +31,16 @@ from recipe.models.protocol import (
     OnAnswer,
     Refusal,
     Refusals,
-    all_answered,
+    Stopped,
+    WrittenPieces,
 )
 from recipe.progress import SILENT, Advance, Progress
 
 _LOG = logging.getLogger(__name__)
 _GRACE = 10.0
 """Seconds that answers under way are awaited after Ctrl-C; a second one does not wait."""
+_LOOK = 0.05
+"""Seconds between two looks whether streams are still wanted while nothing comes."""
 
 Result = TypeVar("Result")
 
@@ -92,30 +96,51 @@ class EndpointEngine(Engine):
             work = self._all(requests, call, on_answer, advance)
             return self._awaited(asyncio.run_coroutine_threadsafe(work, self._loop), call)
 
-    def stream(self, chat: Chat, sampling: SamplingConfig) -> Generator[str, None, Answer]:
-        """The first completion in pieces, as they come; a host that does not stream is asked for the whole.
+    def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
+        """As the base class; a host that does not stream is asked for the whole.
 
         Raises as `answer`, and ComputeError for an answer that breaks off.
         """
-        request = ModelRequest(chat, sampling)
-        pieces: SimpleQueue[str | None] = SimpleQueue()
-        future = asyncio.run_coroutine_threadsafe(self._streamed(request, pieces.put), self._loop)
-        future.add_done_callback(lambda _: pieces.put(None))
-        begun = False
+        pieces: SimpleQueue[tuple[int, str | None]] = SimpleQueue()
+        asked = {
+            place: self._begin_stream(request, functools.partial(_put_piece, pieces, place))
+            for place, request in enumerate(requests)
+        }
+        begun = set[int]()
         try:
-            while (piece := pieces.get()) is not None:
-                begun = True
-                yield piece
+            while asked:
+                for place in [place for place in asked if stopped(place)]:
+                    asked.pop(place).cancel()
+                try:
+                    place, piece = pieces.get(timeout=_LOOK)
+                except Empty:
+                    continue
+                if place not in asked:
+                    continue
+                if piece is not None:
+                    begun.add(place)
+                    yield place, piece
+                    continue
+                future = asked.pop(place)
+                if (failure := future.exception()) is None:
+                    yield place, future.result()
+                elif place in begun:
+                    reason = self._host.without_key(f"the answer broke off ({type(failure).__name__}: {failure})")
+                    raise ComputeError(f"{self._host.url}: {reason}; ask again.")
+                else:
+                    [outcome] = self.answer([requests[place]])
+                    if isinstance(outcome, Answer):
+                        yield place, outcome.text
+                    yield place, outcome
         finally:
-            future.cancel()
-        if (failure := future.exception()) is None:
-            return future.result()
-        if begun:
-            reason = self._host.without_key(f"the answer broke off ({type(failure).__name__}: {failure})")
-            raise ComputeError(f"{self._host.url}: {reason}; ask again.")
-        [answer] = all_answered(self.answer([request], refusals="raise"))
-        yield answer.text
-        return answer
+            for future in asked.values():
+                future.cancel()
+
+    def _begin_stream(self, request: ModelRequest, put: Callable[[str | None], None]) -> Future[Answer]:
+        """Ask for one stream; `put` receives its pieces, and None at its end."""
+        future = asyncio.run_coroutine_threadsafe(self._streamed(request, put), self._loop)
+        future.add_done_callback(lambda _: put(None))
+        return future
 
     def _awaited(self, future: Future[Result], call: "_Call") -> Result:
         try:
@@ -213,3 +238,7 @@ class _Call:
         if wrong or self._refusals == "raise":
             self.fail(refused)
         return Refusal(str(refused))
+
+
+def _put_piece(pieces: "SimpleQueue[tuple[int, str | None]]", place: int, piece: str | None) -> None:
+    pieces.put((place, piece))
