@@ -29,6 +29,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
+_LINE = 0.055
+"""Height of a small line of text, as a share of a panel."""
 WINDOW = 7
 """Training steps that a running mean covers at most."""
 SERIES = {
@@ -144,18 +146,42 @@ def law_figure(results: Results) -> Figure:
             for place, gain in zip(places, gains, strict=True):
                 if gain.low is not None:
                     panel.plot([place, place], [gain.low, gain.high], color=colour, linewidth=1)
-        for one in results.differences:
-            across = not one.regime.endswith("covering narrations") and one.regime in arms
-            if across and (one.split, one.baseline, one.metric) == (split, "base", metric):
-                panel.axhline(one.value.mean, color=MUTED, linewidth=0.8, linestyle="--")
-                label = one.regime.removeprefix(CONTROL)
-                panel.annotate(label, (0, one.value.mean), fontsize=7, color=MUTED, va="bottom")
+        others = sorted(
+            (one.value.mean, one.regime.removeprefix(CONTROL))
+            for one in results.differences
+            if (one.split, one.baseline, one.metric) == (split, "base", metric)
+            and one.regime in arms
+            and not one.regime.endswith("covering narrations")
+        )
+        for height, _ in others:
+            panel.axhline(height, color=MUTED, linewidth=0.8, linestyle="--")
         panel.set_xticks(range(len(points)), [str(one.narrations) for one in points])
+        _label_lines(panel, others)
         panel.set_xlabel("narrations of a goal")
         panel.set_title(SPLITS.get(split, split))
     panels[0].set_ylabel(f"gain in {METRICS.get(metric, metric)}")
     panels[0].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _label_lines(panel: Axes, lines: Sequence[tuple[float, str]]) -> None:
+    """Name lines across, by rising height, at the right edge; names of near lines are moved apart."""
+    bottom, top = panel.get_ylim()
+    heights: list[float] = []
+    for height, _ in lines:
+        place = (height - bottom) / (top - bottom)
+        heights.append(max(place, heights[-1] + _LINE) if heights else place)
+    for (height, name), place in zip(lines, heights, strict=True):
+        panel.annotate(
+            name,
+            (1, height),
+            (1.02, place),
+            xycoords=("axes fraction", "data"),
+            textcoords="axes fraction",
+            fontsize=7,
+            color=MUTED,
+            va="center",
+        )
 
 
 @mpl.rc_context(STYLE)

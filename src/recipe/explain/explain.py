@@ -73,12 +73,12 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     narrations = tuple(
-        _aligned(verifier.corpus, pooled) for pooled in verifier.align(history=h, continuation=plan, goal=goal)
+        pooled_narration(verifier.corpus, pooled) for pooled in verifier.align(history=h, continuation=plan, goal=goal)
     )
     evidence = []
     for i, text in enumerate(h + plan):
         missing = without[i - len(h)] if i >= len(h) else None
-        grounds = _grounds(i, narrations)
+        grounds = step_grounds(i, narrations)
         step = StepEvidence(
             text=text,
             in_history=missing is None,
@@ -94,7 +94,8 @@ def explain(verifier: "Verifier", history: Sequence[str], continuation: Sequence
     return Explanation(goal, h, plan, verifier.config, reward, tuple(evidence), narrations, caution)
 
 
-def _aligned(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
+def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
+    """A narration of a pool with its texts, from its alignment."""
     W = pooled.similarities
     return AlignedNarration(
         index=pooled.hit.narration,
@@ -106,7 +107,7 @@ def _aligned(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarrat
     )
 
 
-def _grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground, ...]:
+def step_grounds(step: int, narrations: Sequence[AlignedNarration]) -> tuple[Ground, ...]:
     """The best segment of a step in every narration that matches it, most similar first, ties in pool order."""
     grounds = []
     for aligned in narrations:

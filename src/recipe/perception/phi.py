@@ -145,15 +145,19 @@ class Phi:
     """Phi on any engine, for a few clips in memory; `PhiRun` is for many files, and resumes."""
 
     def __init__(self, engine: Engine, config: PhiConfig | None = None) -> None:
-        self._engine, self._config = engine, config or PhiConfig()
+        self.engine, self._config = engine, config or PhiConfig()
         self._prompt = Prompt.load("history", self._config.goal)
+
+    def request(self, goal: str, video: Frames) -> ModelRequest:
+        """What the engine is asked about one clip; `read_history` reads the answer."""
+        return ModelRequest(self._prompt.chat(video, goal), phi_sampling(self._config))
 
     def histories(
         self, goals: Sequence[str], videos: Sequence[Frames], progress: Progress = SILENT
     ) -> list[tuple[str, ...]]:
         """The steps done in each video; `goals` and `videos` are of one length."""
         chats = [self._prompt.chat(video, goal) for goal, video in zip(goals, videos, strict=True)]
-        texts = self._engine.generate(chats, 1, phi_sampling(self._config), progress)
+        texts = self.engine.generate(chats, 1, phi_sampling(self._config), progress)
         return [read_history(text) for [text] in texts]
 
 

@@ -1,1 +1,1 @@
-"""The planner page of `recipe serve`: its templates, its JSON API, and the runs behind it."""
+"""The planner page and its JSON API: plans written step by step, each step with the narrations that say so."""

@@ -1,0 +1,125 @@
+"""Clips that people send: written to disk within limits, looked at once, and deleted."""
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from recipe.errors import InputError, MissingExtra
+from recipe.serving.messages import PageSettings
+from recipe.web.refusals import Refusal
+
+
+class Clip:
+    """A clip on disk."""
+
+    def __init__(self, path: Path, seconds: float, row: dict[str, Any]) -> None:
+        self.path, self.seconds, self.row = path, seconds, row
+        self.used = time.monotonic()
+
+
+class ClipCut(NamedTuple):
+    """The beginning of a clip."""
+
+    path: Path
+    until: float
+
+
+class ClipStore:
+    """Clips in a folder of their own that is deleted with the store; nothing of a refused one stays."""
+
+    def __init__(self, settings: PageSettings) -> None:
+        self._settings = settings
+        self.folder = Path(tempfile.mkdtemp(prefix="recipe-clips-"))
+        self._clips: dict[str, Clip] = {}
+        self._lock = threading.Lock()
+        self._receiving = 0
+
+    async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
+        """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
+        most = self._settings.max_clip
+        if length > most:
+            said = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {most / 1e6:,.0f} MB."
+            raise Refusal("body_too_large", said)
+        with self._lock:
+            if len(self._clips) + self._receiving >= self._settings.clips:
+                raise Refusal("queue_full", "Too many clips are kept at the moment; try again in a few minutes.")
+            self._receiving += 1
+        identity = uuid.uuid4().hex
+        path = self.folder / identity
+        try:
+            received = 0
+            with path.open("wb") as file:
+                async for chunk in body:
+                    received += len(chunk)
+                    if received > length:
+                        break
+                    await asyncio.to_thread(file.write, chunk)
+            if received != length:
+                raise Refusal("bad_clip", "The clip did not arrive whole; send it again.")
+            clip = await asyncio.to_thread(self._looked_at, path)
+            with self._lock:
+                self._clips[identity] = clip
+        except BaseException:  # a client that goes away in between leaves nothing either
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            with self._lock:
+                self._receiving -= 1
+        return {"id": identity} | clip.row
+
+    def _looked_at(self, path: Path) -> Clip:
+        try:
+            from recipe.perception.frames import probe  # noqa: PLC0415 - an extra of its own
+        except MissingExtra as missing:
+            raise Refusal("bad_clip", str(missing)) from None
+        try:
+            info = probe(path)
+        except InputError as error:
+            reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
+            raise Refusal("bad_clip", f"This is no video that can be read: {reason}.") from None
+        most = self._settings.max_clip_seconds
+        if info.duration > most:
+            said = f"The clip is {info.duration / 60:.0f} minutes long; this page takes at most {most / 60:.0f}."
+            raise Refusal("bad_clip", said)
+        row = {
+            "seconds": round(info.duration, 3),
+            "fps": round(info.fps, 3),
+            "width": info.width,
+            "height": info.height,
+            "complete": info.complete,
+        }
+        return Clip(path, info.duration, row)
+
+    def cut(self, identity: str, until: float) -> ClipCut:
+        """The beginning of a clip. Raises Refusal where there is none, or the cut lies behind its end."""
+        with self._lock:
+            clip = self._clips.get(identity)
+        if clip is None:
+            raise Refusal("unknown_clip", "There is no such clip: it has expired, or the server was started again.")
+        if until > clip.seconds + 1e-3:
+            raise Refusal("bad_clip", f"The cut at {until:g} s lies behind the end of the clip, {clip.seconds:g} s.")
+        clip.used = time.monotonic()
+        return ClipCut(clip.path, min(until, clip.seconds))
+
+    def delete(self, identity: str) -> None:
+        """Delete a clip, if there is one."""
+        with self._lock:
+            clip = self._clips.pop(identity, None)
+        if clip is not None:
+            clip.path.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the clips that nobody has used for long."""
+        old = time.monotonic() - self._settings.keep_seconds
+        for identity in [name for name, clip in list(self._clips.items()) if clip.used < old]:
+            self.delete(identity)
+
+    def close(self) -> None:
+        """Delete all clips."""
+        shutil.rmtree(self.folder, ignore_errors=True)
