@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
-from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, train, vpa, world
+from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, serve, train, vpa, world
 from recipe.cli.console import CommandGroup, run
 from recipe.errors import InputError
 
@@ -44,6 +44,7 @@ app.add_typer(world.app, name="world")
 app.add_typer(train.app, name="train")
 app.command("perceive")(perceive.perceive)
 app.command("plan")(plan.plan)
+app.command("serve")(serve.serve)
 app.add_typer(vpa.app, name="vpa")
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")

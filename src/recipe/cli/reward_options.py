@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from recipe.config import RewardConfig
     from recipe.reward.verifier import Verifier
 
@@ -55,3 +57,22 @@ def after(history: Sequence[str]) -> str:
     'after 1 step'
     """
     return f"after {len(history)} step{'s' * (len(history) != 1)}"
+
+
+def service_token(file: Path | None) -> "SecretStr | None":
+    """The token of the file, or else of the environment. Raises InputError for one that is empty."""
+    import os
+
+    from pydantic import SecretStr
+
+    from recipe.artifacts import not_a_file
+    from recipe.errors import InputError
+
+    if file is None:
+        token = os.environ.get("RECIPE_TOKEN", "").strip()
+        return SecretStr(token) if token else None
+    if not file.is_file():
+        raise not_a_file(file)
+    if not (token := file.read_text(encoding="utf-8").strip()):
+        raise InputError.at(file, "the file is empty", "write the token into it")
+    return SecretStr(token)

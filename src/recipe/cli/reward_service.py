@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recipe.cli.reward_options import Config, Folder, Method, Pool, settings
+from recipe.cli.reward_options import Config, Folder, Method, Pool, service_token, settings
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
-
     from recipe.reward.scorer import PromptGroup
 
 
@@ -48,7 +46,7 @@ def serve(
         queue=queue,
         timeout=timeout,
         batch=batch,
-        token=_token(token_file),
+        token=service_token(token_file),
     )
     reward = settings(config, method, pool)
     groups = [] if warm is None else _groups(warm)
@@ -81,25 +79,6 @@ def serve(
             run(app, bound)
         finally:
             scorer.close()
-
-
-def _token(file: Path | None) -> "SecretStr | None":
-    """The token of the file, or else of the environment. Raises InputError for one that is empty."""
-    import os
-
-    from pydantic import SecretStr
-
-    from recipe.artifacts import not_a_file
-    from recipe.errors import InputError
-
-    if file is None:
-        token = os.environ.get("RECIPE_TOKEN", "").strip()
-        return SecretStr(token) if token else None
-    if not file.is_file():
-        raise not_a_file(file)
-    if not (token := file.read_text(encoding="utf-8").strip()):
-        raise InputError.at(file, "the file is empty", "write the token into it")
-    return SecretStr(token)
 
 
 def _groups(path: Path) -> "list[PromptGroup]":

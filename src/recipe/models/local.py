@@ -188,13 +188,14 @@ class LocalEngine(Engine):
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self.prompt = remembered_prompt(model)
-        self._model, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
+        self.module, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
         if self._device.type == "cpu":
-            fast_vision(self._model)
+            fast_vision(self.module)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video)
-        self._ends = end_tokens(self._model.generation_config, self._tokenizer)
-        self._context: int = self._model.config.get_text_config().max_position_embeddings
+        self.reads_video = self._video is not None
+        self._ends = end_tokens(self.module.generation_config, self._tokenizer)
+        self._context: int = self.module.config.get_text_config().max_position_embeddings
 
     def answer(
         self,
@@ -243,7 +244,7 @@ class LocalEngine(Engine):
                 choose = _LogProbabilities(draw, len(batch), self._device) if logprobs else draw
                 with torch.inference_mode():
                     written = complete(
-                        self._model,
+                        self.module,
                         [prompt.tokens for prompt in prompts],
                         choose,
                         ends=self._ends,
@@ -297,7 +298,7 @@ class LocalEngine(Engine):
             return chosen
 
         made = steps(
-            self._model,
+            self.module,
             [prompt.tokens for prompt in prompts],
             choose,
             ends=self._ends,
@@ -357,7 +358,7 @@ class LocalEngine(Engine):
             for batch in _batches(order, batch_size):
                 asked = [prompts[pair] for pair in batch]
                 tokens, said = [prompt.tokens for prompt in asked], [answers[pair] for pair in batch]
-                found = log_likelihood(self._model, tokens, said, temperature, clips.of(asked))
+                found = log_likelihood(self.module, tokens, said, temperature, clips.of(asked))
                 for pair, total in zip(batch, found, strict=True):
                     totals[pair] = total
                 advance(len(batch))

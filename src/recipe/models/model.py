@@ -132,6 +132,7 @@ class Model(Engine):
     ) -> None:
         """`identity` tells the model from others; `note` is stored beside each answer."""
         self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
+        self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
         self._fields = fields or functools.partial(local_fields, identity=self.identity)

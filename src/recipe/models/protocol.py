@@ -82,6 +82,8 @@ class Engine(ABC):
 
     prompt: PlannerPrompt = PLAIN
     """What its model was trained to be asked as a planner."""
+    reads_video = False
+    """Whether it is known to take chats that show a clip."""
 
     @abstractmethod
     def answer(

@@ -89,6 +89,7 @@ class VllmEngine(Engine):
         context = self._engine.model_config.max_model_len
         self._prompts = Prompts(config.model, reader, self._video, context)
         self._numbers = itertools.count()
+        self.reads_video = self._video is not None
 
     def answer(
         self,

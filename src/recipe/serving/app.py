@@ -261,7 +261,8 @@ def _add_runs(app: FastAPI, page: PlannerPage) -> None:
         """A run as it stands."""
         return json_response(page.runs.known(identity).row())
 
-    @app.get("/api/runs/{identity}/events", response_class=EventSourceResponse)
+    # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.
+    @app.get("/api/runs/{identity}/events", response_model=None)
     async def events(
         identity: str, last_event_id: Annotated[int, Header()] = 0, after: Annotated[int, Query(ge=0)] = 0
     ) -> Response:

@@ -52,6 +52,11 @@ class Witness:
         self._links = links or Links()
         self._scale: Scale = calibrate(verifier.embed)
 
+    def warm_up(self) -> None:
+        """Load the encoder and the corpus's pages, so that the first visitor does not wait for them."""
+        group = PromptGroup("make tea", ("boil the water",), [("pour the water", "wait")])
+        self.evidence([group])
+
     def coverage(self, prompts: Sequence[Prompt]) -> list[Coverage]:
         """How far the corpus knows the task of each prompt."""
         outcomes = prompt_outcomes(self.verifier, prompts)

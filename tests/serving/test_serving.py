@@ -1,0 +1,263 @@
+"""The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.serving.conftest import SALAD, TEA, SlowEngine, plan_text
+from typer.testing import CliRunner
+
+from recipe.cli import app
+from recipe.data.examples import read_examples
+from recipe.evaluation.people.ratings import read_ratings
+from recipe.planning.predictions import read_predictions
+
+from recipe.serving.messages import PageSettings  # isort: skip
+
+
+def command(*arguments: str) -> None:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+def kinds(events: list[Any]) -> list[str]:
+    return [event.kind for event in events]
+
+
+def test_a_plan_is_streamed_with_its_evidence(serve: Any) -> None:
+    with serve([plan_text(TEA), plan_text(SALAD)]) as page:
+        run = page.begin(history=["boil the water"], plans=2)
+        events = page.events(run)
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
+        assert kinds(events)[:2] == ["queued", "started"]
+        assert kinds(events)[-2:] == ["ranking", "done"]
+        steps = [event.data for event in events if event.kind == "step"]
+        assert [one["text"] for one in steps if one["plan"] == 0] == list(TEA)
+        assert [one["number"] for one in steps if one["plan"] == 1] == [1, 2, 3, 4, 5]
+        plans = {event.data["plan"]: event.data for event in events if event.kind == "plan"}
+        assert [one["state"] for one in plans[0]["evidence"]] == ["supported"] * 5
+        assert [one["state"] for one in plans[1]["evidence"]] == ["unsupported"] * 5
+        assert len(plans[0]["adds"]) == 5
+        [coverage] = [event.data for event in events if event.kind == "coverage"]
+        assert coverage["state"] == "supported"
+        ranking = events[-2].data
+        assert ranking["order"] == [0, 1]
+        assert ranking["rewards"][0] > ranking["rewards"][1]
+        assert ranking["same"] == [[1, 2, 3, 4, 5], [None] * 5]
+        ground = plans[0]["evidence"][0]["grounds"][0]
+        assert (ground["text"], ground["title"], ground["when"]) == ("now warm the pot", "How to make tea", "0:10–0:18")
+        assert ground["link"] == f"https://www.youtube.com/watch?v={ground['video_id']}&t=10s"
+        evidence = [event for event in events if event.kind == "evidence"]
+        assert {(one.data["plan"], one.data["number"]) for one in evidence} == {
+            (p, n) for p in (0, 1) for n in range(1, 6)
+        }
+
+
+def test_steps_come_while_the_plan_is_written(serve: Any) -> None:
+    with serve(pause=0.05) as page:
+        run = page.begin(plans=1)
+        first = page.events(run, most=5)
+        assert "step" in kinds(first)
+        assert page.client.get(f"/api/runs/{run}").json()["state"] == "running"
+
+
+def test_a_client_that_comes_back_gets_each_event_once(serve: Any) -> None:
+    with serve(pause=0.01) as page:
+        run = page.begin(plans=2)
+        got, most = [], 1
+        while not got or got[-1].kind != "done":
+            got += page.events(run, after=len(got), most=most)
+            most += 1
+        assert [event.number for event in got] == list(range(1, len(got) + 1))
+        assert page.events(run) == got
+        end = page.client.get(f"/api/runs/{run}/events", params={"after": len(got)})
+        assert end.status_code == 204
+
+
+def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:
+    with serve(["1. quarry gneiss\n2. polish basalt"]) as page:
+        events = page.events(page.begin("vulcanise obsidian", history=["excavate granite"], plans=1))
+        [coverage] = [event.data for event in events if event.kind == "coverage"]
+        assert coverage["state"] == "unknown"
+        [plan] = [event.data for event in events if event.kind == "plan"]
+        assert [one["state"] for one in plan["evidence"]] == ["unsupported", "unsupported"]
+
+
+def test_without_a_corpus_plans_come_without_evidence(serve: Any) -> None:
+    with serve(witness=None) as page:
+        events = page.events(page.begin(plans=2))
+        assert "evidence" not in kinds(events)
+        assert events[-2].data == {"order": [0, 1], "rewards": [None, None], "same": [[1, 2, 3, 4, 5]] * 2}
+        info = page.client.get("/api/info").json()
+        assert info["corpus"] is None
+        assert info["verifier"] is None
+
+
+def test_a_cancelled_run_is_written_no_further(serve: Any) -> None:
+    engine = SlowEngine([plan_text(TEA)], pause=0.05)
+    with serve(engine=engine) as page:
+        run, other = page.begin(plans=2), page.begin(plans=1)
+        page.events(run, most=3)
+        assert page.client.delete(f"/api/runs/{run}").json()["state"] == "cancelled"
+        words = dict(engine.words)
+        assert kinds(page.events(run))[-1] == "cancelled"
+        assert page.events(other)[-1].kind == "done"
+        assert all(engine.words[place] <= words[place] + 1 for place in (0, 1))
+        assert page.client.delete(f"/api/runs/{run}").status_code == 200
+
+
+def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) -> None:
+    engine = SlowEngine([plan_text(TEA)], pause=0.03)
+    with serve(engine=engine, settings=PageSettings(queue=3)) as page:
+        first = page.begin(plans=1)
+        page.events(first, most=2)
+        waiting = [page.begin(plans=1) for _ in range(3)]
+        assert [page.client.get(f"/api/runs/{run}").json()["position"] for run in waiting] == [1, 2, 3]
+        refused = page.client.post("/api/runs", json={"goal": "make tea"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+        page.client.delete(f"/api/runs/{waiting[0]}")
+        moved = [event.data["position"] for event in page.events(waiting[2]) if event.kind == "queued"]
+        assert moved == [3, 2]
+        assert page.events(waiting[1])[-1].kind == "done"
+        assert engine.batches == [1, 2]
+
+
+def test_the_same_key_is_the_same_run(serve: Any) -> None:
+    with serve() as page:
+        assert page.begin(key="a") == page.begin(key="a") != page.begin(key="b")
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"), [("explode", "the model failed"), ("crash", "its log tells why"), ("too long", "too long")]
+)
+def test_a_failure_is_told_and_the_next_run_works(serve: Any, goal: str, said: str) -> None:
+    with serve() as page:
+        last = page.events(page.begin(goal, plans=1))[-1]
+        assert last.kind == "failed"
+        assert said in last.data["message"]
+        assert page.events(page.begin(plans=1))[-1].kind == "done"
+        assert page.client.get("/healthz").status_code == 200
+
+
+def test_runs_that_nobody_reads_are_cancelled_and_old_ones_forgotten(serve: Any) -> None:
+    settings = PageSettings(absent_seconds=0.1, keep_seconds=0.1)
+    with serve(pause=0.2, settings=settings) as page:
+        run = page.begin(plans=1)
+        known = page.app.state.page.runs.known(run)
+        until = time.monotonic() + 10
+        while not known.over and time.monotonic() < until:
+            time.sleep(0.05)
+        assert known.state == "cancelled"
+        while page.client.get(f"/api/runs/{run}/events").status_code != 404 and time.monotonic() < until:
+            time.sleep(0.2)
+        refused = page.client.get(f"/api/runs/{run}")
+        assert refused.json()["error"]["code"] == "unknown_run"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"goal": " "}, 422, "invalid_field"),
+        ({"goal": "\x00\u202e"}, 422, "invalid_field"),
+        ({"goal": "x" * 501}, 422, "too_long"),
+        ({"goal": "tea", "history": ["boil", ""]}, 422, "invalid_field"),
+        ({"goal": "tea", "history": ["boil"] * 101}, 422, "too_many_steps"),
+        ({"goal": "tea", "plans": 9}, 413, "too_many_plans"),
+        ({"goal": "tea", "plans": 0}, 422, "invalid_field"),
+        ({"goal": "tea", "plan": 1}, 422, "unknown_field"),
+        ({"goal": "tea", "clip": "a"}, 422, "invalid_field"),
+        ({"goal": "tea", "clip": "a", "until": 3.0}, 422, "bad_clip"),
+        ({"goal": "tea", "kind": "reading", "clip": "a", "until": 3.0}, 422, "bad_clip"),
+        ({}, 422, "missing_field"),
+        ({"goal": "x" * 300_000}, 413, "body_too_large"),
+    ],
+)
+def test_bad_requests_are_refused_in_one_sentence(serve: Any, body: Any, status: int, code: str) -> None:
+    with serve() as page:
+        answer = page.client.post("/api/runs", json=body)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+        assert answer.json()["error"]["message"].endswith((".", "?"))
+
+
+def test_other_sites_get_nothing(serve: Any) -> None:
+    with serve() as page:
+        plain = page.client.post("/api/runs", content='{"goal": "tea"}', headers={"Content-Type": "text/plain"})
+        assert (plain.status_code, plain.json()["error"]["code"]) == (415, "not_json")
+        foreign = page.client.get("/api/info", headers={"Host": "planner.example"})
+        assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "foreign_host")
+        policy = page.client.get("/api/info").headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+    with serve(settings=PageSettings(token="secret")) as page:
+        assert page.client.get("/").status_code == 401
+        assert page.client.get("/", auth=("any", "secret")).status_code == 200
+
+
+def test_what_changed_is_told_with_the_order_that_narrations_say(serve: Any) -> None:
+    with serve() as page:
+        run = page.begin(history=["boil the water"], plans=1)
+        page.events(run)
+        now = ["boil the water", "warm the pot", "feed the cat", "pour the water"]
+        found = page.client.post(f"/api/runs/{run}/deviation", json={"plan": 0, "history": now}).json()
+        assert [step["state"] for step in found["steps"]] == ["done", "skipped", "done", "open", "open"]
+        assert found["unexpected"] == [2]
+        assert found["rest"] == ["add the leaves", "steep for four minutes", "pour the tea"]
+        [order] = found["orders"]
+        assert (order["before"], order["after"]) == ("add the leaves", "pour the water")
+        assert order["says"] > 10 * order["against"]
+        assert order["grounds"][0]["before"]["text"] == "now add the leaves"
+
+
+def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    with serve([plan_text(TEA), plan_text(SALAD)], keep=keep) as page:
+        run = page.begin(history=["boil the water"], plans=2)
+        page.events(run)
+
+        def say(**said: Any) -> int:
+            return int(page.client.post(f"/api/runs/{run}/feedback", json={"plan": 0} | said).status_code)
+
+        scores = dict.fromkeys(page.client.get("/api/info").json()["criteria"], 4)
+        assert say(rater="ann", scores=scores, comment="fine") == 201
+        assert say(rater="ann", step=2, verdict="reject") == 201
+        assert say(rater="ann", step=1, verdict="correct", text="rinse the pot") == 201
+        assert say(step=9, verdict="keep") == 422
+        assert say(scores={"taste": 3}) == 422
+        assert say(scores={"clarity": 6}) == 422
+        lines = page.client.get("/api/ratings").text.splitlines()
+        assert len(lines) == 1
+    [example] = read_examples(keep / "examples.jsonl")
+    assert example.continuation == ("rinse the pot", *TEA[2:])
+    assert [one.sample for one in read_predictions(keep / "predictions.jsonl")] == [0, 1]
+    [rating] = read_ratings(keep / "ratings.jsonl").ratings
+    assert (rating.rater, rating.sample, rating.scores, rating.comment) == ("ann", 0, scores, "fine")
+    with serve(keep=keep) as page:  # another run of the server goes on with the folder
+        again = page.begin(plans=1)
+        page.events(again)
+        said = {"plan": 0, "rater": "ann", "scores": scores}
+        assert page.client.post(f"/api/runs/{again}/feedback", json=said).status_code == 201
+    assert len(read_ratings(keep / "ratings.jsonl").ratings) == 2
+    judge, human = tmp_path / "judge.json", tmp_path / "human.json"
+    files = ["--examples", str(keep / "examples.jsonl")]
+    asked = ["evaluate", "judge", str(keep / "predictions.jsonl"), *files, "--judge", "proxy", "--encoder", "hash:256"]
+    command(*asked, "--output", str(judge))
+    rated = ["evaluate", "ratings", str(keep / "ratings.jsonl"), "--judge", str(judge), *files, "--output", str(human)]
+    command(*rated)
+
+
+def test_feedback_is_refused_where_nothing_is_kept(serve: Any) -> None:
+    with serve() as page:
+        run = page.begin(plans=1)
+        page.events(run)
+        answer = page.client.post(f"/api/runs/{run}/feedback", json={"plan": 0, "comment": "fine"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_kept")
+
+
+def test_metrics_count_what_happened(serve: Any) -> None:
+    with serve() as page:
+        page.events(page.begin(plans=1))
+        time.sleep(1.2)
+        text = page.client.get("/metrics").text
+        assert 'recipe_page_runs_total{state="done"} 1.0' in text
+        assert "recipe_page_first_step_seconds_count 1.0" in text
+        assert 'endpoint="/api/runs/{identity}/events"' in text
