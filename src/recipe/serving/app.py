@@ -155,7 +155,7 @@ class PlannerPage:
                 raise Refusal("bad_clip", said)
             if asked.kind == "reading" and self.served.phi is None:
                 raise Refusal("bad_clip", "No model that reads clips is served; start the server with --phi.")
-            self.clips.cut(asked.clip, asked.until)
+            self.clips.require(asked.clip, asked.until)
 
         def make() -> Run:
             plans = [PlanSoFar() for _ in range(count if asked.kind == "plan" else 0)]

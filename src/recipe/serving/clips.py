@@ -8,10 +8,12 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from recipe.config import FrameConfig
 from recipe.errors import InputError, MissingExtra
 from recipe.serving.messages import PageSettings
+from recipe.types import Frames
 from recipe.web.refusals import Refusal
 
 
@@ -21,13 +23,6 @@ class Clip:
     def __init__(self, path: Path, seconds: float, row: dict[str, Any]) -> None:
         self.path, self.seconds, self.row = path, seconds, row
         self.used = time.monotonic()
-
-
-class ClipCut(NamedTuple):
-    """The beginning of a clip."""
-
-    path: Path
-    until: float
 
 
 class ClipStore:
@@ -81,8 +76,7 @@ class ClipStore:
         try:
             info = probe(path)
         except InputError as error:
-            reason = str(error).removeprefix(f"{path}: ").partition(";")[0]
-            raise Refusal("bad_clip", f"This is no video that can be read: {reason}.") from None
+            raise Refusal("bad_clip", f"This is no video that can be read: {_reason(error, path)}.") from None
         most = self._settings.max_clip_seconds
         if info.duration > most:
             said = f"The clip is {info.duration / 60:.0f} minutes long; this page takes at most {most / 60:.0f}."
@@ -96,8 +90,8 @@ class ClipStore:
         }
         return Clip(path, info.duration, row)
 
-    def cut(self, identity: str, until: float) -> ClipCut:
-        """The beginning of a clip. Raises Refusal where there is none, or the cut lies behind its end."""
+    def require(self, identity: str, until: float) -> Clip:
+        """A clip that has a beginning of `until` seconds. Raises Refusal where there is none."""
         with self._lock:
             clip = self._clips.get(identity)
         if clip is None:
@@ -105,7 +99,19 @@ class ClipStore:
         if until > clip.seconds + 1e-3:
             raise Refusal("bad_clip", f"The cut at {until:g} s lies behind the end of the clip, {clip.seconds:g} s.")
         clip.used = time.monotonic()
-        return ClipCut(clip.path, min(until, clip.seconds))
+        return clip
+
+    def frames(self, identity: str, until: float, config: FrameConfig) -> Frames:
+        """The frames of a clip before a moment. Raises Refusal where it shows nothing there, or is damaged before."""
+        from recipe.perception.frames import read_frames  # noqa: PLC0415 - an extra of its own
+
+        clip = self.require(identity, until)
+        try:
+            return read_frames(clip.path, config, min(until, clip.seconds))
+        except InputError as error:
+            raise Refusal(
+                "bad_clip", f"The clip cannot be read up to {until:g} s: {_reason(error, clip.path)}."
+            ) from None
 
     def delete(self, identity: str) -> None:
         """Delete a clip, if there is one."""
@@ -123,3 +129,8 @@ class ClipStore:
     def close(self) -> None:
         """Delete all clips."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _reason(error: InputError, path: Path) -> str:
+    """What is wrong with a clip, without its place on this machine and without a remedy for its owner."""
+    return str(error).replace(f"{path}", "").lstrip(": ").partition(";")[0].rstrip(".")

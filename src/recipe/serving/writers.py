@@ -10,7 +10,6 @@ from functools import partial
 from recipe.config import FrameConfig
 from recipe.errors import RecipeError
 from recipe.models.protocol import Answer, Refusal
-from recipe.perception.frames import read_frames
 from recipe.perception.phi import Phi, read_history
 from recipe.planning.planner import Draft, Planner, Request
 from recipe.reward.scorer import PromptGroup
@@ -18,6 +17,7 @@ from recipe.serving.clips import ClipStore
 from recipe.serving.evidence import Row, Witness
 from recipe.serving.metrics import PageMetrics
 from recipe.serving.runs import Run, Runs
+from recipe.web import refusals
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ class Writer(threading.Thread):
         with failing([run]):
             run.request = Request(run.goal, run.history)
             if run.clip is not None and run.until is not None:
-                cut = self._clips.cut(run.clip, run.until)
-                run.request = Request(run.goal, video=read_frames(cut.path, self._frames, cut.until))
+                run.request = Request(run.goal, video=self._clips.frames(run.clip, run.until, self._frames))
             if run.kind == "plan":
                 self._examiner.begin(run)
         return not run.over
@@ -222,17 +221,14 @@ def failing(runs: Sequence[Run]) -> Iterator[None]:
     """End these runs with the reason where the work on them fails; a fault of the program is logged."""
     try:
         yield
+        return
+    except refusals.Refusal as refused:
+        message = refused.message
     except RecipeError as error:
         _LOG.warning("%d runs failed: %s", len(runs), error)
-        for run in runs:
-            run.publish("failed", {"message": str(error)}, "failed")
-    except Exception as error:  # noqa: BLE001 - logged with its traceback
-        from recipe.web.refusals import Refusal as WebRefusal  # noqa: PLC0415
-
-        if isinstance(error, WebRefusal):
-            message = error.message
-        else:
-            _LOG.exception("%d runs failed", len(runs))
-            message = "The server failed; its log tells why. Try again."
-        for run in runs:
-            run.publish("failed", {"message": message}, "failed")
+        message = str(error)
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%d runs failed", len(runs))
+        message = "The server failed; its log tells why. Try again."
+    for run in runs:
+        run.publish("failed", {"message": message}, "failed")

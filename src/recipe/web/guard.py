@@ -15,6 +15,7 @@ from recipe.web.refusals import Refusal
 
 try:
     from fastapi import FastAPI, Request, Response
+    from fastapi.exceptions import RequestValidationError
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
     from starlette.exceptions import HTTPException
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -88,11 +89,22 @@ def protect(app: FastAPI, metrics: WebMetrics, token: SecretStr | None, pages: s
         said = f"{error.detail}: {request.method} {request.url.path}; {pages} lists the endpoints."
         return json_response(Refusal(code, said).envelope, error.status_code, dict(error.headers or {}))
 
+    async def malformed(request: Request, error: Exception) -> Response:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        first = error.errors()[0]
+        place, name = first["loc"][0], first["loc"][-1]
+        missing = first["type"] == "missing"
+        said = "is missing; add it" if missing else f"cannot be used ({first['msg'][0].lower()}{first['msg'][1:]})"
+        code = "missing_field" if missing else "invalid_field"
+        return await refused(request, Refusal(code, f"The {place} parameter {name!r} {said}."))
+
     async def failed(request: Request, _: Exception) -> Response:
         return await refused(request, Refusal("internal", "The service failed; see its log."))
 
     app.add_exception_handler(Refusal, refused)
     app.add_exception_handler(HTTPException, refused_by_router)
+    app.add_exception_handler(RequestValidationError, malformed)
     app.add_exception_handler(Exception, failed)
     endpoints = {getattr(route, "path", "") for route in app.routes}
     app.add_middleware(Guard, metrics=metrics, endpoints=endpoints, token=token)

@@ -1,0 +1,124 @@
+"""Clips: read up to the cut, refused in one sentence where they are none, and never left on disk."""
+
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.serving.conftest import SlowEngine
+
+from recipe.models.protocol import ModelRequest, Stopped, WrittenPieces, videos
+from recipe.perception.phi import Phi
+from recipe.serving.messages import PageSettings
+
+av = pytest.importorskip("av")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Three seconds of 56 x 56 at 4 frames a second."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("mpeg4", rate=4)
+        stream.width = stream.height = 56
+        stream.pix_fmt = "yuv420p"
+        for shade in range(12):
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((56, 56, 3), 20 * shade, np.uint8))))
+        file.mux(stream.encode())
+    return path.read_bytes()
+
+
+class Watching(SlowEngine):
+    """Notes the last moment of each clip that it is shown."""
+
+    def stream_all(self, requests: Any, stopped: Stopped = lambda _: False) -> WrittenPieces:
+        shown: list[ModelRequest] = requests
+        self.seen = [float(videos(one.chat)[0].times[-1]) for one in shown if videos(one.chat)]
+        yield from ((place, piece) for place, piece in super_stream(self, shown))
+
+
+def super_stream(engine: SlowEngine, requests: list[ModelRequest]) -> Any:
+    plain = [ModelRequest([{"role": "user", "content": "x"}], one.sampling, one.sample) for one in requests]
+    return SlowEngine.stream_all(engine, plain)
+
+
+def send(page: Any, body: bytes, **headers: str) -> Any:
+    headers = {"Content-Type": "application/octet-stream"} | headers
+    return page.client.post("/api/clips", content=body, headers=headers)
+
+
+def left(page: Any) -> list[Path]:
+    return list(page.app.state.page.clips.folder.iterdir())
+
+
+def test_a_clip_is_read_up_to_the_cut(serve: Any, clip: bytes) -> None:
+    engine = Watching(["1. boil the water\n2. warm the pot"])
+    with serve(phi=Phi(engine), phi_name="small") as page:
+        assert page.client.get("/api/info").json()["phi"] == {"name": "small"}
+        sent = send(page, clip)
+        assert sent.status_code == 201
+        about = sent.json()
+        assert (about["seconds"], about["width"], about["complete"]) == (3.0, 56, True)
+        run = page.begin(kind="reading", clip=about["id"], until=1.5)
+        events = page.events(run)
+        assert [event.kind for event in events][-2:] == ["reading", "done"]
+        assert events[-2].data == {"steps": ["boil the water", "warm the pot"], "seconds": 1.5}
+        assert all(moment < 1.5 for moment in engine.seen)
+        assert page.client.delete(f"/api/clips/{about['id']}").status_code == 204
+        assert left(page) == []
+        folder = page.app.state.page.clips.folder
+    assert not folder.exists()
+
+
+def test_a_planner_that_sees_plans_from_the_clip(serve: Any, clip: bytes) -> None:
+    engine = Watching(["1. add the leaves"])
+    with serve(engine=engine, sees_video=True, witness=None) as page:
+        about = send(page, clip).json()
+        events = page.events(page.begin(clip=about["id"], until=2.0, plans=1))
+        assert [event.data["text"] for event in events if event.kind == "step"] == ["add the leaves"]
+        assert engine.seen[0] < 2.0
+        late = page.client.post("/api/runs", json={"goal": "tea", "clip": about["id"], "until": 9.0})
+        assert (late.status_code, late.json()["error"]["code"]) == (422, "bad_clip")
+
+
+def test_what_is_no_clip_is_refused_and_not_kept(serve: Any, clip: bytes) -> None:
+    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(max_clip=100_000, max_clip_seconds=2.0)) as page:
+        long = send(page, clip)
+        assert (long.status_code, long.json()["error"]["code"]) == (422, "bad_clip")
+    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(max_clip=100_000)) as page:
+        header = b"\x00\x00\x00\x20ftypisom" + bytes(20) + b"\x00\x00\x00\x01mdat" + (4 << 30).to_bytes(8, "big")
+        assert send(page, b"").json()["error"]["code"] in ("bad_clip", "missing_field")
+        for body in (b"no video", clip[:60], header, header + bytes(5000)):
+            answer = send(page, body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_clip"), body[:20]
+            message = answer.json()["error"]["message"]
+            assert message.endswith(".")
+            assert "recipe-clips" not in message
+        big = send(page, bytes(100_001))
+        assert (big.status_code, big.json()["error"]["code"]) == (413, "body_too_large")
+        assert send(page, clip, **{"Content-Type": "video/mp4"}).status_code == 422
+        assert left(page) == []
+        gone = page.client.post("/api/runs", json={"goal": "tea", "kind": "reading", "clip": "a", "until": 1.0})
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "unknown_clip")
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(serve: Any, clip: bytes) -> None:
+    with serve() as page:
+        host, port = page.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as connection:
+            head = f"POST /api/clips HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/octet-stream\r\n"
+            connection.sendall(f"{head}Content-Length: {len(clip)}\r\n\r\n".encode() + clip[: len(clip) // 2])
+        page.events(page.begin(plans=1))
+        page.events(page.begin(plans=1))
+        assert left(page) == []
+
+
+def test_clips_are_deleted_some_time_after_their_last_use(serve: Any, clip: bytes) -> None:
+    with serve(settings=PageSettings(keep_seconds=0.2)) as page:
+        assert send(page, clip).status_code == 201
+        until = time.monotonic() + 10
+        while left(page) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert left(page) == []
