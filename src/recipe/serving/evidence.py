@@ -64,15 +64,10 @@ class Witness:
 
     def evidence(self, groups: Sequence[PromptGroup]) -> list[list[Row]]:
         """For each group of one plan, what the pool says of each of the plan's steps. Raises as `Verifier.align`."""
-        prefixes = [
-            PromptGroup(group.goal, group.history, [plan[:end] for end in range(len(plan) + 1)])
-            for group in groups
-            for plan in group.plans
-        ]
-        rewards = score_or_raise(self.verifier, prefixes)
+        gains, alignments = contrast_gains(self.verifier, groups), self.verifier.align_groups(groups)
         return [
-            self._rows(group, [pooled_narration(self.verifier.corpus, one) for one in aligned], _gains(own))
-            for group, aligned, own in zip(groups, self.verifier.align_groups(groups), rewards, strict=True)
+            self._rows(group, [pooled_narration(self.verifier.corpus, one) for one in aligned], own)
+            for group, aligned, own in zip(groups, alignments, gains, strict=True)
         ]
 
     def rewards(self, prompt: Prompt, plans: Sequence[Steps]) -> tuple[list[Reward], list[list[float]]]:
@@ -187,13 +182,24 @@ class Witness:
         }
 
 
-def _gains(rewards: Sequence[Reward]) -> list[float]:
-    """What each step adds over the plan before it, of the rewards of a plan's beginnings from the empty one on."""
-    values = [
-        one.parts["gain"] - one.parts["background"] if {"gain", "background"} <= one.parts.keys() else one.total
-        for one in rewards
+def contrast_gains(verifier: Verifier, groups: Sequence[PromptGroup]) -> list[list[float]]:
+    """For each group of one plan, what each of its steps adds to G_P - G_Q over the plan before it.
+
+    With a verifier without these parts it is what the step adds to the reward. Raises as `Verifier.score`.
+    """
+    beginnings = [
+        PromptGroup(group.goal, group.history, [plan[:end] for end in range(len(plan) + 1)])
+        for group in groups
+        for plan in group.plans
     ]
-    return [after - before for before, after in pairwise(values)]
+    gains = []
+    for rewards in score_or_raise(verifier, beginnings):
+        values = [
+            one.parts["gain"] - one.parts["background"] if {"gain", "background"} <= one.parts.keys() else one.total
+            for one in rewards
+        ]
+        gains.append([after - before for before, after in pairwise(values)])
+    return gains
 
 
 def _coverage(value: float | None) -> Coverage:
