@@ -127,6 +127,8 @@ class MockServer:
         self.clip_refusal: tuple[int, str, str] | None = None
         self.drops: set[int] = set()
         """Events after which the connection ends, once each."""
+        self.skips: set[int] = set()
+        """Events that are left out of a connection, once each."""
         self.replays = False
         """Whether a client that comes back gets all events again, with other texts in what it has already."""
         self.hold: int | None = None
@@ -270,6 +272,9 @@ class MockServer:
             while after < len(run.events):
                 kind, data = run.events[after]
                 after += 1
+                if after in self.skips:
+                    self.skips.discard(after)
+                    continue
                 yield f"id: {after}\nevent: {kind}\ndata: {json.dumps(data)}\n\n"
                 if after in self.drops:
                     self.drops.discard(after)

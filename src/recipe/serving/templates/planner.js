@@ -526,7 +526,7 @@ const handlers = {
     steps.forEach((text, index) => setStep(view, index + 1, text));
     for (const extra of view.steps.splice(steps.length)) extra.item.remove();
     view.steps.forEach((step, index) => {
-      step.adds.textContent = isNumber(adds?.[index]) ? `adds ${signed(adds[index])}` : "";
+      step.adds.textContent = isNumber(adds?.[index]) ? ` · adds ${signed(adds[index])}` : "";
     });
     for (const found of evidence ?? []) showEvidence(stepOf(view, found.number), found);
     const complete = board.views.filter((one) => one.complete).length;
@@ -563,7 +563,7 @@ const showRun = (run) => {
   byId("for").hidden = false;
   // On a phone the plans are below the form.
   const { top } = byId("results").getBoundingClientRect();
-  if (top > innerHeight * 0.7) byId("results").scrollIntoView({ block: "start" });
+  if (top > innerHeight * 0.3) document.querySelector(".go").scrollIntoView({ block: "start" });
   paint();
   save();
 };
@@ -584,9 +584,9 @@ const addView = (plan) => {
   view.head = make("p", { class: "head" });
   view.lacks = make("div", { class: "lacks", hidden: true });
   view.list = make("ol", { class: "steps" });
-  view.deviation = make("details", { class: "more", hidden: true }, make("summary", {}, "What happened?"));
+  view.deviation = make("details", { class: "more deviation", hidden: true }, make("summary", {}, "What happened?"));
   view.deviation.addEventListener("toggle", () => openDeviation(view));
-  view.rate = make("details", { class: "more", hidden: true }, make("summary", {}, "Rate this plan"));
+  view.rate = make("details", { class: "more rate", hidden: true }, make("summary", {}, "Rate this plan"));
   view.rate.addEventListener("toggle", () => openRating(view));
   view.panel = make("div", { role: "tabpanel", id: `plan-${plan}`, "aria-labelledby": `tab-${plan}`, class: "plan" },
     view.head, view.lacks, view.list, view.deviation, view.rate);
@@ -625,9 +625,9 @@ const paint = () => {
   tabs.hidden = views.length < 2;
   const note = [];
   if (board.order && views.some((view) => isNumber(view.reward))) note.push(`Ranked by the reward${info?.verifier ? ` of ${readable(info.verifier.name, 60)}: ${readable(info.verifier.scale, 200)}` : ""}`);
-  if (views.length > 1) note.push(`Keys 1 to ${Math.min(9, views.length)} choose a plan`);
-  byId("tabs-note").textContent = note.map((part) => `${part.replace(/\.$/, "")}.`).join(" ");
-  byId("tabs-note").hidden = !note.length || views.length < 2;
+  byId("tabs-note").replaceChildren(...note.map((part) => `${part.replace(/\.$/, "")}. `),
+    make("span", { class: "pointer" }, `Keys 1 to ${Math.min(9, views.length)} choose a plan.`));
+  byId("tabs-note").hidden = views.length < 2;
   byId("feedback-note").hidden = !info || info.keep || !views.some((view) => view.complete);
 };
 const paintHead = (view) => {
@@ -718,7 +718,7 @@ const addStep = (view, number) => {
   step.tick = make("input", { type: "checkbox", "aria-label": `Done: step ${number}`, onchange: () => toggleDone(step) });
   step.acts = make("div", { class: "acts" }, make("label", {}, step.tick, " Done"));
   step.said = make("p", { class: "note said", role: "status" });
-  step.item = make("li", {}, make("div", { class: "line" }, step.words, " ", step.other), make("div", { class: "proof" }, step.evidence, step.adds), step.acts, step.said);
+  step.item = make("li", {}, make("div", { class: "line" }, step.words, " ", step.other), step.evidence, step.acts, step.said);
   if (info?.keep) bindVerdicts(step);
   view.steps.push(step);
   view.list.append(step.item);
@@ -735,7 +735,7 @@ const showEvidence = (step, found) => {
   const grounds = JSON.stringify(found.grounds ?? []);
   const supported = found.state === "supported";
   if (!supported) {
-    step.evidence.replaceChildren(make("span", { class: "sign no", "aria-hidden": "true" }, "○"), " no narration says so");
+    step.evidence.replaceChildren(make("span", { class: "sign no", "aria-hidden": "true" }, "○"), " no narration says so", step.adds);
   } else {
     let details = step.evidence.querySelector("details");
     if (!details) {
@@ -743,7 +743,7 @@ const showEvidence = (step, found) => {
       step.evidence.replaceChildren(details);
     }
     const said = `${found.matched_in} of ${few(found.pool, "narration")} ${found.matched_in === 1 ? "says" : "say"} so`;
-    details.firstElementChild.replaceChildren(make("span", { class: "sign yes", "aria-hidden": "true" }, "✓"), ` ${said}`);
+    details.firstElementChild.replaceChildren(make("span", { class: "sign yes", "aria-hidden": "true" }, "✓"), ` ${said}`, step.adds);
     if (step.grounds !== grounds) details.lastElementChild.replaceChildren(...(found.grounds ?? []).map(groundLine));
   }
   Object.assign(step, { found, grounds });
