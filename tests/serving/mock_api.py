@@ -19,6 +19,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from recipe import __version__
 from recipe.report.html import page_environment, template
+from recipe.serving.messages import DeviationRequest, FeedbackRequest, RunRequest
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
@@ -49,7 +50,8 @@ PLANS = [
 ]  # fmt: skip
 REWARDS = [0.412, 0.448, 0.193, 0.371]
 SAME = [[1, 2, 3, 5], [1, 2, 3, 4, 5], [3, None, 5], [2, 3, 4, 5]]
-UNSUPPORTED = {"polish the spoon"}
+UNSUPPORTED, CLOSE = {"polish the spoon"}, {"pour the tea"}
+"""Steps that no narration says, and that some say something like."""
 
 
 def ground(text: str, n: int) -> dict[str, Any]:
@@ -63,6 +65,9 @@ def ground(text: str, n: int) -> dict[str, Any]:
 
 def evidence(plan: int, number: int, text: str) -> dict[str, Any]:
     """What the verifier says of one step."""
+    if text in CLOSE:
+        found = {"plan": plan, "number": number, "state": "unsupported", "matched_in": 1, "pool": 50}
+        return found | {"grounds": [ground("pour the coffee", 1)]}
     if text in UNSUPPORTED:
         return {"plan": plan, "number": number, "state": "unsupported", "matched_in": 0, "pool": 50, "grounds": []}
     grounds = [ground(text, n) for n in range(4)]
@@ -104,7 +109,7 @@ class MockServer:
         """Behave well, and forget what was asked."""
         self.delay = self.delay if delay is None else delay
         self.plans, self.rewards, self.same = PLANS, REWARDS, SAME
-        self.coverage = {"state": "supported", "value": 0.9, "sentence": "48 of 50 narrations are of this task."}
+        self.coverage = {"state": "supported", "value": 0.9, "sentence": "This corpus knows this task."}
         self.reading = ["put the pan on the stove", "crack two eggs"]
         self.info: dict[str, Any] = {
             "version": __version__,
@@ -202,6 +207,7 @@ class MockServer:
         async def create(request: Request) -> Response:
             body = await request.json()
             self.requests.append(("POST", "/api/runs", body))
+            RunRequest.model_validate(body)
             if self.refusals:
                 return refuse(*self.refusals.pop(0))
             if body.get("key") not in keys:
@@ -235,6 +241,7 @@ class MockServer:
         @app.post("/api/runs/{id}/deviation")
         async def deviation(id: str, request: Request) -> Response:
             body = await request.json()
+            DeviationRequest.model_validate(body)
             self.requests.append(("POST", f"/api/runs/{id}/deviation", body))
             return (
                 JSONResponse(self._deviation(runs[id], body))
@@ -244,7 +251,9 @@ class MockServer:
 
         @app.post("/api/runs/{id}/feedback")
         async def feedback(id: str, request: Request) -> Response:
-            self.requests.append(("POST", f"/api/runs/{id}/feedback", await request.json()))
+            body = await request.json()
+            FeedbackRequest.model_validate(body)
+            self.requests.append(("POST", f"/api/runs/{id}/feedback", body))
             return JSONResponse({"kept": True}, 201)
 
         @app.post("/api/clips")
@@ -296,7 +305,7 @@ class MockServer:
 
     def _events(self, run: Run) -> list[Event]:
         if run.body["kind"] == "reading":
-            return [("started", {"plans": 1}), ("reading", {"steps": self.reading, "seconds": 1.25})]
+            return [("started", {"plans": 1}), ("reading", {"steps": self.reading, "seconds": run.body["until"]})]
         count = min(run.body["plans"], len(self.plans))
         plans = self.plans[:count]
         made: list[Event] = [("queued", {"position": 1}), ("started", {"plans": count}), ("coverage", self.coverage)]

@@ -16,6 +16,8 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'recip
 from mock_api import PLANS, MockServer  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
+from .conftest import TEA, plan_text  # noqa: E402
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.browser,
@@ -122,7 +124,7 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     expect(step).to_contain_text("13 of 50 narrations say so", timeout=WAIT)
     assert steps(page) == [PLANS[0][0]]
     expect(page.locator("#status")).to_contain_text("4 plans: writing")
-    expect(page.locator("#coverage")).to_contain_text("✓ This corpus knows this task.")
+    expect(page.locator("#coverage")).to_contain_text("✓ Supported. This corpus knows this task.")
     step.locator("summary").click()
     expect(step.locator(".grounds")).to_contain_text("so now we warm the pot, slowly v0 · 1:02–1:10 · similarity 0.83")
     assert step.get_by_role("link").count() == 2
@@ -155,6 +157,9 @@ def test_plans_are_ranked_and_their_differences_marked(page: Page) -> None:
     rows = page.locator("[role=tabpanel]:not([hidden]) .steps > li")
     assert [row.get_by_text("not in the best plan").is_visible() for row in rows.all()] == [False, True, False]
     expect(rows.nth(1)).to_contain_text("○ no narration says so")
+    expect(rows.nth(2)).to_contain_text("○ not supported: 1 of 50 narrations says something like it")
+    rows.nth(2).locator("summary").click()
+    expect(rows.nth(2)).to_contain_text("pour the coffee")
     expect(page.locator(".lacks:visible")).to_contain_text("3 steps of the best plan are not here:")
     assert page.locator(".lacks:visible li").all_inner_texts() == [BEST[0], BEST[1], BEST[3]]
 
@@ -390,8 +395,7 @@ def test_a_task_that_the_corpus_does_not_know_is_a_guess_in_words(page: Page, se
     server.coverage = {"state": "unknown", "value": 0.01, "sentence": "The nearest narrations are of other tasks."}
     plan(page)
     finished(page)
-    expect(page.locator("#coverage")).to_contain_text("This corpus does not know this task. What follows is a guess.")
-    expect(page.locator("#coverage")).to_contain_text("The nearest narrations are of other tasks.")
+    expect(page.locator("#coverage")).to_contain_text("? A guess. The nearest narrations are of other tasks.")
     expect(page.locator(".head:visible")).to_contain_text("? A guess")
 
 
@@ -402,9 +406,12 @@ def test_without_a_corpus_nothing_is_claimed(page: Page, server: MockServer) -> 
     expect(page.locator("#clip-off")).to_contain_text("This server reads no clips")
     plan(page)
     finished(page)
-    expect(page.locator("#coverage")).to_contain_text("Nothing checks these plans.")
+    expect(page.locator("#coverage")).to_contain_text("Not checked. There is no corpus.")
+    expect(page.get_by_role("tab").first).to_contain_text("Plan 1")
     assert (
-        page.get_by_text(re.compile("narrations? says? so|looking for|reward", re.I)).locator("visible=true").count()
+        page.get_by_text(re.compile("narrations? says? so|looking for|reward|best plan", re.I))
+        .locator("visible=true")
+        .count()
         == 0
     )
     expect(page.get_by_text("Feedback is not kept: start the server with --keep FOLDER.")).to_be_visible()
@@ -478,8 +485,9 @@ def test_a_clip_is_read_into_lines_that_can_be_edited(page: Page, server: MockSe
     page.get_by_label("Seconds").fill("7.5")
     assert page.get_by_label("Cut: what is before it is done").input_value() == "7.5"
     page.get_by_role("button", name="Read the clip").click()
-    finished(page, "The clip is read (1.3 s): 2 steps")
+    finished(page, "The clip is read up to 7.5 s: 2 steps")
     assert history(page) == server.reading
+    expect(page.get_by_label("Seconds")).to_have_value("7.5")
     assert page.locator("#history .read").all_inner_texts() == ["read by mock-phi; check it"] * 2
     sent = server.bodies("POST", "/runs")[0]
     assert (sent["kind"], sent["clip"], sent["until"], sent["goal"]) == ("reading", "clip-1", 7.5, "fry eggs")
@@ -491,6 +499,30 @@ def test_a_clip_is_read_into_lines_that_can_be_edited(page: Page, server: MockSe
     assert "clip" not in server.bodies("POST", "/runs")[1], "a planner that sees no video gets the words"
     page.get_by_role("button", name="Remove the clip").click()
     until(lambda: len(server.bodies("DELETE", "/clips/clip-1")) == 1)
+
+
+def test_a_planner_that_sees_gets_the_clip_in_place_of_the_words(
+    page: Page, server: MockServer, tmp_path: Path
+) -> None:
+    server.info |= {"model": {"name": "m", "sees_video": True}, "phi": None}
+    page.goto(server.url)
+    (tmp_path / "clip.mp4").write_bytes(b"no video" * 1000)
+    write(page, "fry eggs", "heat the pan")
+    page.locator("#clip-file").set_input_files(tmp_path / "clip.mp4")
+    page.get_by_label("Seconds").fill("0")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.locator("#clip-note")).to_contain_text("nothing of the clip is before it")
+    page.get_by_label("Seconds").fill("99")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    finished(page)
+    page.get_by_label("The planner sees the clip").uncheck()
+    page.get_by_role("button", name="Plan", exact=True).click()
+    until(lambda: len(server.bodies("POST", "/runs")) == 2)
+    assert [(one.get("clip"), one.get("until"), one["history"]) for one in server.bodies("POST", "/runs")] == [
+        ("clip-1", 12.5, []),
+        (None, None, ["heat the pan"]),
+    ]
+    finished(page)
 
 
 def test_a_clip_that_is_refused_says_why(page: Page, server: MockServer, tmp_path: Path) -> None:
@@ -513,7 +545,12 @@ def test_a_phone_needs_no_scrolling_sideways(page: Page, server: MockServer) -> 
     server.plans = [["w" * 400, "pour the tea"], ["a " * 200]]
     server.same, server.rewards = [[1, 2], [None]], [0.2, 0.1]
     page.set_viewport_size({"width": 390, "height": 844})
-    plan(page, "g" * 300, "h" * 300)
+    write(page, "g" * 300, "h" * 300, "i")
+    expect(page.get_by_role("button", name="Move step 2 up")).to_be_in_viewport()
+    place = page.get_by_role("button", name="Plan", exact=True).bounding_box()
+    page.evaluate("document.activeElement.blur()")
+    assert page.get_by_role("button", name="Plan", exact=True).bounding_box() == place, "it moves under the finger"
+    page.get_by_role("button", name="Plan", exact=True).click()
     finished(page)
     page.get_by_role("tab").nth(1).click()
     page.get_by_text("Rate this plan").locator("visible=true").click()
@@ -526,3 +563,36 @@ def test_a_phone_needs_no_scrolling_sideways(page: Page, server: MockServer) -> 
           .map((node) => node.textContent)"""
     )
     assert small == []
+
+
+def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tmp_path: Path) -> None:
+    texts = [plan_text(TEA), plan_text([TEA[0], "sing a song", TEA[4]])]
+    context = browser.new_context()
+    context.set_default_timeout(WAIT)
+    page = context.new_page()
+    (tmp_path / "clip.mp4").write_bytes(b"no video" * 1000)
+    with serve(texts, pause=0.002, keep=tmp_path / "kept", sees_video=True) as service:
+        page.goto(service.url)
+        page.locator("#clip-file").set_input_files(tmp_path / "clip.mp4")
+        expect(page.locator("#clip-note")).to_contain_text("clip.mp4 (8 kB): This is no video that can be read")
+        page.get_by_label("Number of plans").select_option("2")
+        plan(page, "make tea", "boil the water")
+        finished(page, "Done: 2 plans in")
+        assert steps(page) == list(TEA)
+        expect(page.locator(".plan:not([hidden]) .steps > li").first).to_contain_text("narrations say so")
+        page.keyboard.press("2")
+        expect(page.locator(".plan:not([hidden]) .steps > li").nth(1)).to_contain_text("not in the best plan")
+        page.keyboard.press("1")
+        page.get_by_text("What happened?").locator("visible=true").click()
+        area = page.locator("[data-compare]")
+        area.locator("textarea").last.press("End")
+        for text in (TEA[0], TEA[2]):
+            page.keyboard.press("Enter")
+            page.keyboard.insert_text(text)
+        page.keyboard.press("Control+Enter")
+        expect(area).to_contain_text("2 done, 1 skipped, 2 still open; 0 unexpected steps.")
+        expect(page.locator(".result:visible")).to_contain_text(f"narrations say: {TEA[1]} comes before {TEA[2]}")
+        page.get_by_role("button", name="Reject step 2").locator("visible=true").click()
+        expect(page.get_by_text("Kept as rejected.")).to_be_visible()
+    assert (tmp_path / "kept" / "steps.jsonl").exists()
+    context.close()

@@ -27,7 +27,7 @@ const readable = (text, limit = 2000) => {
 const words = (text, limit) => make("bdi", { dir: "auto" }, readable(text, limit));
 const quoted = (text) => make("q", {}, words(text, 500));
 const few = (count, name) => `${count.toLocaleString("en")} ${name}${count === 1 ? "" : "s"}`;
-const signed = (number) => `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`;
+const signed = (number) => (Math.abs(number) < 0.0005 ? "0.000" : `${number < 0 ? "−" : "+"}${Math.abs(number).toFixed(3)}`);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 const sleep = (milliseconds) => new Promise((wake) => setTimeout(wake, milliseconds));
 const isText = (target) =>
@@ -148,6 +148,8 @@ class Lines {
     box.addEventListener("keydown", (event) => this.key(event, item));
     box.addEventListener("input", () => this.edited(item));
     box.addEventListener("paste", (event) => this.paste(event, item));
+    // Not :focus-within: what moves when a line loses the focus slips away under the finger that presses "Plan".
+    box.addEventListener("focus", () => this.items.forEach((one) => one.classList.toggle("current", one === item)));
     this.list.insertBefore(item, before);
     return item;
   }
@@ -279,7 +281,7 @@ const save = () => {
     goal: goal.value,
     lines: doneLines.state,
     plans: byId("plans").value,
-    run: run?.id ? { id: run.id, goal: run.goal, history: run.history, count: run.count, done: ticked(), chosen: board.picked ? board.chosen : null } : null,
+    run: run?.id ? { id: run.id, goal: run.goal, history: run.history, until: run.until, count: run.count, done: ticked(), chosen: board.picked ? board.chosen : null } : null,
   };
   try {
     sessionStorage.setItem(KEY, JSON.stringify(state));
@@ -403,11 +405,17 @@ const begin = async (kind) => {
     return;
   }
   byId("goal-note").textContent = "";
-  const shown = clip.id && (kind === "reading" || (info?.model.sees_video && byId("clip-seen").checked));
+  // A history is given in words or as a clip.
+  const until = kind === "reading" || clipIsSeen() ? Number(byId("cut-seconds").value) : null;
+  if (until !== null && !(until > 0)) {
+    byId("clip-note").textContent = "Move the cut: nothing of the clip is before it.";
+    byId("cut-slider").focus();
+    return;
+  }
   const count = Number(byId("plans").value) || limits.default_plans;
-  const run = { kind, goal: wanted, history: done, count, after: 0, over: false, since: performance.now() };
-  const body = { goal: wanted, history: done, plans: kind === "plan" ? count : 1, kind, key: freshKey() };
-  if (shown) Object.assign(body, { clip: clip.id, until: Number(byId("cut-seconds").value) });
+  const run = { kind, goal: wanted, history: until === null ? done : [], until, count, after: 0, over: false, since: performance.now() };
+  const body = { goal: wanted, history: run.history, plans: kind === "plan" ? count : 1, kind, key: freshKey() };
+  if (until !== null) Object.assign(body, { clip: clip.id, until });
   active = run;
   setRunning(true);
   setStatus("Sent to the server.");
@@ -508,10 +516,10 @@ const handlers = {
     paint();
   },
   coverage: (run, data) => showCoverage(data),
-  reading: (run, { steps, seconds }) => {
+  reading: (run, { steps }) => {
     takeReading(steps);
     run.result = steps.length
-      ? `The clip is read (${seconds.toFixed(1)} s): ${few(steps.length, "step")}, marked in the history. Check them, then plan.`
+      ? `The clip is read up to ${run.until} s: ${few(steps.length, "step")}, marked in the history. Check them, then plan.`
       : "The model saw no step in the clip before the cut.";
   },
   step: (run, { plan, number, text }) => {
@@ -534,9 +542,12 @@ const handlers = {
     paint();
   },
   ranking: (run, { order, rewards, same }) => {
-    Object.assign(board, { order, same });
     rewards.forEach((reward, plan) => (viewOf(plan).reward = reward));
-    if (!board.picked) board.chosen = order[0] ?? 0;
+    // Without rewards no plan is the best.
+    if (rewards.some(isNumber)) {
+      Object.assign(board, { order, same });
+      if (!board.picked) board.chosen = order[0] ?? 0;
+    }
     paint();
   },
   done: (run, { seconds, tokens }) => {
@@ -559,7 +570,8 @@ const showRun = (run) => {
   byId("panels").replaceChildren();
   byId("coverage").hidden = true;
   byId("idle").hidden = true;
-  byId("for").replaceChildren("For ", quoted(run.goal), ` after ${few(run.history.length, "step")} done.`);
+  const done = run.until == null ? few(run.history.length, "step") : `what the clip shows up to ${run.until} s`;
+  byId("for").replaceChildren("For ", quoted(run.goal), ` after ${done}.`);
   byId("for").hidden = false;
   // On a phone the plans are below the form.
   const { top } = byId("results").getBoundingClientRect();
@@ -624,7 +636,7 @@ const paint = () => {
   if (tabs.contains(focused)) focused.focus();
   tabs.hidden = views.length < 2;
   const note = [];
-  if (board.order && views.some((view) => isNumber(view.reward))) note.push(`Ranked by the reward${info?.verifier ? ` of ${readable(info.verifier.name, 60)}: ${readable(info.verifier.scale, 200)}` : ""}`);
+  if (board.order) note.push(`Ranked by the reward${info?.verifier ? ` of ${readable(info.verifier.name, 60)}: ${readable(info.verifier.scale, 200)}` : ""}`);
   byId("tabs-note").replaceChildren(...note.map((part) => `${part.replace(/\.$/, "")}. `),
     make("span", { class: "pointer" }, `Keys 1 to ${Math.min(9, views.length)} choose a plan.`));
   byId("tabs-note").hidden = views.length < 2;
@@ -638,7 +650,7 @@ const paintHead = (view) => {
   else if (!view.steps.length) parts.push("The model wrote no list of steps here.");
   else parts.push(`${count}.`);
   if (isNumber(view.reward)) parts.push(`Reward ${view.reward.toFixed(3)}${place ? `, rank ${place} of ${board.views.length}` : ""}.`);
-  else if (view.complete && view.steps.length && info?.corpus) parts.push("No reward.");
+  else if (view.complete && view.steps.length && info?.verifier) parts.push("No reward.");
   view.head.replaceChildren(board.guess ? make("strong", { class: "guess" }, "? A guess") : "", board.guess ? " " : "", parts.join(" "));
   for (const step of view.steps) if (!step.found && step.pending) step.evidence.textContent = pendingText(view);
 };
@@ -678,27 +690,25 @@ const bindTabs = () => {
   });
 };
 const COVERAGE = {
-  supported: ["✓", "This corpus knows this task."],
-  partly: ["◐", "This corpus knows this task in part."],
-  unknown: ["?", "This corpus does not know this task. What follows is a guess."],
-  none: ["–", "Nothing checks these plans."],
+  supported: ["✓ Supported.", "This corpus knows this task."],
+  partly: ["◐ Supported in part.", "This corpus knows this task in part."],
+  unknown: ["? A guess.", "This corpus does not know this task. What follows is a guess of the model."],
+  none: ["– Not checked.", "Nothing tells whether the corpus knows this task."],
 };
 const showCoverage = ({ state, sentence }) => {
   const banner = byId("coverage");
-  const [sign, title] = COVERAGE[state] ?? COVERAGE.none;
+  const [title, plain] = COVERAGE[state] ?? COVERAGE.none;
   banner.dataset.state = state;
-  banner.firstElementChild.textContent = `${sign} ${title}`;
-  banner.lastElementChild.textContent = readable(sentence, 600);
-  // A verifier without a coverage has still ranked the plans.
-  banner.hidden = state === "none" && Boolean(info?.corpus) && !sentence;
-  if (state === "none" && info?.corpus) banner.firstElementChild.textContent = "";
+  banner.firstElementChild.textContent = title;
+  banner.lastElementChild.textContent = readable(sentence || plain, 600);
+  banner.hidden = false;
   board.guess = state === "unknown";
   paint();
 };
 
 // ---- One step ----
 
-const pendingText = (view) => (board.run.over || !info?.corpus ? (info?.corpus ? "not compared with the narrations" : "") : "… looking for narrations");
+const pendingText = (view) => (!info?.verifier ? "" : board.run.over ? "not compared with the narrations" : "… looking for narrations");
 const stepOf = (view, number) => {
   if (!(number >= 1 && number <= 1000)) throw new Error(`step ${number}`);
   while (view.steps.length < number) addStep(view, view.steps.length + 1);
@@ -732,21 +742,25 @@ const groundLine = ({ text, video_id, title, when, link, similarity }) => {
 };
 // Changes only what differs, so that opened grounds stay open when the alignment is refined.
 const showEvidence = (step, found) => {
-  const grounds = JSON.stringify(found.grounds ?? []);
+  const grounds = found.grounds ?? [];
+  const key = JSON.stringify(grounds);
   const supported = found.state === "supported";
-  if (!supported) {
-    step.evidence.replaceChildren(make("span", { class: "sign no", "aria-hidden": "true" }, "○"), " no narration says so", step.adds);
+  const count = `${found.matched_in} of ${few(found.pool, "narration")} ${found.matched_in === 1 ? "says" : "say"}`;
+  const said = supported ? `${count} so` : found.matched_in ? `not supported: ${count} something like it` : "no narration says so";
+  const sign = make("span", { class: supported ? "sign yes" : "sign no", "aria-hidden": "true" }, supported ? "✓" : "○");
+  const line = [sign, ` ${said}`, step.adds];
+  let details = step.evidence.querySelector("details");
+  if (!grounds.length) {
+    step.evidence.replaceChildren(...line);
   } else {
-    let details = step.evidence.querySelector("details");
     if (!details) {
       details = make("details", {}, make("summary", {}), make("ul", { class: "grounds" }));
       step.evidence.replaceChildren(details);
     }
-    const said = `${found.matched_in} of ${few(found.pool, "narration")} ${found.matched_in === 1 ? "says" : "say"} so`;
-    details.firstElementChild.replaceChildren(make("span", { class: "sign yes", "aria-hidden": "true" }, "✓"), ` ${said}`, step.adds);
-    if (step.grounds !== grounds) details.lastElementChild.replaceChildren(...(found.grounds ?? []).map(groundLine));
+    details.firstElementChild.replaceChildren(...line);
+    if (step.grounds !== key) details.lastElementChild.replaceChildren(...grounds.map(groundLine));
   }
-  Object.assign(step, { found, grounds });
+  Object.assign(step, { found, grounds: key });
 };
 
 const ticked = () => board.views.flatMap((view) => view.steps.filter((step) => step.done).map((step) => `${view.plan}.${step.number}`));
@@ -771,8 +785,10 @@ const toggleDone = (step) => {
   offer.remove();
   if (last) {
     const all = view.complete && view.ticked.length === view.steps.length;
-    offer.firstElementChild.textContent = all ? "All steps of this plan are done." : `${few(view.ticked.length, "step")} moved into the history.`;
-    offer.lastElementChild.hidden = all;
+    const moved = `${few(view.ticked.length, "step")} moved into the history.`;
+    const seen = clipIsSeen() ? " The planner sees the clip in place of the history: move the cut, or take the mark off the clip." : "";
+    offer.firstElementChild.textContent = all ? "All steps of this plan are done." : moved + seen;
+    offer.lastElementChild.hidden = all || Boolean(seen);
     last.item.append(offer);
   }
   save();
@@ -868,6 +884,10 @@ const openRating = (view) => {
 
 const openDeviation = (view) => {
   if (!view.deviation.open || view.deviation.children.length > 1) return;
+  if (info && !info.verifier) {
+    view.deviation.append(make("p", { class: "note" }, "What was done is compared with the plan where there is a corpus: start the server with --corpus."));
+    return;
+  }
   const note = make("p", { class: "note", role: "status" });
   const list = make("ol", { class: "lines", "aria-label": "What was done" });
   const result = make("div", { class: "result" });
@@ -946,10 +966,10 @@ const removeClip = (note = "") => {
 };
 const setCut = (seconds, from) => {
   const most = Number(byId("cut-slider").max);
-  const cut = Math.min(most, Math.max(0, Number(seconds) || 0));
+  const cut = Math.floor(Math.min(most, Math.max(0, Number(seconds) || 0)) * 100) / 100;
   if (from !== "slider") byId("cut-slider").value = cut;
-  if (from !== "number") byId("cut-seconds").value = cut.toFixed(1);
-  byId("cut-slider").setAttribute("aria-valuetext", `${cut.toFixed(1)} seconds`);
+  if (from !== "number") byId("cut-seconds").value = cut;
+  byId("cut-slider").setAttribute("aria-valuetext", `${cut} seconds`);
   const video = byId("clip-video");
   if (!video.hidden && Number.isFinite(video.duration)) video.currentTime = Math.min(cut, video.duration);
 };
@@ -988,14 +1008,16 @@ const takeClip = (file) => {
 const haveClip = (found, subject) => {
   clip.id = found.id;
   byId("clip-upload").hidden = true;
-  byId("cut-slider").max = byId("cut-seconds").max = found.seconds.toFixed(1);
+  const most = Math.floor(found.seconds * 100) / 100;
+  byId("cut-slider").max = byId("cut-seconds").max = most;
   byId("cut").hidden = false;
   byId("clip-read").hidden = !info.phi;
   byId("clip-seen-row").hidden = !info.model.sees_video;
   const size = `${found.seconds.toFixed(1)} s, ${found.width} × ${found.height}`;
   byId("clip-note").textContent = `${subject}: ${size}.${found.complete ? "" : " The file ends early; only this much can be read."}`;
-  setCut(found.seconds);
+  setCut(most);
 };
+const clipIsSeen = () => Boolean(clip.id && info?.model.sees_video && byId("clip-seen").checked);
 const takeReading = (steps) => {
   // A new reading replaces the lines of the last one that nobody has edited.
   const own = doneLines.state.filter((line) => !line.read);
@@ -1042,7 +1064,7 @@ const showInfo = () => {
     "Model: ", words(model.name, 120), ". ",
     ...(phi ? ["Clips are read by ", words(phi.name, 120), ". "] : []),
     ...(corpus
-      ? ["Corpus: ", words(corpus.id, 80), `, ${few(corpus.narrations, "narration")}, ${few(corpus.segments, "segment")}. `, corpus.too_small ? `${readable(corpus.too_small, 400)} ` : ""].filter(Boolean)
+      ? ["Corpus: ", make("bdi", { title: readable(corpus.id, 80) }, readable(corpus.id.slice(0, 12))), `, ${few(corpus.narrations, "narration")}, ${few(corpus.segments, "segment")}. `, corpus.too_small ? `${readable(corpus.too_small, 400)} ` : ""].filter(Boolean)
       : ["No corpus: nothing checks the plans. "]),
     ...(verifier ? ["Verifier: ", words(verifier.name, 60), "."] : []),
   );
@@ -1085,8 +1107,9 @@ const begun = async () => {
       delete node.dataset.printed;
     }
   });
-  // Who leaves frees the model; who reloads goes on.
-  let reloads = false;
+  // Who leaves frees the model; who reloads goes on. A browser that cannot tell them apart leaves it to the server,
+  // which ends runs that nobody reads.
+  let reloads = !("onpageswap" in globalThis);
   addEventListener("pageswap", (event) => (reloads = event.activation?.navigationType === "reload"));
   addEventListener("pagehide", () => {
     save();
