@@ -15,6 +15,9 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'recip
 
 from mock_api import PLANS, MockServer  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
+from pydantic import SecretStr  # noqa: E402
+
+from recipe.serving.messages import PageSettings  # noqa: E402
 
 from .conftest import TEA, plan_text  # noqa: E402
 
@@ -596,3 +599,18 @@ def test_the_page_works_with_the_service_itself(browser: Browser, serve: Any, tm
         expect(page.get_by_text("Kept as rejected.")).to_be_visible()
     assert (tmp_path / "kept" / "steps.jsonl").exists()
     context.close()
+
+
+def test_a_browser_gives_the_token_as_a_password(browser: Browser, serve: Any) -> None:
+    with serve(pause=0.002, settings=PageSettings(token=SecretStr("sesame"))) as service:
+        for password, status in (("wrong", 401), ("sesame", 200)):
+            context = browser.new_context(http_credentials={"username": "anyone", "password": password})
+            context.set_default_timeout(WAIT)
+            page = context.new_page()
+            answer = page.goto(service.url)
+            assert answer is not None
+            assert answer.status == status
+            if status == 200:
+                plan(page, "make tea", "boil the water")
+                finished(page)
+            context.close()

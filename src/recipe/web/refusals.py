@@ -71,7 +71,8 @@ class Refusal(Exception):
     def headers(self) -> dict[str, str]:
         """What HTTP asks to send along."""
         if self.code == "unauthorized":
-            return {"WWW-Authenticate": 'Bearer, Basic realm="recipe"'}
+            # Alone: Chromium asks for no password where a line names another scheme as well.
+            return {"WWW-Authenticate": 'Basic realm="recipe"'}
         return {"Retry-After": "1"} if self.status in (429, 503) else {}
 
     @property

@@ -383,6 +383,7 @@ const finish = (run, text, again = false) => {
   connected();
   setRunning(false);
   setStatus(text);
+  byId("seconds").textContent = "";
   byId("again").hidden = !again;
   byId("again").textContent = run.kind === "reading" ? "Read again" : "Plan again";
   if (board.run === run) paint();
