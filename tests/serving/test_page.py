@@ -51,22 +51,35 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Page:
+    """The tab that the tests share: a new one takes as long as most of them."""
+    page = browser.new_context().new_page()
+    page.set_default_timeout(WAIT)
+    return page
+
+
 @pytest.fixture
-def page(browser: Browser, server: MockServer) -> Iterator[Page]:
-    """The page, opened; at the end nothing has fired, and the console holds no fault but of the network."""
+def page(tab: Page, server: MockServer) -> Iterator[Page]:
+    """The page, opened anew; at the end nothing has fired, and the console holds no fault but of the network."""
+    tab.goto(f"{server.url}static/planner.css")
+    tab.evaluate("() => { sessionStorage.clear(); localStorage.clear(); }")
+    tab.set_viewport_size({"width": 1100, "height": 900})
     server.reset(delay=0.002)
-    context = browser.new_context(viewport={"width": 1100, "height": 900})
-    context.set_default_timeout(WAIT)
-    page = context.new_page()
     faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
-    page.goto(server.url)
-    yield page
+    crashed, logged = (
+        lambda error: faults.append(str(error)),
+        lambda message: faults.append(message.text) if message.type == "error" else None,
+    )
+    tab.on("pageerror", crashed)
+    tab.on("console", logged)
+    tab.goto(server.url)
+    yield tab
     server.hold = None
-    assert page.evaluate("typeof fired") == "undefined"
+    tab.remove_listener("pageerror", crashed)
+    tab.remove_listener("console", logged)
+    assert tab.evaluate("typeof fired") == "undefined"
     assert [fault for fault in faults if "Failed to load resource" not in fault and "net::ERR" not in fault] == []
-    context.close()
 
 
 def write(page: Page, goal: str = GOAL, *history: str) -> None:
