@@ -53,7 +53,7 @@ def main() -> None:
     wrong = [draw.choice([other for other in own if other.goal != one.goal]).continuation for one in own]
     true_gains = gains(witness, own, [one.continuation for one in own])
     wrong_gains = gains(witness, own, wrong)
-    result: dict[str, Any] = {"corpus": witness.verifier.corpus.encoder.config.name, "prompts": len(own)}
+    result: dict[str, Any] = {"prompts": len(own), "narrations": len(witness.verifier.corpus)}
     for threshold in (0.0, SUPPORT, 0.02, 0.05):
         result[f"supported above {threshold:g}"] = {
             "true": float(np.mean(np.array(true_gains) > threshold)),
