@@ -142,7 +142,7 @@ def memory(config: AnyTraining, shape: Shape, lengths: Lengths, *, bf16: bool, c
         width = math.ceil(lengths.longest - lengths.continuation) + config.max_completion_tokens
     written = config.max_completion_tokens if isinstance(config, GRPOConfig) else width
     tokens = micro * width
-    layers = _activations(shape, tokens, width, number, eager=not cuda)
+    layers = _activations(shape, tokens, width, number, eager=False)
     if config.gradient_checkpointing:
         layers = layers / shape.layers + float(number * tokens * shape.hidden * shape.layers)
     # Logits, their probabilities and gradients, in float32.

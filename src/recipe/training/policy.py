@@ -35,9 +35,9 @@ def on_cuda() -> bool:
 
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
     """The model of a hub id or folder, in bfloat16 or float32, with what comes with it; raises as `load_checkpoint`."""
-    # On a CPU, at our lengths, plain attention is faster than the fused kernel and its backward pass.
-    attention = "sdpa" if on_cuda() else "eager"
-    policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, attention)
+    # Plain attention repeats shared keys and values at
+    # every token, which makes sampling three times slower (SmolLM2, 64 plans of 64 tokens: 116 s against 38 s).
+    policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, "sdpa")
     if not on_cuda():
         fast_vision(policy.model)
     return policy
