@@ -35,8 +35,8 @@ def on_cuda() -> bool:
 
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
     """The model of a hub id or folder, in bfloat16 or float32, with what comes with it; raises as `load_checkpoint`."""
-    # Plain attention repeats shared keys and values at
-    # every token, which makes sampling three times slower (SmolLM2, 64 plans of 64 tokens: 116 s against 38 s).
+    # Plain attention repeats shared keys and values at every token, which makes sampling on a processor two to three
+    # times slower (SmolLM2, 64 plans of 64 tokens: 116 s against 38 s).
     policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, "sdpa")
     if not on_cuda():
         fast_vision(policy.model)
