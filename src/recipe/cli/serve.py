@@ -112,10 +112,10 @@ def serve(
             _few_threads(model)
         served = Served(
             planner=Planner(model, sampling, asked),
-            model=model_settings.model,
+            model=_shown_name(model_settings.model),
             sees_video=model.reads_video or reads_video,
             phi=described,
-            phi_name=phi or "",
+            phi_name=_shown_name(phi or ""),
             witness=witness,
             corpus=None if witness is None or opened_corpus is None else _about(witness, opened_corpus),
             frames=frames,
@@ -144,6 +144,11 @@ def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Pa
         "A program wrote the narrations."
     )
     return given.model_copy(update={"model": str(model)}), corpus, examples or _DEMO / "data" / "test.jsonl", said
+
+
+def _shown_name(model: str) -> str:
+    """The name of a model for visitors: of a folder its last two parts, since the rest tells of this machine."""
+    return "/".join(Path(model).parts[-2:]) if Path(model).is_dir() else model
 
 
 def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:

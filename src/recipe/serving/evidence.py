@@ -110,7 +110,9 @@ class Witness:
             for number, text in enumerate(plan)
         ]
         skipped = [number for number in range(last) if number not in by]
-        pairs = [(plan[number], plan[min(other for other in by if other > number)]) for number in skipped]
+        following = [(plan[number], plan[min(other for other in by if other > number)]) for number in skipped]
+        # Of two steps that say the same, no narration tells which comes first.
+        pairs = [(first, then) for first, then in following if self.same([first], [then]) == [None]]
         return {
             "steps": steps,
             "unexpected": [at for at, place in enumerate(places) if place is None],
