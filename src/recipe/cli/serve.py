@@ -98,6 +98,7 @@ def serve(
     feedback = None if keep is None else FeedbackStore(keep)
     offered = [] if examples is None else _goals(examples)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request to an endpoint
     log = logging.getLogger(__name__)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
