@@ -175,7 +175,7 @@ def serve(witness: Witness) -> Serve:
     def open_page(texts: Sequence[str] = (plan_text(TEA),), pause: float = 0.0, **more: Any) -> Any:
         settings, keep = more.pop("settings", None), more.pop("keep", None)
         engine = more.pop("engine", None) or SlowEngine(texts, pause)
-        fields = {"witness": witness, "model": "slow"} | more
-        return listening(Served(planner=Planner(engine), **fields), settings, keep)
+        fields = {"witness": witness, "model": "slow", "planner": Planner(engine)} | more
+        return listening(Served(**fields), settings, keep)
 
     return open_page

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from tests.serving.conftest import SlowEngine
 
+from recipe.config import FrameConfig, PhiConfig, SamplingConfig
+from recipe.models.local import LocalEngine
 from recipe.models.protocol import ModelRequest, Stopped, WrittenPieces, videos
 from recipe.perception.phi import Phi
+from recipe.planning.planner import Planner
 from recipe.serving.messages import PageSettings
 
 av = pytest.importorskip("av")
@@ -81,6 +84,21 @@ def test_a_planner_that_sees_plans_from_the_clip(serve: Any, clip: bytes) -> Non
         assert engine.seen[0] < 2.0
         late = page.client.post("/api/runs", json={"goal": "tea", "clip": about["id"], "until": 9.0})
         assert (late.status_code, late.json()["error"]["code"]) == (422, "bad_clip")
+
+
+def test_a_vision_language_model_reads_and_plans(serve: Any, clip: bytes, tiny_video_model: Path) -> None:
+    frames = FrameConfig(min_pixels=28 * 28, max_frames=4)
+    engine = LocalEngine(tiny_video_model, device="cpu", frames=frames)
+    assert engine.reads_video
+    phi = Phi(engine, PhiConfig(frames=frames, max_tokens=12))
+    planner = Planner(engine, SamplingConfig(max_tokens=12))
+    with serve(planner=planner, phi=phi, frames=frames, sees_video=True, witness=None) as page:
+        about = send(page, clip).json()
+        read = page.events(page.begin(kind="reading", clip=about["id"], until=2.0))
+        assert [event.kind for event in read][-2:] == ["reading", "done"]
+        planned = page.events(page.begin(clip=about["id"], until=2.0, plans=2))
+        assert planned[-1].kind == "done"
+        assert planned[-1].data["tokens"] > 0
 
 
 def test_what_is_no_clip_is_refused_and_not_kept(serve: Any, clip: bytes) -> None:
