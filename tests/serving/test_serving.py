@@ -208,6 +208,13 @@ def test_what_changed_is_told_with_the_order_that_narrations_say(serve: Any) -> 
         assert order["grounds"][0]["before"]["text"] == "now add the leaves"
 
 
+def test_of_planned_steps_with_one_text_the_first_is_done(witness: Any) -> None:
+    plan = ("warm the pot", "steep for four minutes", "steep for four minutes", "pour the tea")
+    found = witness.deviation("make tea", ("boil the water",), plan, ("boil the water", *plan[:2]))
+    assert [step["state"] for step in found["steps"]] == ["done", "done", "open", "open"]
+    assert found["orders"] == []
+
+
 def test_feedback_is_kept_where_evaluation_reads_it(serve: Any, tmp_path: Path) -> None:
     keep = tmp_path / "kept"
     with serve([plan_text(TEA), plan_text(SALAD)], keep=keep) as page:
