@@ -32,9 +32,8 @@ from recipe.serving.messages import (
     clean_steps,
     clean_text,
 )
-from recipe.serving.metrics import PageMetrics
 from recipe.serving.runs import PlanSoFar, Run, Runs
-from recipe.serving.writers import Examiner, Writer
+from recipe.serving.writers import Examiner, PageMetrics, Writer
 from recipe.web.guard import OPEN, body_schema, bounded_body, json_response, protect
 from recipe.web.refusals import Refusal, read
 

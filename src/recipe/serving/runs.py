@@ -57,6 +57,7 @@ class Run:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: State = "queued"
     position: int = 0
+    """Place in the queue from 1; 0 once the run has left it."""
     request: Request | None = None
     """What the planner is asked, once a clip is read."""
     tokens: int = 0
@@ -194,6 +195,7 @@ class Runs:
             taken: list[Run] = []
             while self._waiting and (not taken or len(self._waiting[0].plans) <= room):
                 run = self._waiting.pop(0)
+                run.position = 0
                 room -= len(run.plans)
                 taken.append(run)
             self._renumber()

@@ -1,9 +1,9 @@
-"""The threads behind the page: one writes plans, of several runs at once; the other asks the corpus about each step."""
+"""The threads behind the page and what they count: one writes plans, the other asks the corpus about each step."""
 
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 
@@ -15,11 +15,27 @@ from recipe.planning.planner import Draft, Planner, Request
 from recipe.reward.scorer import PromptGroup
 from recipe.serving.clips import ClipStore
 from recipe.serving.evidence import Row, Witness
-from recipe.serving.metrics import PageMetrics
 from recipe.serving.runs import Run, Runs
 from recipe.web import refusals
+from recipe.web.guard import SECONDS, WebMetrics
 
 _LOG = logging.getLogger(__name__)
+
+
+class PageMetrics(WebMetrics):
+    """Counters of one planner page."""
+
+    def __init__(self) -> None:
+        super().__init__("recipe_page")
+        self.ended = self.counter("runs", "Runs that are over, by how they ended.", "state")
+        self.first_step = self.histogram("first_step_seconds", "Time from request to first step.", SECONDS)
+        self.evidence = self.histogram("evidence_seconds", "Time of asking the corpus about steps.", SECONDS)
+        self.tokens = self.counter("tokens", "Tokens written.")
+
+    def follow(self, waiting: Callable[[], float], under_way: Callable[[], float]) -> None:
+        """Read the queue whenever metrics are asked for."""
+        self.gauge("waiting", "Runs that wait.", follow=waiting)
+        self.gauge("running", "Runs that are written.", follow=under_way)
 
 
 class Writer(threading.Thread):
