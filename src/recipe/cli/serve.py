@@ -8,7 +8,7 @@ import typer
 
 from recipe.cli.flags import with_flags
 from recipe.cli.models import opened
-from recipe.cli.reward_options import Config, Method, service_token, settings
+from recipe.cli.reward_options import Method, service_token, settings
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
@@ -31,7 +31,9 @@ _SMALL = 200_000_000
 def serve(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: each step is shown with its narrations.")] = None,
     method: Method = None,
-    config: Config = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Reward settings, a TOML file. Default: the newest grounded reward.")
+    ] = None,
     phi: Annotated[str | None, typer.Option(help="Model that reads clips for a planner that reads text.")] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
     reads_video: Annotated[
