@@ -39,12 +39,8 @@ class Watching(SlowEngine):
     def stream_all(self, requests: Any, stopped: Stopped = lambda _: False) -> WrittenPieces:
         shown: list[ModelRequest] = requests
         self.seen = [float(videos(one.chat)[0].times[-1]) for one in shown if videos(one.chat)]
-        yield from ((place, piece) for place, piece in super_stream(self, shown))
-
-
-def super_stream(engine: SlowEngine, requests: list[ModelRequest]) -> Any:
-    plain = [ModelRequest([{"role": "user", "content": "x"}], one.sampling, one.sample) for one in requests]
-    return SlowEngine.stream_all(engine, plain)
+        plain = [ModelRequest([{"role": "user", "content": "x"}], one.sampling, one.sample) for one in shown]
+        yield from super().stream_all(plain, stopped)
 
 
 def send(page: Any, body: bytes, **headers: str) -> Any:

@@ -15,7 +15,7 @@ from recipe.training.sft import train_sft
 
 SHAPE = Shape(1_000_000, 0, 1000, layers=4, hidden=64, heads=4, kv_width=32, vocabulary=512)
 LENGTHS = Lengths(prompt=100, continuation=50, longest=200)
-DEVICE = Device("a test", False, flops=1e9, bandwidth=1e9, layer_seconds=0, start_seconds=0, free=None, source="")
+DEVICE = Device("a test", flops=1e9, bandwidth=1e9, layer_seconds=0, start_seconds=0, free=None, source="")
 NAMED: dict[str, Any] = {"model": "m", "examples": "e", "output": "o"}
 
 
@@ -124,9 +124,7 @@ def test_a_step_of_sft_costs_its_operations() -> None:
 
 def test_memory_grows_with_the_micro_batch_and_the_roll_outs() -> None:
     def needed(**values: Any) -> float:
-        return sum(
-            cost.memory(GRPOConfig(**NAMED, corpus="c", **values), SHAPE, LENGTHS, bf16=False, cuda=False).values()
-        )
+        return sum(cost.memory(GRPOConfig(**NAMED, corpus="c", **values), SHAPE, LENGTHS, bf16=False).values())
 
     assert needed(micro_batch=4) < needed(micro_batch=8) < needed()
     assert needed(micro_batch=8, gradient_checkpointing=True) < needed(micro_batch=8)

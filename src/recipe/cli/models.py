@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from recipe.cli.flags import with_flags
 from recipe.config import FrameConfig, ModelConfig
-from recipe.errors import ComputeError
+from recipe.errors import ComputeError, InputError
 
 if TYPE_CHECKING:
     from recipe.models.costs import Budget
@@ -26,6 +26,18 @@ def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:
     if settings.cache is not None or output is None:
         return settings
     return settings.model_copy(update={"cache": output.with_name(f"{output.name}.cache")})
+
+
+def phi_settings(planner: ModelConfig, phi: str | None, endpoint: str | None) -> ModelConfig | None:
+    """The settings of Phi, asked as the planner is but for `--phi` and `--phi-endpoint`; None without Phi.
+
+    Raises InputError for an endpoint without a model.
+    """
+    if phi is None:
+        if endpoint:
+            raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+        return None
+    return planner.model_copy(update={"model": phi, "endpoint": endpoint, "revision": None})
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from rich.markup import escape
 from recipe.artifacts import require_writable
 from recipe.cli import console
 from recipe.cli.flags import with_flags
-from recipe.cli.models import beside, model_flags, opened
+from recipe.cli.models import beside, model_flags, opened, phi_settings
 from recipe.cli.reward_options import Config, Method, open_verifier
 from recipe.clock import read_clock
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
@@ -69,8 +69,7 @@ def plan(
     """
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
-    if phi_endpoint and phi is None:
-        raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+    describing = phi_settings(model_settings, phi, phi_endpoint)
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
 
@@ -95,11 +94,7 @@ def plan(
         raise InputError("--output goes with --examples; use --json for a single goal.")
     if videos or histories or skip_missing:
         raise InputError("--videos, --histories and --skip-missing go with --examples; give --video for a single goal.")
-    phi_settings = None
-    if phi is not None:
-        changed = {"model": phi, "endpoint": phi_endpoint, "revision": None}
-        phi_settings = model_settings.model_copy(update=changed)
-    request = _request(goal, tuple(history or ()), video, until, phi_settings, frames)
+    request = _request(goal, tuple(history or ()), video, until, describing, frames)
     verifier = open_corpus() if open_corpus else None
     with opened(model_settings, frames) as model:
         _plan_one(Planner(model, sampling, asked), request, count, verifier, json)

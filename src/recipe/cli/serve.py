@@ -1,15 +1,16 @@
 """`recipe serve`: the planner page."""
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recipe.cli.flags import with_flags
-from recipe.cli.models import opened
+from recipe.cli.models import opened, phi_settings
 from recipe.cli.reward_options import Method, service_token, settings
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ def serve(
     from recipe.serving.messages import PageSettings
     from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, run_service
 
-    if phi_endpoint and phi is None:
-        raise InputError("--phi-endpoint goes with --phi; give the model's name there.")
+    describing = phi_settings(model_settings, phi, phi_endpoint)
     if corpus is None and (method or config):
         raise InputError("--verifier and --config go with --corpus; give the corpus folder.")
     default = ""
@@ -102,12 +102,16 @@ def serve(
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request to an endpoint
     log = logging.getLogger(__name__)
+    from recipe.perception.phi import Phi
     from recipe.planning.planner import Planner
     from recipe.prompting import open_prompt
 
     asked = open_prompt(prompt) if prompt else None
-    with listen(host, port) as bound, opened(model_settings, frames) as model:
-        described = _phi(model_settings, phi, phi_endpoint, frames)
+    with (
+        listen(host, port) as bound,
+        opened(model_settings, frames) as model,
+        nullcontext() if describing is None else opened(describing, frames) as describer,
+    ):
         opened_corpus = None if corpus is None else Corpus.open(corpus)
         witness = None if opened_corpus is None else _witness(opened_corpus, config, method, link)
         at_endpoint = model_settings.endpoint is not None
@@ -117,7 +121,7 @@ def serve(
             planner=Planner(model, sampling, asked),
             model=_shown_name(model_settings.model),
             sees_video=model.reads_video or reads_video,
-            phi=described,
+            phi=None if describer is None else Phi(describer, PhiConfig(frames=frames)),
             phi_name=_shown_name(phi or ""),
             witness=witness,
             corpus=None if witness is None or opened_corpus is None else _about(witness, opened_corpus),
@@ -133,8 +137,6 @@ def serve(
             log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
         page = app.state.page
         run_service(app, bound, page.drain, limits.drain_seconds)
-        if described is not None:
-            described.engine.__exit__(None, None, None)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:
@@ -162,17 +164,6 @@ def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
     for example in read_examples(file):
         first.setdefault(example.goal, example.history)
     return list(first.items())[:_OFFERED]
-
-
-def _phi(planner: ModelConfig, phi: str | None, endpoint: str | None, frames: FrameConfig) -> Any:
-    if phi is None:
-        return None
-    from recipe.config import PhiConfig
-    from recipe.models.model import open_model
-    from recipe.perception.phi import Phi
-
-    changed = {"model": phi, "endpoint": endpoint, "revision": None}
-    return Phi(open_model(planner.model_copy(update=changed), frames=frames), PhiConfig(frames=frames))
 
 
 def _witness(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "Witness":

@@ -22,6 +22,7 @@ from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
 
 SUPPORT = 0.01
+"""What a step has to add for it to count as supported."""
 COVERED, PARTLY = 0.15, 0.08
 """Coverage from which on a prompt counts as known, and as known in part."""
 _SHOWN = 12

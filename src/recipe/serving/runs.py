@@ -140,7 +140,7 @@ class Runs:
     """All runs that are known: those that wait, in order, those under way, and for a while those that are over."""
 
     def __init__(self, settings: PageSettings, on_end: Callable[[Run], object] = lambda _: None) -> None:
-        """`on_end` is called once for each run that is over, by `sweep` or `forget`."""
+        """`on_end` is called once for each run that is over, by `sweep`."""
         self._settings, self._on_end = settings, on_end
         self._known: dict[str, Run] = {}
         self._by_key: dict[str, Run] = {}

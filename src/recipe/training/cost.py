@@ -80,7 +80,6 @@ class Device:
     """Where training runs."""
 
     name: str
-    cuda: bool
     flops: float
     """Operations a second of a matrix product of the model's width, measured, or on CUDA as assumed."""
     bandwidth: float
@@ -127,7 +126,7 @@ def rates(config: AnyTraining, shape: Shape, lengths: Lengths, device: Device, *
     return Rates(sft_step_seconds=0, grpo_step_seconds=sampling + learning, plan_seconds=sampling / rows)
 
 
-def memory(config: AnyTraining, shape: Shape, lengths: Lengths, *, bf16: bool, cuda: bool) -> dict[str, float]:
+def memory(config: AnyTraining, shape: Shape, lengths: Lengths, *, bf16: bool) -> dict[str, float]:
     """Bytes at the peak of a run, by what they hold."""
     if isinstance(config, BaseModelConfig):
         tokens, width = config.batch_tokens + SYSTEM, min(lengths.longest, config.context)

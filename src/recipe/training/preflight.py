@@ -499,7 +499,7 @@ def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader
         parameters=shape.parameters,
         trained=shape.adapters,
         seconds=device.start_seconds + cost.training_seconds(config, rates, len(examples)),
-        memory=cost.memory(config, shape, lengths, bf16=bf16, cuda=device.cuda),
+        memory=cost.memory(config, shape, lengths, bf16=bf16),
         memory_free=device.free,
         disk=cost.disk(config, shape, bf16=bf16),
         disk_free=shutil.disk_usage(_existing(config.output)).free,
@@ -523,7 +523,7 @@ def _device(shape: Shape, bf16: bool) -> Device:
         flops = card.multi_processor_count * _CLOCK * _PEAK.get(card.major, _PEAK[8]) * _UTILISATION
         source = f"calculated: {_UTILISATION:.0%} of the GPU's peak in 16 bits; not measured"
         unused, _ = torch.cuda.mem_get_info(0)
-        return Device(card.name, True, flops, _GPU_BANDWIDTH, _GPU_LAYER, cost.STARTING, float(unused), source)
+        return Device(card.name, flops, _GPU_BANDWIDTH, _GPU_LAYER, cost.STARTING, float(unused), source)
     number = torch.bfloat16 if bf16 else torch.float32
     left, right = torch.randn(512, shape.hidden).to(number), torch.randn(shape.hidden, 4 * shape.hidden).to(number)
     left @ right
@@ -540,7 +540,7 @@ def _device(shape: Shape, bf16: bool) -> Device:
     unused = available()
     free = None if unused is None else float(unused)
     rate, start = _EFFICIENCY * flops, cost.STARTING * busy
-    return Device(name, False, rate, _CPU_BANDWIDTH, _CPU_LAYER, start, free, source)
+    return Device(name, rate, _CPU_BANDWIDTH, _CPU_LAYER, start, free, source)
 
 
 def _room(estimate: Estimate) -> Iterator[Finding]:
