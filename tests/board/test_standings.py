@@ -1,0 +1,119 @@
+"""Places, ties and gaps against paired comparisons made one by one; the table as CSV; the board of many systems."""
+
+import csv
+import io
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from recipe.board.standings import as_csv, places_of
+from recipe.stats import macro_interval, macro_intervals
+
+rng = np.random.default_rng(0)
+CLUSTERS = [f"goal {place // 4}" for place in range(60)]
+DATASETS = ["one"] * 40 + ["two"] * 20
+
+
+def placed(values: Any) -> Any:
+    values = np.asarray(values, dtype=np.float64)
+    return places_of(values, DATASETS, CLUSTERS, [float(np.nanmean(row)) for row in values])
+
+
+def test_rows_at_once_are_rows_one_by_one() -> None:
+    values = rng.random((7, 60))
+    for row, found in zip(values, macro_intervals(values, DATASETS, CLUSTERS), strict=True):
+        assert found == macro_interval(row, DATASETS, CLUSTERS)
+    [alone] = macro_intervals(values[:1], ["one"] * 60, CLUSTERS)
+    assert alone == macro_interval(values[0], ["one"] * 60, CLUSTERS)
+
+
+def test_a_clear_difference_is_a_place_and_none_is_a_tie() -> None:
+    base = rng.random(60)
+    found = placed([base, base + 0.5, base + 0.5 + 1e-9 * rng.standard_normal(60), base - 1])
+    assert found.order[:2] in ([1, 2], [2, 1])
+    assert found.order[2:] == [0, 3]
+    assert found.places == ["=1", "=1", "3", "4"]
+    assert found.gaps[1].mean == pytest.approx(0.5, abs=1e-6)
+    assert found.gaps[3] is None
+
+
+@pytest.mark.parametrize(("count", "apart"), [(5, 0.04), (90, 0.0015)])
+def test_a_place_begins_where_the_leader_is_beaten_not_the_neighbour(count: int, apart: float) -> None:
+    # Neighbours are never told apart, the first and the last are; the second case is longer than what is done at once.
+    noise = np.random.default_rng(1).standard_normal((count, 60)) * 0.2
+    values = [0.5 - apart * row + noise[row] for row in range(count)]
+    found = placed(values)
+    ordered = [values[row] for row in found.order]
+    leader = 0
+    for row in range(1, count):
+        against = macro_interval(ordered[leader] - ordered[row], DATASETS, CLUSTERS)
+        assert against.low is not None
+        if against.low > 0:
+            leader = row
+        assert found.places[row].strip("=") == str(leader + 1)
+    assert leader > 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(arrays(np.float64, (6, 60), elements=st.floats(0, 1, width=16)))
+def test_the_order_is_that_of_the_figures_and_places_do_not_fall(values: Any) -> None:
+    found = placed(values)
+    means = [values[row].mean() for row in found.order]
+    assert all(first >= second - 1e-12 for first, second in itertools.pairwise(means))
+    numbers = [int(place.strip("=")) for place in found.places]
+    assert numbers[0] == 1
+    assert numbers == sorted(numbers)
+    for place in set(found.places):
+        assert place.startswith("=") == (found.places.count(place) > 1)
+
+
+def test_equal_systems_are_tied_and_none_is_no_table() -> None:
+    assert placed(np.ones((3, 60))).places == ["=1", "=1", "=1"]
+    assert placed(np.empty((0, 60))).places == []
+    assert placed(rng.random((1, 60))).places == ["1"]
+
+
+def test_pairs_are_over_what_both_score() -> None:
+    base = rng.random(60)
+    first, second = base + 0.5, base.copy()
+    first[:10], second[5:15] = np.nan, np.nan
+    found = placed([first, second])
+    both = np.isfinite(first) & np.isfinite(second)
+    wanted = macro_interval(
+        (first - second)[both],
+        [one for one, known in zip(DATASETS, both, strict=True) if known],
+        [one for one, known in zip(CLUSTERS, both, strict=True) if known],
+    )
+    assert found.gaps[0] == wanted
+
+
+def test_many_systems_are_placed_in_time() -> None:
+    values = rng.random((500, 60)) + np.linspace(1, 0, 500)[:, None]
+    found = placed(values)
+    assert len(found.places) == 500
+    assert found.resolvable is not None
+    assert 0.03 < found.resolvable < 0.3
+
+
+def row(**changed: Any) -> dict[str, Any]:
+    interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    plain = {
+        "place": "1", "submission": "abc", "system": "mine", "by": "me", "control": "", "value": interval,
+        "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "created": 1.0, "link": "",
+    }  # fmt: skip
+    return plain | changed
+
+
+def test_csv_holds_the_figures_and_no_formula() -> None:
+    no_bounds = {"mean": 0.1, "low": None, "high": None}
+    formula = row(system='=HYPERLINK("x")', by="+1", link="@a")
+    given = {"rows": [row(), formula, row(system='a,"b"\n', gap=no_bounds)]}
+    rows = list(csv.DictReader(io.StringIO(as_csv(given, ["one", "two"]))))
+    assert [one["system"] for one in rows] == ["mine", '\'=HYPERLINK("x")', 'a,"b"\n']
+    assert rows[1]["by"] == "'+1"
+    assert (rows[0]["value"], rows[0]["one"], rows[0]["two"], rows[2]["gap"]) == ("0.5", "0.5", "", "0.1")

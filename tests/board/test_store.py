@@ -1,0 +1,257 @@
+"""Accounts, tokens, submissions, quotas and the log, on SQLite and PostgreSQL."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from threading import Barrier, BrokenBarrierError, Thread
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from board_helpers import lines
+from sqlalchemy import Insert, Table, delete, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+
+from recipe.board import standings
+from recipe.board.store import Board, Entry, QuotaExceeded, Unknown, touch
+from recipe.board.tables import Database, jobs, log, metadata, tracks, upgrade
+from recipe.board.validation import check_submission
+from recipe.errors import ComputeError, InputError
+from recipe.types import Example
+
+Send = Callable[..., tuple[str, bool]]
+
+
+@pytest.fixture
+def send(board: Board, examples: list[Example]) -> Send:
+    """Submit the first share of every reference."""
+    track = board.track("world")
+
+    def submit(account: str, share: float = 1.0, text: str = "", **entry: object) -> tuple[str, bool]:
+        checked = check_submission(lines(examples, share, text), board.questions(track), 1)
+        assert checked.ok, checked.problems
+        given = Entry(**{"system": "a system"} | entry)  # type: ignore[arg-type]
+        return board.submit(account, "world", checked.sha, checked.content, checked.plans, given)
+
+    return submit
+
+
+def states(board: Board, submission: str) -> list[str]:
+    query = select(jobs.c.state).where(jobs.c.submission == submission)
+    return board.database.query(lambda connection: list(connection.execute(query).scalars()))
+
+
+def end(board: Board, submission: str, state: str) -> None:
+    change = update(jobs).where(jobs.c.submission == submission).values(state=state)
+    board.database.write(lambda connection: connection.execute(change))
+
+
+def test_migrations_make_the_tables_that_the_code_uses(database: str) -> None:
+    opened = Database(database)
+    upgrade(opened)
+    upgrade(opened)  # a second time changes nothing
+    with opened.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    opened.close()
+
+
+def test_what_is_no_board_is_refused(database: str) -> None:
+    with pytest.raises(InputError, match="recipe board init"):
+        Board.open(database)
+    with pytest.raises(InputError, match="SQLite or PostgreSQL"):
+        Board.open("mysql://user:secret@host/board")
+    board = Board.create(database, "One")
+    with pytest.raises(InputError, match="already"):
+        Board.create(database, "Two")
+    board.database.write(lambda connection: connection.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+    with pytest.raises(InputError, match="9999"):
+        Board.open(database)
+    with pytest.raises(InputError, match="9999"):
+        Board.create(database, "Two")
+    board.close()
+
+
+def test_a_password_is_in_no_message() -> None:
+    with pytest.raises(InputError) as raised:
+        Board.open("postgresql://user:geheim@127.0.0.1:9/board")
+    assert "geheim" not in str(raised.value)
+
+
+def test_tokens_tell_accounts_until_they_are_revoked(board: Board) -> None:
+    token = board.add_account("ann", display="Ann of X")
+    account = board.account_of(token)
+    assert account is not None
+    assert (account.name, account.display, account.is_owner) == ("ann", "Ann of X", False)
+    second = board.new_token("ann")
+    assert board.account_of(second) == account
+    for wrong in ("", "rb_", token[:-1], token + "x", token.replace("rb_", ""), "rb_" + "x" * 60, token * 5):
+        assert board.account_of(wrong) is None
+    board.revoke("ann")
+    assert board.account_of(token) is None
+    assert board.account_of(second) is None
+    with pytest.raises(Unknown):
+        board.new_token("ann")
+
+
+def test_the_database_holds_no_token(board: Board) -> None:
+    token = board.add_account("ann")
+    secret = token.rpartition("_")[2]
+    with board.database.read() as connection:
+        for table in metadata.sorted_tables:
+            for row in connection.execute(select(table)).all():
+                assert secret not in str(row)
+
+
+@pytest.mark.parametrize("name", ["", "Ann", "a b", "x" * 65, "ann\n", "<b>"])
+def test_a_name_that_cannot_be_used_is_refused(board: Board, name: str) -> None:
+    with pytest.raises(InputError):
+        board.add_account(name)
+
+
+def test_what_is_sent_twice_is_one_submission(board: Board, send: Send) -> None:
+    for name in ("ann", "bob"):
+        board.add_account(name)
+    first, new = send("ann")
+    assert new
+    assert send("ann") == (first, False)
+    assert send("ann", system="another name") == (first, False)
+    other, new = send("bob")
+    assert new
+    assert other != first
+    assert states(board, first) == ["queued"]
+
+
+def test_two_at_once_are_one_submission_and_one_quota(board: Board, send: Send) -> None:
+    board.add_account("ann")
+    found: list[tuple[str, bool]] = []
+    threads = [Thread(target=lambda: found.append(send("ann"))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({identity for identity, _ in found}) == 1
+    assert sum(new for _, new in found) == 1
+
+
+@pytest.mark.parametrize(("state", "counts"), [("queued", 1), ("scored", 1), ("failed", 0), ("cancelled", 0)])
+def test_quotas_count_what_is_scored_or_may_be(board: Board, send: Send, state: str, counts: int) -> None:
+    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=1)))
+    board.add_account("ann")
+    first, _ = send("ann", 1.0)
+    end(board, first, state)
+    if counts:
+        with pytest.raises(QuotaExceeded, match="1 of 1 in 24 hours"):
+            send("ann", 0.5)
+        assert send("ann", 1.0) == (first, False)  # what is there already is not counted again
+    else:
+        send("ann", 0.5)
+
+
+def test_the_whole_quota_and_a_closed_track(board: Board, send: Send) -> None:
+    board.database.write(lambda connection: connection.execute(update(tracks).values(total_quota=1)))
+    board.add_account("ann")
+    send("ann", 1.0)
+    with pytest.raises(QuotaExceeded, match="1 of 1 in all"):
+        send("ann", 0.5)
+    board.add_account("bob")
+    board.change_track("world", closed=True)
+    with pytest.raises(InputError, match="closed"):
+        send("bob")
+
+
+def test_a_withdrawn_submission_is_cancelled_and_stays_in_the_log(board: Board, send: Send) -> None:
+    board.add_account("ann")
+    identity, _ = send("ann")
+    board.withdraw(identity, "ann")
+    board.withdraw(identity, "ann")
+    assert states(board, identity) == ["cancelled"]
+    query = select(log.c.action, log.c.after).where(log.c.object == identity).order_by(log.c.id)
+    with board.database.read() as connection:
+        assert [tuple(row) for row in connection.execute(query)] == [
+            ("submitted", ""), ("job", "queued"), ("withdrawn", ""), ("job", "cancelled")
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [update(log).values(reason="x"), delete(log)])
+def test_the_log_can_only_grow(board: Board, change: object) -> None:
+    with pytest.raises(DBAPIError, match="only grow"):
+        board.database.write(lambda connection: connection.execute(change))  # type: ignore[call-overload]
+
+
+def test_names_and_links_that_cannot_be_used(board: Board, send: Send) -> None:
+    board.add_account("ann")
+    for given in ({"system": ""}, {"system": "x" * 81}, {"system": "a\x1b[31mb"}, {"link": "javascript:alert(1)"}):
+        with pytest.raises(InputError):
+            send("ann", **given)
+    identity, _ = send("ann", link="https://example.org/paper")
+    with pytest.raises(InputError):
+        board.change_submission(identity, "ann", link="ftp://example.org")
+
+
+def test_one_transaction_or_nothing(board: Board) -> None:
+    def fails(connection: object) -> None:
+        connection.execute(insert(tracks).values(**values))  # type: ignore[attr-defined]
+        raise InputError("stop")
+
+    track = replace(board.track("world"), name="other")
+    values = {name: getattr(track, name) for name in track.__dataclass_fields__} | {"position": 9}
+    values["shown_examples"] = list(track.shown_examples)
+    with pytest.raises(InputError):
+        board.database.write(fails)
+    with pytest.raises(Unknown):
+        board.track("other")
+
+
+def test_two_servers_make_standings_at_once(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    both, made = Barrier(2), standings.insert
+
+    def at_once(table: Table) -> Insert:
+        with suppress(BrokenBarrierError):  # SQLite has one writer at a time: the second one finds the row
+            both.wait(0.5)
+        return made(table)
+
+    monkeypatch.setattr(standings, "insert", at_once)
+    [scorer] = standings.stale_boards(board)
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(standings.refresh, board, scorer) for _ in range(2)]
+        assert [call.result() for call in calls] == [True, True]
+    assert standings.stale_boards(board) == []
+
+
+def test_standings_of_older_scores_do_not_replace_newer_ones(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    [scorer] = standings.stale_boards(board)
+    make = standings.standings_of
+
+    def overtaken(board: Board, scorer: str) -> object:
+        made = make(board, scorer)
+        monkeypatch.undo()
+        board.database.write(lambda connection: touch(connection, scorer))
+        assert standings.refresh(board, scorer)
+        return made
+
+    monkeypatch.setattr(standings, "standings_of", overtaken)
+    assert standings.refresh(board, scorer)
+    assert standings.stale_boards(board) == []
+
+
+def test_one_name_taken_by_two_at_once_is_refused_to_one(board: Board) -> None:
+    for turn in range(10):
+        both = Barrier(2)
+
+        def add(name: str, both: Barrier = both) -> str:
+            both.wait(30)
+            try:
+                return board.add_account(name)
+            except InputError:
+                return ""
+
+        with ThreadPoolExecutor(2) as pool:
+            tokens = [call.result() for call in [pool.submit(add, f"bob{turn}") for _ in range(2)]]
+        assert sorted(map(bool, tokens)) == [False, True]
+
+
+def test_a_database_that_is_away_is_an_error_in_time() -> None:
+    opened = Database("postgresql://nobody@127.0.0.1:9/board")
+    with pytest.raises(ComputeError, match="does not answer"):
+        opened.query(lambda connection: connection.execute(text("SELECT 1")), patience=0.2)

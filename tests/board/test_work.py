@@ -1,0 +1,262 @@
+"""The queue and the worker: each job is scored once, whatever dies, and waits where nothing can be computed."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from board_helpers import lines, score_all
+from sqlalchemy import func, select, update
+
+from recipe.artifacts import JsonObject
+from recipe.board import work
+from recipe.board.scoring import Figures, Scored
+from recipe.board.setup import rescore
+from recipe.board.standings import standings_of
+from recipe.board.store import Board, Entry
+from recipe.board.tables import jobs, log, scorers, scores, tracks
+from recipe.board.validation import check_submission
+from recipe.board.work import MOST_ATTEMPTS, Job, Queue, Worker
+from recipe.errors import ComputeError, InputError
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
+
+CHAIN = {("", "queued"), ("queued", "running"), ("running", "queued"), ("running", "scored"), ("running", "failed"),
+         ("queued", "cancelled"), ("running", "cancelled"), ("failed", "queued"), ("cancelled", "queued")}  # fmt: skip
+"""Changes of a job's state that may be."""
+
+
+def ask(board: Board, query: Any) -> list[Any]:
+    return list(board.database.query(lambda connection: connection.execute(query).all()))
+
+
+def in_state(board: Board, state: str) -> int:
+    [[count]] = ask(board, select(func.count()).select_from(jobs).where(jobs.c.state == state))
+    return int(count)
+
+
+def scored(board: Board) -> int:
+    [[count]] = ask(board, select(func.count()).select_from(scores))
+    return int(count)
+
+
+def queue_of(board: Board, name: str = "a", lease: float = 30.0) -> tuple[Queue, list[str]]:
+    queue = Queue(board, name, lease)
+    queue.register(["validity"])
+    return queue, list(queue.measured(["validity"]))
+
+
+def result(board: Board) -> Scored:
+    return Scored(Figures(None, {}, {}, 0), np.zeros(40))
+
+
+def claimed(queue: Queue, boards: list[str]) -> Job:
+    job = queue.claim(boards)
+    assert job is not None
+    return job
+
+
+def legal(board: Board) -> None:
+    """Every job's log is a chain of states that may follow each other."""
+    rows = ask(board, select(log).where(log.c.action == "job").order_by(log.c.id))
+    last: dict[tuple[str, str], str] = {}
+    for row in rows:
+        key = (row.object, row.board)
+        assert row.before == last.get(key, ""), (key, row.before, row.after)
+        assert (row.before, row.after) in CHAIN
+        last[key] = row.after
+    assert last == {(row.submission, row.scorer): row.state for row in ask(board, select(jobs))}
+
+
+def test_control_rows_are_queued_and_scored(board: Board) -> None:
+    waiting = in_state(board, "queued")
+    assert waiting == 8  # reference, verbose, shuffled, copied, other-goal, injected, constant, empty
+    assert score_all(board) == waiting
+    assert scored(board) == in_state(board, "scored") == waiting
+    legal(board)
+
+
+def test_several_workers_share_the_queue(board: Board, examples: list[Example]) -> None:
+    board.database.write(lambda connection: connection.execute(update(tracks).values(day_quota=100)))
+    board.add_account("ann")
+    track = board.track("world")
+    for number in range(12):
+        checked = check_submission(lines(examples, 1.0, f"wait {number} minutes"), board.questions(track), 1)
+        board.submit("ann", "world", checked.sha, checked.content, checked.plans, Entry(f"system {number}"))
+    counts = list[int]()
+    workers = [Worker(board, f"worker {number}", ["validity"], poll=0.01) for number in range(4)]
+    threads = [Thread(target=lambda one=one: counts.append(one.run(until_empty=True))) for one in workers]  # type: ignore[misc]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(counts) == scored(board) == 20
+    runs = ask(board, select(log.c.object).where(log.c.after == "running"))
+    assert len(runs) == len(set(runs)) == 20  # none was begun twice
+    legal(board)
+
+
+def test_the_oldest_job_comes_first(board: Board) -> None:
+    queue, boards = queue_of(board)
+    numbers = [claimed(queue, boards).number for _ in range(3)]
+    assert numbers == sorted(numbers)
+    assert queue.claim([]) is None
+
+
+def test_the_job_of_a_dead_worker_is_queued_again_and_its_late_result_dropped(board: Board) -> None:
+    dead, boards = queue_of(board, "dead", lease=0.2)
+    lost = claimed(dead, boards)
+    time.sleep(0.3)
+    living, _ = queue_of(board, "living")
+    taken = claimed(living, boards)
+    assert taken.number == lost.number  # it is the oldest
+    assert taken.attempts == 2
+    assert not dead.extend(lost)
+    assert not dead.finish(lost, result(board))
+    assert scored(board) == 0
+    assert living.finish(taken, result(board))
+    assert not living.finish(taken, result(board))  # the answer to the first was lost, say
+    assert scored(board) == 1
+    reasons = ask(board, select(log.c.reason).where(log.c.before == "running", log.c.after == "queued"))
+    assert reasons == [("worker dead gave no sign of life, and its lease ended",)]
+    legal(board)
+
+
+def test_a_lease_that_is_extended_is_kept(board: Board) -> None:
+    queue, boards = queue_of(board, lease=0.4)
+    first = claimed(queue, boards)
+    for _ in range(3):
+        time.sleep(0.2)
+        assert queue.extend(first)
+    assert claimed(queue, boards).number != first.number
+
+
+def test_a_job_on_which_every_worker_dies_fails_with_the_reason(board: Board) -> None:
+    queue, boards = queue_of(board, lease=0.01)
+    first = claimed(queue, boards)
+    board.database.write(
+        lambda connection: connection.execute(
+            update(jobs).where(jobs.c.id == first.number).values(attempts=MOST_ATTEMPTS)
+        )
+    )
+    time.sleep(0.05)
+    claimed(queue, boards)
+    [row] = ask(board, select(jobs).where(jobs.c.id == first.number))
+    assert row.state == "failed"
+    assert "died" in row.reason
+    board.again(first.number, "owner")
+    [row] = ask(board, select(jobs).where(jobs.c.id == first.number))
+    assert (row.state, row.attempts) == ("queued", 0)
+    legal(board)
+
+
+def test_a_cancelled_job_is_not_scored(board: Board) -> None:
+    queue, boards = queue_of(board)
+    job = claimed(queue, boards)
+    board.cancel_job(job.number, "owner")
+    assert not queue.finish(job, result(board))
+    assert scored(board) == 0
+    legal(board)
+
+
+class Faulty:
+    """In place of a measure: raises what it is told, so many times, then measures nothing wrong."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error, self.times, self.calls = error, times, 0
+
+    def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
+        self.calls += 1
+        if self.calls <= self.times:
+            raise self.error
+        return {one.example_id: {"score": 0.5} for one in predictions}
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], Faulty]:
+    """Let the worker's scorers raise."""
+
+    def install(error: Exception, times: int) -> Faulty:
+        inner = Faulty(error, times)
+        real = work.open_scorer
+
+        class Opened:
+            def __init__(self, *given: Any) -> None:
+                self._context = real(*given)
+
+            def __enter__(self) -> Any:
+                scorer = self._context.__enter__()
+                scorer._inner = inner
+                return scorer
+
+            def __exit__(self, *raised: Any) -> None:
+                self._context.__exit__(*raised)
+
+        monkeypatch.setattr(work, "open_scorer", Opened)
+        return inner
+
+    return install
+
+
+def test_a_judge_that_is_away_fails_nothing(
+    board: Board, faulty: Callable[[Exception, int], Faulty], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "_LONGEST_WAIT", 0.05)
+    faulty(ComputeError("the endpoint does not answer."), 5)
+    worker = Worker(board, "w", ["validity"], poll=0.01)
+    assert worker.run(until_empty=True) == 8
+    assert in_state(board, "failed") == 0
+    assert [one.attempts for one in ask(board, select(jobs))] == [1] * 8  # waiting is no attempt
+    waits = ask(board, select(log.c.reason).where(log.c.before == "running", log.c.after == "queued"))
+    assert len(waits) == 5
+    assert all("the endpoint does not answer" in reason for [reason] in waits)
+    legal(board)
+
+
+def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
+    inner = faulty(ZeroDivisionError("a secret reference"), 10**6)
+    assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == 0
+    assert in_state(board, "failed") == 8
+    assert inner.calls == 24
+    assert all("secret" not in one.reason for one in [*ask(board, select(jobs)), *ask(board, select(log))])
+    legal(board)
+
+
+def test_plans_that_cannot_be_scored_fail_at_once(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
+    faulty(InputError("the plan is wrong."), 1)
+    assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == 7
+    assert in_state(board, "failed") == 1
+
+
+def test_a_worker_of_another_version_takes_nothing(board: Board) -> None:
+    [[identity]] = ask(board, select(scorers.c.identity))
+    changed: JsonObject = identity | {"program": "0.0.1"}
+    board.database.write(lambda connection: connection.execute(update(scorers).values(identity=changed)))
+    worker = Worker(board, "w", ["validity"], poll=0.01)
+    thread = Thread(target=worker.run)
+    thread.start()
+    time.sleep(0.3)
+    worker.stop()
+    thread.join()
+    assert in_state(board, "queued") == 8
+    assert all("another version" in one.reason for one in ask(board, select(jobs)))
+
+
+def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    score_all(board)
+    [[old]] = ask(board, select(scorers.c.id))
+    with pytest.raises(InputError, match="the same as before"):
+        rescore(board, old, ["label=another name"])
+    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    new, queued = rescore(board, old)
+    assert new != old
+    assert queued == 8
+    assert score_all(board) == 8
+    assert scored(board) == 16
+    assert standings_of(board, old) == standings_of(board, new)
+    retired = dict(map(tuple, ask(board, select(scorers.c.id, scorers.c.retired))))
+    assert retired[new] is None
+    assert retired[old] is not None
+    legal(board)
