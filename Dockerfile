@@ -1,4 +1,5 @@
-# The planner page (`recipe serve`) and the reward service (`recipe reward serve`); docs/serving.md tells how to run them.
+# The planner page (`recipe serve`), the reward service (`recipe reward serve`) and the evaluation board (`recipe board`);
+# docs/serving.md tells how to run them.
 #   docker build -t recipe .
 #   docker build -t recipe:cuda --build-arg BASE=nvidia/cuda:12.8.1-base-ubuntu24.04 --build-arg TORCH_INDEX= .
 ARG BASE=python:3.12-slim-bookworm
@@ -6,7 +7,7 @@ FROM ${BASE}
 
 # PyTorch for processors; empty for PyPI's build, which brings CUDA's libraries.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-ARG EXTRAS=cpu,offline,report,serve,video,llm
+ARG EXTRAS=board,cpu,offline,report,serve,video,llm
 ENV PATH=/opt/recipe/bin:$PATH \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1 \

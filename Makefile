@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/scale.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test fuzz vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -50,12 +50,18 @@ reproduce: $(DEMO)
 test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
 
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1
 vllm:
 	PYTHONPATH=src $(VLLM) -m pytest -s -W ignore -m vllm tests/training/test_vllm_real.py
+
+# Random changes of every kind of input; failures go to fuzz/failures and are replayed by every test run.
+MINUTES ?= 10
+fuzz: export HF_HUB_OFFLINE = 1
+fuzz: $(INSTALLED)
+	OMP_NUM_THREADS=1 $(BIN)/python fuzz/campaign.py --minutes $(MINUTES)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -10,7 +10,24 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
 
+# Processes of several are given the size of a terminal that they do not have.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 SHARED = Path(__file__).parents[2] / "shared"
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of one folder go to one process of several: what they share, such as a trained model, is made once.
+
+    Those of training, the longest, share little beyond their files.
+    """
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        parts = item.path.relative_to(config.rootpath).parts
+        item.add_marker(pytest.mark.xdist_group("/".join(parts if parts[1] == "training" else parts[:2])))
 
 
 @pytest.fixture(scope="session")

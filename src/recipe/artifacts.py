@@ -1,14 +1,18 @@
 """Files that stages hand to each other: atomic writes, JSON lines with located errors, fingerprints, run folders."""
 
 import difflib
+import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,6 +25,8 @@ from recipe.errors import InputError
 JsonObject = dict[str, Any]
 CARD = "card.json"
 """In the folder of a model or checkpoint: from what it was made."""
+_LONGEST = 1 << 25
+"""Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
 Value = TypeVar("Value")
 Plain = TypeVar("Plain", str, int)
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -32,21 +38,80 @@ def atomic_path(target: Path) -> Iterator[Path]:
     """A sibling path to write to, which replaces `target` once it is complete and on disk.
 
     Works for files and folders. If the body raises, the target is untouched and the partial output removed; what a
-    killed process left behind is removed by the next attempt.
+    killed process of this machine left behind is removed by the next attempt. Of several processes and threads that
+    write one target, each has a path of its own, and the last to finish leaves its whole output.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial(target)
-    remove(partial)
-    try:
-        with _named(target):
-            yield partial
-            sync(partial)
-            if partial.is_dir() and target.is_dir():
-                shutil.rmtree(target)
+    _remove_abandoned(target)
+    with _own_sibling(target) as partial, _named(partial, target):
+        yield partial
+        sync(partial)
+        _publish(partial, target)
+        _sync_entry(target.parent)
+
+
+def _publish(partial: Path, target: Path) -> None:
+    """Rename; a folder with content cannot be replaced in one step, so that it is moved aside, however often."""
+    while True:
+        try:
             partial.replace(target)
-            _sync_entry(target.parent)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not partial.is_dir():
+                raise
+        with _own_sibling(target) as aside, suppress(FileNotFoundError):  # another process has moved it
+            target.replace(aside)
+
+
+_counter = itertools.count()
+_live: set[Path] = set()
+"""Partial outputs of this process that are being written."""
+
+
+@contextmanager
+def _own_sibling(target: Path) -> Iterator[Path]:
+    """A path beside `target` that no other process or thread uses, gone at the end."""
+    path = target.with_name(f".{target.name}.{_machine()}-{os.getpid()}-{next(_counter)}.partial")
+    _live.add(path)
+    try:
+        yield path
     finally:
-        remove(partial)
+        with _named(path, target):
+            remove(path)
+        _live.discard(path)
+
+
+def _remove_abandoned(target: Path) -> None:
+    """Remove partial outputs of processes of this machine that are no more."""
+    pattern = re.compile(rf"\.{re.escape(target.name)}\.{_machine()}-(\d+)-\d+\.partial")
+    with os.scandir(target.parent) as entries:
+        found = [(Path(entry.path), match) for entry in entries if (match := pattern.fullmatch(entry.name))]
+    for path, match in found:
+        if path not in _live and not _runs(int(match[1])):
+            remove(path)
+
+
+def _runs(process: int) -> bool:
+    """Whether another process has this number; what this one left with its number was left by an earlier one."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@cache
+def _machine() -> str:
+    """What tells apart machines, and containers, that write to one disk: process numbers mean something within one."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{socket.gethostname()} {space}".encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -89,10 +154,10 @@ def write_json(target: Path, value: object) -> None:
 
 def read_json(path: Path) -> Any:
     """The value of a JSON file. Raises InputError when it is missing or not JSON, or deeper than Python reads."""
+    if not path.is_file():
+        raise not_a_file(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        raise not_a_file(path) from None
     except RecursionError:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
@@ -123,9 +188,11 @@ def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
 
 
 def not_a_file(path: Path) -> InputError:
-    """The error for a path where a file was to be read and there is a folder or nothing."""
+    """The error for a path where a file was to be read and there is a folder, a pipe or nothing."""
     if path.is_dir():
         return InputError.at(path, "this is a folder", "give the path of a file")
+    if path.exists():
+        return InputError.at(path, "this is a pipe or a device", "give the path of a file on disk")
     return InputError.at(path, "the file does not exist", "check the path")
 
 
@@ -134,9 +201,8 @@ def require_writable(target: Path) -> None:
     if target.is_dir():
         raise InputError.at(target, "this is a folder", "give the path of a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _named(target):
-        _partial(target).touch()
-        _partial(target).unlink()
+    with _own_sibling(target) as partial, _named(partial, target):
+        partial.touch()
 
 
 def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
@@ -158,7 +224,10 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
         raise not_a_file(path)
     rows = 0
     with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST + 1), b""), start=1):
+            if len(line) > _LONGEST:
+                problem = f"the line is longer than {_LONGEST:,} bytes"
+                raise InputError.at(path, problem, "give one JSON object a line", line=number)
             if (text := _text(path, number, line)).strip():
                 rows += 1
                 yield number, json_line(path, number, text)
@@ -263,18 +332,13 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _partial(target: Path) -> Path:
-    return target.with_name(f".{target.name}.partial")
-
-
 @contextmanager
-def _named(target: Path) -> Iterator[None]:
+def _named(partial: Path, target: Path) -> Iterator[None]:
     """Make system errors about the partial output name `target`, the path that the user gave."""
-    partial = str(_partial(target))
     try:
         yield
     except OSError as error:
-        if str(error.filename or partial).startswith(partial):
+        if str(error.filename or partial).startswith(str(partial)):
             error.filename = str(target)
         raise
 

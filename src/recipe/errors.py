@@ -12,6 +12,7 @@ RecipeError            the base: one clear sentence, exit code 1
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,6 +25,10 @@ _PROJECT = "recipe-planner"
 _NAMED = 5
 _SHOWN = 160
 """Characters of a text that an error quotes."""
+_LONGEST = 2000
+"""Characters of a sentence on a terminal; a path of 4,096 characters, or a text that an error quotes, may be longer."""
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal may obey in place of showing it: control characters, and marks that turn the direction of a line."""
 
 
 class RecipeError(Exception):
@@ -88,6 +93,8 @@ PACKAGES = {
     "wandb": ("wandb",),
     "report": ("jinja2", "matplotlib"),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
+    "client": ("httpx2", "tenacity"),
+    "board": ("sqlalchemy", "alembic", "psycopg"),
 }
 """The modules that each extra installs."""
 
@@ -141,6 +148,29 @@ def quoted(text: str) -> str:
     """
     line = " ".join(text[: 4 * _SHOWN].split())
     return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}...") if line else "nothing"
+
+
+def printable(text: str) -> str:
+    r"""A text with escapes in place of what a terminal obeys; line feeds and tabs stay.
+
+    >>> printable("stir \x1b[2J well")
+    'stir \\x1b[2J well'
+    """
+    if text.isprintable():
+        return text
+    return COMMANDS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def shortened(sentence: str) -> str:
+    """A sentence with its beginning, which names the place, and its end, which says what to do.
+
+    >>> len(shortened("x" * 50_000)) < 2100
+    True
+    """
+    if len(sentence) <= _LONGEST:
+        return sentence
+    end = _LONGEST // 4
+    return f"{sentence[: _LONGEST - end]} ... ({len(sentence) - _LONGEST:,} characters) ... {sentence[-end:]}"
 
 
 def first_line(error: BaseException) -> str:

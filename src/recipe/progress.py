@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TextIO
 
+from recipe.errors import printable
+
 Advance = Callable[[int], None]
 """Reports that n more units are done."""
 
@@ -59,7 +61,7 @@ class LogLines:
         self._line(f"{description}: done in {time.monotonic() - began:.1f} s")
 
     def _line(self, text: str) -> None:
-        self._stream.write(text + "\n")
+        self._stream.write(printable(text) + "\n")
         self._stream.flush()
 
 

@@ -113,20 +113,36 @@ def macro_interval(
     the datasets are fixed, so that the interval says nothing about others. One name in two datasets is two videos.
     Where a dataset has a single video there is a mean and no interval. Raises ComputeError as `mean_interval` does.
     """
+    return macro_intervals(np.asarray(values, dtype=np.float64)[None], datasets, clusters, seed)[0]
+
+
+def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[str], seed: int = 0) -> list[Interval]:
+    """As `macro_interval`, of each row of `values` [rows, prompts]: all rows share their draws, which is far faster."""
     data = _finite(values)
     names, place = np.unique(np.asarray(datasets), return_inverse=True)
-    if not len(place) == len(data) == len(clusters):
-        raise ComputeError(f"{len(data)} values come with {len(place)} datasets and {len(clusters)} clusters.")
-    if len(names) == 1:
-        return mean_interval(data, clusters, seed)
+    if data.ndim != 2 or not len(place) == data.shape[1] == len(clusters):
+        raise ComputeError(f"{data.shape} values come with {len(place)} datasets and {len(clusters)} clusters.")
     labels = np.asarray(clusters)
-    groups = [_clustered(data[place == dataset], labels[place == dataset]) for dataset in range(len(names))]
-    mean, count = float(np.mean([group.mean for group in groups])), sum(len(group.sums) for group in groups)
-    if any(len(group.sums) == 1 for group in groups):
-        return Interval(mean, observations=len(data), clusters=count)
-    drawn = [_resampled_means(group.sums, group.sizes, seed, stream) for stream, group in enumerate(groups)]
-    low, high = np.quantile(np.mean(drawn, axis=0), _pooled_levels(groups))
-    return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
+    rows, prompts = data.shape
+    groups, drawn = list[list[_Clustered]](), list[Array]()
+    for stream in range(len(names)):
+        own = place == stream
+        found = [_clustered(row[own], labels[own]) for row in data]
+        groups.append(found)
+        columns = np.stack([one.sums for one in found] + [found[0].sizes], axis=1)
+        if len(columns) > 1:
+            totals = resampled_totals(columns, seed, stream)
+            drawn.append(np.asarray(totals[:, :rows] / totals[:, rows:], dtype=np.float64))
+    counts = [len(found[0].sums) for found in groups]
+    means = np.mean([[one.mean for one in found] for found in groups], axis=0)
+    if min(counts) == 1:
+        return [Interval(float(mean), observations=prompts, clusters=sum(counts)) for mean in means]
+    several, intervals = np.mean(drawn, axis=0), []
+    for row, mean in enumerate(means):
+        levels = expanded_levels(counts[0]) if len(groups) == 1 else _pooled_levels([found[row] for found in groups])
+        low, high = np.quantile(several[:, row], levels)
+        intervals.append(Interval(float(mean), float(low), float(high), observations=prompts, clusters=sum(counts)))
+    return intervals
 
 
 def seeded_interval(

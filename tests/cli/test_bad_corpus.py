@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tests.cli.conftest import MAIN, NARRATIONS, OPENS_CORPUS, Recipe, start, write_lines
 
+from recipe.corpus.layout import corpus_id
+
 # Narrations ----------------------------------------------------------------------------------------------------------
 
 
@@ -88,7 +90,7 @@ def damage(kind: str) -> None:
         del values["encoder"]
         manifest.write_text(json.dumps(values))
     elif kind == "newer":
-        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 4}))
 
 
 DAMAGES = {
@@ -100,7 +102,7 @@ DAMAGES = {
     "half a manifest": "manifest.json: .*not valid JSON",
     "a list": "manifest.json: .*JSON object",
     "a key less": "manifest.json: .*'encoder'",
-    "newer": "format 3 .* 2;",
+    "newer": "format 4 .* 3;",
 }
 
 
@@ -145,6 +147,7 @@ def test_a_corpus_of_another_encoder(recipe: Recipe, corpus: Path) -> None:
     manifest = corpus / "manifest.json"
     values = json.loads(manifest.read_text())
     values["encoder"]["weights"] = "1234"
+    values["id"] = corpus_id(values)
     manifest.write_text(json.dumps(values))
     for command in ("search", "score", "explain"):
         recipe.refuses(*OPENS_CORPUS[command], because="weights '1234', not None")

@@ -176,7 +176,7 @@ def test_codes_beyond_the_free_memory_are_streamed(tmp_path: Path, monkeypatch: 
 
 
 def test_files_that_cannot_be_mapped_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
+    def full(*_: object) -> None:
         raise OSError(errno.ENOMEM, "no address space")
 
     generator = np.random.default_rng(9)

@@ -4,7 +4,11 @@ import copyreg
 import gc
 import os
 import pickle
+import signal
 import struct
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,12 @@ class Runs:
 
     def __reduce__(self) -> Any:
         return os.mkdir, (str(self.folder),)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pickles that spin are waited for less long than by users."""
+    monkeypatch.setattr("recipe.data.unpickle._SECONDS", 1.0)
 
 
 def read(path: Path, content: bytes, **options: Any) -> Any:
@@ -59,12 +69,23 @@ def test_a_registered_extension_is_refused_even_where_it_was_used_before(tmp_pat
     copyreg.add_extension("os", "getcwd", 0xF0)
     try:
         assert pickle.loads(extension) is os.getcwd
-        assert "it asks for 'os.getcwd'" in refusal(tmp_path / "n.pickle", extension)
+        # The process that reads it has no extension of this one.
+        assert "unregistered extension" in refusal(tmp_path / "n.pickle", extension)
     finally:
         copyreg.remove_extension("os", "getcwd", 0xF0)
         copyreg.clear_extension_cache()
-    assert "unregistered extension" in refusal(tmp_path / "n.pickle", extension)
 
+
+def twice(levels: int) -> bytes:
+    """A tuple of two times the same tuple, and so on: few bytes, 2 ** levels paths."""
+    steps = (b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(levels))
+    return b")" + b"".join(steps)
+
+
+SPINS = b"\x80\x02}" + twice(60) + b"K\x01s."
+"""Its key is hashed for 2 ** 60 steps, in C."""
+SPREADS = b"\x80\x02}U\x01v" + twice(60) + b"s."
+"""Its value is harmless until it is written out."""
 
 HOSTILE: list[tuple[str, bytes, str]] = [
     ("persistent id", b"\x80\x04\x8c\x01aQ.", "it refers to an object outside of the file"),
@@ -88,6 +109,13 @@ HOSTILE: list[tuple[str, bytes, str]] = [
     ("no video", pickle.dumps({}), "the file holds no narrations"),
     ("two pickles", pickle.dumps(GOOD) * 2, "more follows after the pickle"),
     ("text of Python 2", b"\x80\x02}U\x03a\xe9bK\x01s.", "not UTF-8; give the encoding it has"),
+    ("hash without end", SPINS, "did not end within 2 s of processor time"),
+    ("value without end", SPREADS, "did not end within"),
+    (
+        "number of a million digits",
+        b"\x80\x02}U\x01v\x8b" + struct.pack("<I", 400_000) + b"\x7f" * 400_000 + b"s.",
+        "1 narration skipped: not a narration",
+    ),
     ("deep", b"\x80\x04" + b"]" * 200_000 + b"a" * 199_999 + b".", "the pickle holds a list"),
 ]
 
@@ -122,7 +150,7 @@ def test_a_pickle_too_large_for_the_memory_is_refused_before_it_is_loaded(
         stream.write(pickle.dumps({"v": b"x\xda"} if zipped else GOOD))
         stream.truncate(1_000_000_000)
     monkeypatch.setattr(memory, "available", lambda: 1_200_000_000)
-    monkeypatch.setattr(howtocaption, "load_plain", pytest.fail)
+    monkeypatch.setattr(howtocaption, "unpickled", pytest.fail)
     because = rf"loading it takes about {needed} of memory, and 1\.2 GB are free; convert it to JSON lines on a machine"
     with pytest.raises(InputError, match=because):
         list(read_narrations(path))
@@ -136,5 +164,24 @@ def test_free_memory_is_that_of_the_machine() -> None:
 
 def test_where_nothing_is_known_of_the_memory_pickles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available", lambda: None)
-    monkeypatch.setattr("recipe.data.narrations.howtocaption.available", lambda: None)
+    monkeypatch.setattr("recipe.data.unpickle.available", lambda: None)
     assert len(read(tmp_path / "n.pickle", pickle.dumps(GOOD))) == 1
+
+
+def test_a_pickle_that_spins_costs_neither_the_other_files_nor_the_process(tmp_path: Path) -> None:
+    (tmp_path / "a.pickle").write_bytes(SPINS)
+    (tmp_path / "b.pickle").write_bytes(pickle.dumps(GOOD))
+    (narration,) = read_narrations(tmp_path, options=ReadingOptions(bad="skip"))
+    assert narration.video_id == "v"
+    script = "import sys; from pathlib import Path; from recipe.data.narrations import read_narrations\n"
+    script += "list(read_narrations(Path(sys.argv[1])))"
+    begun = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "a.pickle")])
+    time.sleep(2)
+    begun.terminate()
+    assert begun.wait(2) == -signal.SIGTERM
+
+
+def test_values_that_are_no_plain_data_are_faults_of_their_entry(tmp_path: Path) -> None:
+    content = pickle.dumps({**GOOD, "w": {"start": [1], "end": [2], "text": [{1, 2}]}, 3: b"x", (1, 2): GOOD["v"]})
+    (narration,) = read(tmp_path / "n.pickle", content, bad="skip")
+    assert narration.video_id == "v"

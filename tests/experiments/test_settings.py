@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
+from recipe.config.board import BoardSettings
 from recipe.data.examples import read_examples
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, InputError, MissingExtra
@@ -59,7 +60,12 @@ def marks(config: AnyExperiment, data: Path | None = None) -> dict[str, str]:
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_file_is_valid(path: Path, data: Path) -> None:
-    kinds: dict[str, type[Settings]] = {"sft": SFTConfig, "grpo": GRPOConfig, "best": BestOfNConfig}
+    kinds: dict[str, type[Settings]] = {
+        "sft": SFTConfig,
+        "grpo": GRPOConfig,
+        "best": BestOfNConfig,
+        "board": BoardSettings,
+    }
     if kind := kinds.get(path.stem.partition("-")[0]):
         load_config(path, kind)
     else:

@@ -1,6 +1,8 @@
 """Writes are all or nothing; lines that cannot be read are named."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,12 +32,62 @@ def test_a_folder_appears_whole_and_replaces_what_was_there(tmp_path: Path) -> N
 
 
 def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / ".shard.partial").mkdir()
-    (tmp_path / ".shard.partial" / "half").write_text("x")
+    script = """
+import os, sys
+from pathlib import Path
+from recipe.artifacts import atomic_path
+with atomic_path(Path(sys.argv[1])) as partial:
+    partial.mkdir()
+    (partial / "half").write_text("x")
+    os._exit(9)
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "shard")], check=False)
+    assert [file.suffix for file in tmp_path.iterdir()] == [".partial"]
     with atomic_path(tmp_path / "shard") as partial:
         partial.mkdir()
         (partial / "whole").write_text("y")
     assert [file.name for file in (tmp_path / "shard").iterdir()] == ["whole"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "shard"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from recipe.artifacts import atomic_path
+target, name, rounds, folder = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "folder"
+for _ in range(rounds):
+    with atomic_path(target) as partial:
+        if folder:
+            partial.mkdir()
+        for part in ("a", "b"):
+            path = partial / part if folder else partial
+            with path.open("a") as stream:
+                stream.write(name * 4096)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_writers_of_one_target_leave_a_whole_output_of_one(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "target"
+    command = [sys.executable, "-c", WRITER, str(target)]
+    writers = [subprocess.Popen([*command, name, "60", kind]) for name in "xyz"]
+    whole = {name * 8192 for name in "xyz"}
+    while any(writer.poll() is None for writer in writers):
+        if kind == "file" and target.exists():
+            assert target.read_text() in whole
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    parts = sorted(target.iterdir()) if kind == "folder" else [target]
+    assert "".join(part.read_text() for part in parts) in whole
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_threads_of_one_process_do_not_remove_each_others_output(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "a") as first:
+        first.write_text("first")
+        with atomic_path(tmp_path / "a") as second:
+            second.write_text("second")
+        assert first.read_text() == "first"
+    assert (tmp_path / "a").read_text() == "first"
 
 
 @pytest.mark.parametrize(

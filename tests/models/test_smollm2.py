@@ -180,11 +180,8 @@ def test_the_named_base_is_converted_once(package: Path, monkeypatch: pytest.Mon
 
 
 def test_a_second_process_waits_for_the_first(package: Path) -> None:
-    # What a killed conversion left, and a process that is at work.
     models = cache_folder() / "models"
     name = f"smollm2-{smollm2.smollm2_identity()['sha256'][:16]}-1"
-    (models / f".{name}.partial").mkdir(parents=True)
-    (models / f".{name}.partial" / "model.safetensors").write_bytes(b"half")
     found: list[Path] = []
     second = threading.Thread(target=lambda: found.append(smollm2.smollm2_folder()))
     with locked(models / ".lock"):  # a lock of this kind keeps out threads as it does processes

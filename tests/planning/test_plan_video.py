@@ -12,6 +12,7 @@ import pytest
 
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
+from recipe.errors import printable
 from recipe.planning.predictions import read_predictions
 from recipe.types import Example
 
@@ -61,7 +62,7 @@ def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Command, tiny_
     assert code == 0
     assert (
         streamed.split()
-        == [word for number, step in enumerate(sampled, start=1) for word in f"{number}. {step}".split()]
+        == [word for number, step in enumerate(sampled, start=1) for word in f"{number}. {printable(step)}".split()]
         or not sampled
     )
 

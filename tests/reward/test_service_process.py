@@ -135,7 +135,7 @@ def test_clients_that_hang_up_do_no_harm() -> None:
     assert score(service.port, "tea", "pour")[1]["reward"]["total"] == total("tea", ["h"], ["pour"])
     status, page = text(service.port, "/metrics")
     assert status == 200
-    assert 'recipe_reward_failures_total{class="hung_up"} 2.0' in page
+    assert 'recipe_reward_failures_total{class="hung_up"} 3.0' in page
     assert service.end() == 0
 
 

@@ -7,7 +7,22 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
-from recipe.cli import corpus, data, demo, evaluate, perceive, plan, report, reproduce, reward, serve, train, vpa, world
+from recipe.cli import (
+    board,
+    corpus,
+    data,
+    demo,
+    evaluate,
+    perceive,
+    plan,
+    report,
+    reproduce,
+    reward,
+    serve,
+    train,
+    vpa,
+    world,
+)
 from recipe.cli.console import CommandGroup, run
 from recipe.errors import InputError
 
@@ -49,6 +64,7 @@ app.add_typer(vpa.app, name="vpa")
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("report")(report.report)
+app.add_typer(board.app, name="board")
 
 
 @app.command("docs")

@@ -6,13 +6,13 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,9 +22,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from recipe.errors import RecipeError
+from recipe.errors import COMMANDS, RecipeError, printable, shortened
 from recipe.progress import LOADING, Advance, LogLines, Progress
 
 if TYPE_CHECKING:
@@ -81,8 +82,16 @@ class CommandGroup(typer.Typer):
         return super().command(name, cls=PlainCommand, **settings)
 
 
-out = Console()
-err = Console(stderr=True)
+class SafeConsole(Console):
+    """A console that shows what a terminal would obey in the texts of narrations, plans, files and errors."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+out = SafeConsole()
+err = SafeConsole(stderr=True)
 
 _FILE_FOR_FOLDER = "a file is where a folder is needed, so choose another path"
 _NO_RIGHT = "choose another path or change its permissions"
@@ -151,7 +160,8 @@ def progress() -> Progress:
 
 def print_json(value: object) -> None:
     """The machine-readable result of a command, alone on standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    typer.echo(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def print_lines(*lines: object) -> None:
@@ -195,7 +205,7 @@ def run(app: typer.Typer) -> int:
             sentence = _sentence(error)
             if sentence is None:
                 raise
-            err.print(f"error: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+            err.print(f"error: {shortened(sentence)}", style="red", markup=False, highlight=False, soft_wrap=True)
             return RecipeError.exit_code
     return 0
 

@@ -209,6 +209,9 @@ def search(
     proof = f"; the other {others:,} are proven to score less than {certificate.threshold:.3f}" if others else ""
     scored = f"{certificate.survivors:,} of {total:,} narrations scored exactly"
     print_lines(f"certificate ({certificate.method}): {scored}{proof}")
+    if not certificate.verified:
+        advice = "`recipe corpus verify` does that once"
+        print_lines(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
 
 
 def names(devices: str) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ def _examples(
     from recipe.data.histories import read_histories, with_histories
     from recipe.perception.videos import VideoFolder, locate
 
-    examples = read_examples(file, split)
+    examples = read_examples(file, split, questions=True)
     if videos is not None and histories is not None:
         raise InputError("--videos and --histories exclude each other; a planner sees frames or reads words.")
     if skip_missing and videos is None and histories is None:

@@ -26,6 +26,10 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must show; or set RECIPE_TOKEN.")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+    ] = False,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
@@ -61,8 +65,9 @@ def serve(
     from recipe.reward.service.process import ScoringProcess
     from recipe.reward.service.server import open_verifier
     from recipe.reward.service.server import serve as run
-    from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen
+    from recipe.web.process import LOG_FORMAT, address_of, listen, require_guarded
 
+    require_guarded(host, limits.token is not None, insecure)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log = logging.getLogger(__name__)
     with listen(host, port) as bound:
@@ -73,8 +78,6 @@ def serve(
         log.info("serving %s (%s) at %s", folder, identity, address_of(host, bound))
         if problem := reward.contrast_problem(len(corpus)):
             log.warning("%s", problem)
-        if limits.token is None and host not in LOOPBACK:
-            log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
         try:
             run(app, bound)
         finally:

@@ -58,6 +58,10 @@ def serve(
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that visitors must give; or set RECIPE_TOKEN.")
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+    ] = False,
     plans: Annotated[int, typer.Option(min=1, help="Plans that are written where nothing else is asked for.")] = 4,
     max_plans: Annotated[int, typer.Option(min=1, help="Plans that one visitor may ask for at once.")] = 8,
     queue: Annotated[int, typer.Option(min=1, help="Visitors that may wait.")] = 64,
@@ -80,7 +84,7 @@ def serve(
     from recipe.serving.app import Served, create_app
     from recipe.serving.feedback import FeedbackStore
     from recipe.serving.messages import PageSettings
-    from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, run_service
+    from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
     describing = phi_settings(model_settings, phi, phi_endpoint)
     if corpus is None and (method or config):
@@ -97,6 +101,7 @@ def serve(
         max_clip=max_clip * 1_000_000,
         token=service_token(token_file),
     )
+    require_guarded(host, limits.token is not None, insecure)
     feedback = None if keep is None else FeedbackStore(keep)
     offered = [] if examples is None else _goals(examples)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
@@ -133,8 +138,6 @@ def serve(
         )
         app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
         log.info("open %s", address_of(host, bound))
-        if limits.token is None and host not in LOOPBACK:
-            log.warning("whoever reaches %s may ask: set RECIPE_TOKEN or --token-file", host)
         page = app.state.page
         run_service(app, bound, page.drain, limits.drain_seconds)
 

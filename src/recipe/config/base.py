@@ -41,15 +41,24 @@ def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> 
 
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """The plain values of a TOML file, with `changes` set in them. Raises ConfigError."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.")
+    if not path.is_file():
+        problem = "this is a pipe or a device" if path.exists() else "the file does not exist"
+        raise ConfigError(f"{path}: {problem}; check the path.")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{path}: the file does not exist; check the path.") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raw = read_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
     return changed_values(raw, changes)
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a text in TOML. Raises ValueError for another text, and for one that Python cannot read."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -81,8 +90,8 @@ def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[st
 def _toml_value(text: str) -> Any:
     """A value as TOML reads it; the text itself where TOML reads none, or a date."""
     try:
-        read = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+        read = read_toml(f"value = {text}")
+    except ValueError:
         return text
     value = read.get("value")
     return text if len(read) > 1 or isinstance(value, date | time) else value

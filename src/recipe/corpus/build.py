@@ -16,6 +16,7 @@ from recipe.artifacts import JsonObject, atomic_path, file_sha256, locked, read_
 from recipe.config import CorpusConfig
 from recipe.corpus.encode import EncodingJob, Engine, encode_staged, on_device, recorded_files
 from recipe.corpus.encoders import Encoder, differences, open_encoder
+from recipe.corpus.integrity import record_build
 from recipe.corpus.layout import (
     EMBEDDINGS,
     FORMAT,
@@ -107,7 +108,7 @@ def build_corpus(
         exclusions=None if origin is None else origin.exclusions,
     )
     with locked(output):
-        _bind(output, plan)
+        plan = _bind(output, plan)
         staged = _stage(narrations, output, config, origin, progress)
         missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
         if missing:
@@ -133,25 +134,31 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
 
 
-def _bind(output: Path, plan: Plan) -> None:
-    """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
+def _bind(output: Path, plan: Plan) -> Plan:
+    """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun.
+
+    Returns the plan with the format that the folder was begun in, which may be an earlier one.
+    """
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
         if any(not path.name.startswith(".") for path in output.iterdir()):
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
-        return
-    if changed := _changed_setting(read_manifest(begun), plan):
+        return plan
+    recorded = read_manifest(begun)
+    plan = {**plan, "format": recorded["format"]}
+    if changed := _changed_setting(recorded, plan):
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
+    return plan
 
 
 def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:
     """In words, where the settings of a build are not those on record."""
-    simple = {key: plan[key] for key in ("format", "shard_size")}
-    changes = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, simple)]
+    size = {"shard_size": plan["shard_size"]}
+    changes = [differences(recorded["encoder"], plan["encoder"]), differences(recorded, size)]
     for part in ("reading", "exclusions"):
         before, now = recorded[part], plan[part]
         if before is not None and now is not None:
@@ -371,10 +378,11 @@ def _conclude(output: Path, plan: Plan, staged: _StagedInput, inputs: JsonObject
     """
     shards = [_whole(output, index, record) for index, record in enumerate(staged.shards)]
     if (output / PLAN).exists():
-        counts, identity = total_counts(shards), corpus_id({**plan, "shards": shards})
+        counts, identity = total_counts(shards), corpus_id({**plan, "read": staged.read, "shards": shards})
         write_json(output / MANIFEST, Manifest(**plan, read=staged.read, **counts, shards=shards, id=identity))
     if inputs is not None and inputs != _recorded_inputs(output):
         write_json(output / INPUTS, inputs)
+    record_build(output, shards)
     for name in (STAGED, STAGING, PLAN):
         remove(output / name)
 

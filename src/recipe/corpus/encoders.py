@@ -7,10 +7,11 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from recipe.config import EncoderConfig
 from recipe.errors import ConfigError, MissingExtra

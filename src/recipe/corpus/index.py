@@ -71,6 +71,11 @@ class Index:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
+    @property
+    def verified(self) -> bool:
+        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
+        return all(shard.verified for shard in self.shards)
+
     @cached_property
     def _bounds(self) -> Bounds:
         return joined_bounds(self.shards)
@@ -106,7 +111,11 @@ class Index:
         quantised = kernels("scan.quantise").quantise_queries(queries)
         exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
         scores = self._scores(quantised)
-        found = [None] * len(queries) if scores is None else certify(scores, exact, k, limit=max(8 * k, len(self) // 8))
+        found = (
+            [None] * len(queries)
+            if scores is None
+            else certify(scores, exact, k, max(8 * k, len(self) // 8), self.verified)
+        )
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
 
     def _scores(self, queries: "Queries") -> Scores | None:
@@ -123,7 +132,7 @@ class Index:
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
         found: SearchResult
-        (found,) = certify(scores, exact, k, limit=len(self))  # type: ignore[assignment]  # none exceeds this limit
+        (found,) = certify(scores, exact, k, len(self), self.verified)  # type: ignore[assignment]  # none exceeds this limit
         return found
 
     def _numbered(self, found: SearchResult) -> SearchResult:

@@ -23,19 +23,23 @@ import io
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypedDict, cast, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from recipe.artifacts import file_sha256, fingerprint, read_json
 from recipe.corpus.encoders import EncoderIdentity
 from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
-FORMAT = 2
+FORMAT = 3
+_READ_FORMATS = (2, FORMAT)
+"""In format 2 the id of a corpus did not cover what reading the input kept and dropped."""
 MANIFEST, INPUTS, SHARDS = "manifest.json", "inputs.json", "shards"
 PLAN, STAGED, STAGING, RECORD = "build.json", "staged.json", "staging", "shard.json"
 EMBEDDINGS, NARRATIONS, SEGMENTS = "embeddings.npy", "narrations.parquet", "segments.parquet"
@@ -109,6 +113,9 @@ class Manifest(Plan, Counts):
     id: str
 
 
+_MANIFEST, _PLAN = TypeAdapter(Manifest), TypeAdapter(Plan)
+
+
 def total_counts(shards: Sequence[ShardRecord]) -> Counts:
     """The counts of a corpus of these shards."""
     return Counts(
@@ -119,8 +126,9 @@ def total_counts(shards: Sequence[ShardRecord]) -> Counts:
 
 
 def corpus_id(manifest: Mapping[str, Any]) -> str:
-    """The hash over all that defines a corpus: its settings, and the checksums of its shards."""
-    return fingerprint([{key: manifest[key] for key in get_type_hints(Plan)}, manifest["shards"]])
+    """The hash over all that defines a corpus: its settings, its reading and the checksums of its shards."""
+    keys = [*get_type_hints(Plan), *(["read"] if manifest["format"] > _READ_FORMATS[0] else [])]
+    return fingerprint([{key: manifest[key] for key in keys}, manifest["shards"]])
 
 
 def padded(dimension: int) -> int:
@@ -186,8 +194,20 @@ def require_files(folder: Path, shard: ShardRecord) -> None:
             raise damaged(folder, f"{name} {problem}")
 
 
-def read_narrations(folder: Path) -> list[Narration]:
-    """The narrations of a shard, in corpus order. Raises CorpusError."""
+def require_unchanged(folder: Path, shard: ShardRecord, names: Sequence[str]) -> None:
+    """Compare files of a shard with their checksums. Raises CorpusError."""
+    for name in names:
+        try:
+            found = file_sha256(folder / name)
+        except OSError as error:
+            raise damaged(folder, error) from None
+        if found != shard["files"][name]["sha256"]:
+            raise damaged(folder, f"{name} differs from its checksum")
+
+
+def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
+    """The narrations of a shard, in corpus order, from tables that match their checksums. Raises CorpusError."""
+    require_unchanged(folder, shard, (NARRATIONS, SEGMENTS))
     try:
         segments = pq.read_table(folder / SEGMENTS, schema=_SEGMENT_COLUMNS, memory_map=True)
         texts, starts, ends = (segments.column(name).to_pylist() for name in ("text", "start", "end"))
@@ -203,8 +223,9 @@ def read_narrations(folder: Path) -> list[Narration]:
     return narrations
 
 
-def read_video_ids(folder: Path) -> list[str]:
-    """The video ids of a shard, in corpus order. Raises CorpusError."""
+def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
+    """The video ids of a shard, in corpus order, from a table that matches its checksum. Raises CorpusError."""
+    require_unchanged(folder, shard, (NARRATIONS,))
     try:
         ids: list[str] = pq.read_table(folder / NARRATIONS, columns=["video_id"], memory_map=True)[0].to_pylist()
     except (OSError, ValueError, KeyError) as error:
@@ -231,14 +252,19 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise _unusable(path, "not a JSON object")
     version = values.get("format")
-    if version != FORMAT:
+    if version not in _READ_FORMATS:
         raise CorpusError(
             f"{path}: the corpus is of format {version!r} where this version of recipe reads {FORMAT}; "
             "install the version that wrote it, or build the corpus again."
         )
-    wanted = Manifest if path.name == MANIFEST else Plan
-    if absent := sorted(get_type_hints(wanted).keys() - values.keys()):
-        raise _unusable(path, f"{absent[0]!r} is missing")
+    try:
+        (_MANIFEST if path.name == MANIFEST else _PLAN).validate_python(values, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in first["loc"])
+        absent = first["type"] == "missing"
+        problem = f"{place!r} is missing" if absent else f"{place!r}: {first['msg'][0].lower()}{first['msg'][1:]}"
+        raise _unusable(path, problem) from None
     return values
 
 
@@ -249,7 +275,20 @@ def open_manifest(folder: Path) -> Manifest:
         if (folder / PLAN).is_file():
             raise CorpusError(f"{folder}: the build is not finished; run the same `recipe corpus build` again.")
         raise CorpusError(f"{folder}: no corpus here ({MANIFEST} is missing); check the path or build one.")
-    return cast(Manifest, read_manifest(path))
+    manifest = cast(Manifest, read_manifest(path))
+    _require_consistent(path, manifest)
+    return manifest
+
+
+def _require_consistent(path: Path, manifest: Manifest) -> None:
+    """The names are those that the builder gives, and the counts and the id follow from the rest."""
+    shards = manifest["shards"]
+    for index, shard in enumerate(shards):
+        if shard["name"] != shard_name(index) or set(shard["files"]) != set(FILES):
+            raise _unusable(path, f"shard {index} has another name or other files than a build gives it")
+    counts = total_counts(shards)
+    if not shards or corpus_id(manifest) != manifest["id"] or counts != {key: manifest[key] for key in counts}:  # type: ignore[literal-required]
+        raise _unusable(path, "the corpus id or a count does not match the rest of the file")
 
 
 def _unusable(path: Path, problem: str) -> CorpusError:

@@ -336,7 +336,7 @@ def read_excluded(path: Path, split: str = "") -> ExcludedContent:
         line = stream.readline(_FIRST_LINE)
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         row = None
     if isinstance(row, dict) and "continuation" in row:
         return _examples(path, split)
@@ -474,7 +474,7 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
     copied: list[CopiedVideo] = []
     with progress.task("comparing captions", corpus.manifest["segments"]) as advance:
         narrations = (
-            layout.read_narrations(corpus.folder / SHARDS / shard["name"]) for shard in corpus.manifest["shards"]
+            layout.read_narrations(corpus.folder / SHARDS / shard["name"], shard) for shard in corpus.manifest["shards"]
         )
         for narration in chain.from_iterable(narrations):
             overlap = exclusions.compare(narration)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import (
     Encoder,
@@ -22,13 +21,14 @@ from recipe.corpus.encoders import (
     recorded_settings,
 )
 from recipe.corpus.index import Index
+from recipe.corpus.integrity import verify_shards
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
     EMBEDDINGS,
     OFFSETS,
     SHARDS,
-    damaged,
+    Manifest,
     open_manifest,
     read_narrations,
     read_video_ids,
@@ -71,7 +71,7 @@ class Corpus:
         self._local = local
         self._encoder_config = encoder
         self._first = np.array([shard.first for shard in local.shards])
-        self._decoded = lru_cache(_DECODED_SHARDS)(read_narrations)
+        self._decoded = lru_cache(_DECODED_SHARDS)(partial(_decode, self.folder, self.manifest))
 
     @classmethod
     def open(cls, path: Path | str, encoder: EncoderConfig | None = None, *, devices: Sequence[str] = ()) -> "Corpus":
@@ -148,7 +148,7 @@ class Corpus:
         Raises IndexError, InputError for an id that the corpus does not hold, and CorpusError for a damaged shard.
         """
         shard, row = self._locate(self.find(index) if isinstance(index, str) else index)
-        return self._decoded(self.folder / SHARDS / self.manifest["shards"][shard]["name"])[row]
+        return self._decoded(shard)[row]
 
     def find(self, video_id: str) -> int:
         """The index of a video's narration; the first call reads all ids. Raises InputError where there is none."""
@@ -161,7 +161,7 @@ class Corpus:
 
     @cached_property
     def _videos(self) -> dict[str, int]:
-        ids = (read_video_ids(self.folder / SHARDS / shard["name"]) for shard in self.manifest["shards"])
+        ids = (read_video_ids(self.folder / SHARDS / shard["name"], shard) for shard in self.manifest["shards"])
         return {video_id: index for index, video_id in enumerate(chain.from_iterable(ids))}
 
     def __repr__(self) -> str:
@@ -183,20 +183,19 @@ class Corpus:
         return shard.embeddings.rows(shard.offsets[row], shard.offsets[row + 1]).astype(np.float32)
 
     def verify(self, progress: Progress = SILENT) -> None:
-        """Compare every file with its checksum in the manifest. Raises CorpusError for one that differs."""
-        with progress.task("Verify shards", len(self.manifest["shards"])) as advance:
-            for shard in self.manifest["shards"]:
-                folder = self.folder / SHARDS / shard["name"]
-                for name, record in shard["files"].items():
-                    if file_sha256(folder / name) != record["sha256"]:
-                        raise damaged(folder, f"{name} differs from its checksum")
-                advance(1)
+        """Compare every file with its checksum and record that they agree. Raises CorpusError for one that differs."""
+        verify_shards(self.folder, self.manifest["shards"], progress)
 
     def _locate(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self):
             raise IndexError(f"narration {index} of a corpus with {len(self)}")
         shard = int(np.searchsorted(self._first, index, side="right")) - 1
         return shard, index - int(self._first[shard])
+
+
+def _decode(folder: Path, manifest: Manifest, number: int) -> list[Narration]:
+    shard = manifest["shards"][number]
+    return read_narrations(folder / SHARDS / shard["name"], shard)
 
 
 class Hits(list[Hit]):

@@ -16,17 +16,14 @@ from recipe.corpus.layout import (
     BOUNDS,
     CODES,
     EMBEDDINGS,
-    MANIFEST,
     OFFSETS,
     SEGMENTS,
     SHARDS,
-    corpus_id,
     damaged,
-    total_counts,
 )
 from recipe.corpus.scan import kernels
 from recipe.corpus.store import Corpus
-from recipe.errors import CorpusError, InputError
+from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-3}
@@ -65,7 +62,6 @@ def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Prog
     """
     if sample < 0:
         raise InputError(f"a sample of {sample} segments cannot be drawn; give 0 or more.")
-    _check_manifest(corpus)
     corpus.verify(progress)
     manifest = corpus.manifest
     tolerance = TOLERANCE[manifest["encoder"]["dtype"]]
@@ -77,16 +73,6 @@ def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Prog
     size = sum(record["bytes"] for record in files)
     sampled = sum(len(rows.rows) for rows in drawn)
     return Verification(len(manifest["shards"]), len(files), size, sampled, deviation, tolerance)
-
-
-def _check_manifest(corpus: Corpus) -> None:
-    manifest = corpus.manifest
-    counts = total_counts(manifest["shards"])
-    if corpus_id(manifest) != manifest["id"] or counts != {key: manifest.get(key) for key in counts}:
-        raise CorpusError(
-            f"{corpus.folder / MANIFEST}: the corpus id or a count does not match the rest of the file, which was "
-            "changed after the build; copy the corpus again, or delete its folder and build it again."
-        )
 
 
 def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Sample]:

@@ -31,8 +31,10 @@ def _row(example: Example) -> dict[str, Any]:
     return row
 
 
-def read_examples(path: Path, split: str = "") -> list[Example]:
+def read_examples(path: Path, split: str = "", *, questions: bool = False) -> list[Example]:
     """The examples of a file in file order; `split` keeps those of one split, the empty string all.
+
+    With `questions` they may come without continuations, as a board gives them out to be planned for.
 
     `example_id`, `goal`, `history` and `continuation` are required, the history as an empty list where nothing has been
     done; `cut` defaults to the history's length, `until` to None for a time that is not known, and `told_history` to
@@ -43,7 +45,7 @@ def read_examples(path: Path, split: str = "") -> list[Example]:
     lines: dict[str, int] = {}
     examples = []
     for line, row in read_jsonl(path):
-        example = _example(path, line, row)
+        example = _example(path, line, row, questions)
         if (first := lines.setdefault(example.example_id, line)) != line:
             problem = f"{example.example_id!r} was already used in line {first}"
             raise InputError.at(path, problem, "make ids unique", line=line, field="example_id")
@@ -68,7 +70,7 @@ def read_training_examples(path: Path, split: str = "") -> list[Example]:
     return examples
 
 
-def _example(path: Path, line: int, row: JsonObject) -> Example:
+def _example(path: Path, line: int, row: JsonObject, question: bool) -> Example:
     only_fields(path, line, row, _FIELDS)
     supervision = row.get("supervision", "annotated")
     if supervision not in _SUPERVISION:
@@ -81,7 +83,7 @@ def _example(path: Path, line: int, row: JsonObject) -> Example:
         video_id=_optional_text(path, line, row, "video_id"),
         goal=text_field(path, line, row, "goal"),
         history=history,
-        continuation=text_list_field(path, line, row, "continuation"),
+        continuation=() if question and "continuation" not in row else text_list_field(path, line, row, "continuation"),
         cut=_cut(path, line, row, len(history)),
         split=_optional_text(path, line, row, "split"),
         supervision=supervision,

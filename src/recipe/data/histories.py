@@ -4,7 +4,7 @@ One object a line with the fields of `History`, as `recipe perceive` writes them
 before its cut.
 """
 
-import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -129,8 +129,8 @@ def _text(path: Path, line: int, row: JsonObject, field: str) -> str:
 
 def _number(path: Path, line: int, row: JsonObject, field: str, kind: type[int] | type[float]) -> Any:
     value = row.get(field, kind())
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not (whole or (kind is float and isinstance(value, float) and math.isfinite(value))) or value < 0:
+    wanted = isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    if not wanted or not 0 <= value <= sys.float_info.max:
         what, remedy = ("count", "a whole number") if kind is int else ("duration", "seconds")
         raise InputError.at(path, f"{value!r} is no {what}", f"give {remedy}, 0 or more", line=line, field=field)
     return value

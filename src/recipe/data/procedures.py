@@ -5,7 +5,7 @@ One object a line, times in seconds:
     {"source", "video_id", "goal", "split", "steps": [{"text", "start", "end"}]}
 """
 
-import math
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -115,7 +115,7 @@ def seconds_field(path: Path, line: int, field: str, value: object) -> float | N
     """A time of a JSON line, finite and not negative, or None where it is null. Raises InputError."""
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        problem, remedy = f"{value!r} is no time", "give seconds from the start of the video, or null"
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= sys.float_info.max:
+        problem, remedy = f"{value!r:.60} is no time", "give seconds from the start of the video, or null"
         raise InputError.at(path, problem, remedy, line=line, field=field)
     return value

@@ -187,7 +187,7 @@ def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
                 measures = dict(row["metrics"])
             else:
                 plan, cluster = PlanId(row["sample_id"], 0), f"video {row['video_id']}"
-                measures = _vpa_measures(row, horizons)
+                measures = vpa_measures(row, horizons)
         except (KeyError, TypeError, ValueError):
             problem, remedy = "the row lacks what is compared", "evaluate the system again with this version"
             raise InputError.at(rows_path(source.path), problem, remedy, line=line) from None
@@ -198,7 +198,7 @@ def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
     return found
 
 
-def _vpa_measures(row: JsonObject, horizons: Sequence[int]) -> dict[str, float]:
+def vpa_measures(row: JsonObject, horizons: Sequence[int]) -> dict[str, float]:
     """A sample's measures in percent at each horizon that it counts at."""
     correct, gold, predicted = list(row["correct"]), list(row["gold"]), list(row["predicted"])
     values: dict[str, float] = {}

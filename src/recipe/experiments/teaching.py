@@ -10,6 +10,7 @@ from typing import Literal
 
 from recipe.artifacts import write_jsonl
 from recipe.config import CorpusConfig
+from recipe.corpus.leaks import Exclusions
 from recipe.data.benchmarks import read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations, to_row
@@ -104,7 +105,10 @@ def split_procedures(run_dir: Path, settings: TaughtProcedures, progress: Progre
     validated = limit_videos(prompt_videos, source.validation, seed)
     chosen = {(one.source, one.video_id) for one in validated}
     prompt_videos = [one for one in prompt_videos if (one.source, one.video_id) not in chosen]
-    told = sorted((one for one in training if places[one.video_id] >= prompted), key=lambda one: places[one.video_id])
+    # Labels from a closed set recur: a list that repeats the steps of a measured video would pass for that video.
+    measured = Exclusions((), (step.text for one in [*validated, *tested] for step in one.steps))
+    told = [one for one in training if places[one.video_id] >= prompted and not measured.compare(_as_list(one)).by_text]
+    told.sort(key=lambda one: places[one.video_id])
     known = [one for one in procedures if _goal(one) in known_goals and one.split == "train"]
     if source.known:
         known += [p for p in read_benchmarks(require_benchmarks(root, source.known), progress) if p.split == "train"]

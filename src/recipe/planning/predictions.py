@@ -15,6 +15,8 @@ from recipe.text import plan_steps
 from recipe.types import Example, Reward
 
 _OPTIONAL = ("text", "reward", "gated", "kl")
+_MOST = 10_000
+"""Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
 _FIELDS = ("example_id", "steps", "sample", *_OPTIONAL)
 
 
@@ -95,6 +97,9 @@ def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
     if not isinstance(steps, list) or any(not isinstance(step, str) or not step.strip() for step in steps):
         remedy = "give a list of non-empty strings, empty where the completion holds no step"
         raise InputError.at(path, "no list of steps", remedy, line=line, field="steps")
+    if len(steps) > _MOST:
+        problem = f"the plan has {len(steps):,} steps"
+        raise InputError.at(path, problem, f"give at most {_MOST:,}", line=line, field="steps")
     return tuple(step.strip() for step in steps)
 
 

@@ -47,6 +47,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """One line in which nothing of a name is taken for HTML or the start of a block."""
+    """One line in which nothing of a name is taken for HTML, a link, a picture or the start of a block."""
     flat = re.sub(r"\s+", " ", shown(text, _LONGEST)).strip()
-    return flat.replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"\](?=[(:])", r"]\\", flat).replace("&", "&amp;").replace("<", "&lt;")

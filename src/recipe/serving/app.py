@@ -7,9 +7,8 @@ address answers only to loopback names, so that a foreign name that points there
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Annotated, Any
 
 from pydantic_core import to_json
@@ -34,14 +33,13 @@ from recipe.serving.messages import (
 )
 from recipe.serving.runs import PlanSoFar, Run, Runs
 from recipe.serving.writers import Examiner, PageMetrics, Writer
-from recipe.web.guard import OPEN, body_schema, bounded_body, json_response, protect
+from recipe.web.guard import PageHeaders, body_schema, bounded_body, json_response, protect
 from recipe.web.refusals import Refusal, read
 
 try:
     from fastapi import FastAPI, Header, Query, Request, Response
     from fastapi.sse import EventSourceResponse
     from starlette.concurrency import run_in_threadpool
-    from starlette.types import ASGIApp, Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise MissingExtra("the planner page", "serve") from error
 
@@ -49,13 +47,6 @@ _DEFAULTS = PageSettings()
 _FRAMES = FrameConfig()
 _SWEEP = 1.0
 """Seconds between two looks for runs and clips that are not needed any more."""
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data: blob:; media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
 _MEANINGS = {
     "logical_progression": "the steps follow from each other and lead to the goal",
     "temporal_alignment": "the steps stand in the right order",
@@ -219,7 +210,7 @@ def create_app(
     _add_feedback(app, page)
     _add_state(app, page)
     protect(app, page.metrics, settings.token, "docs/serving.md")
-    app.add_middleware(_Headers, local_only=local_only and settings.token is None)
+    app.add_middleware(PageHeaders, local_only=local_only and settings.token is None)
     return app
 
 
@@ -350,45 +341,3 @@ def _add_state(app: FastAPI, page: PlannerPage) -> None:
     async def metrics() -> Response:
         """Counters in Prometheus's format."""
         return page.metrics.response()
-
-
-class _Headers:
-    """Adds the security policy to every answer, and refuses names that are not this machine's."""
-
-    def __init__(self, app: ASGIApp, local_only: bool) -> None:
-        self._app, self._local_only = app, local_only
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def with_headers(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                known = {name for name, _ in message["headers"]}
-                more = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
-                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]
-            await send(message)
-
-        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
-        if self._local_only and scope["path"] not in OPEN and not _is_loopback(host):
-            refusal = Refusal("foreign_host", f"This server answers at 127.0.0.1 only, not as {host[:80]!r}.")
-            await json_response(refusal.envelope, refusal.status)(scope, receive, with_headers)
-            return
-        await self._app(scope, receive, with_headers)
-
-
-def _is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine by a loopback name.
-
-    >>> [_is_loopback(host) for host in ("localhost:8001", "127.0.0.1", "[::1]:80", "planner.example:8001")]
-    [True, True, True, False]
-    """
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.strip("[]")
-    if name == "localhost":
-        return True
-    with suppress(ValueError):
-        return ip_address(name).is_loopback
-    return False

@@ -5,6 +5,8 @@ import binascii
 import hmac
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from typing import Any
 
 from pydantic import SecretStr
@@ -18,6 +20,7 @@ try:
     from fastapi.exceptions import RequestValidationError
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
     from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise MissingExtra("an HTTP service", "serve") from error
@@ -26,6 +29,16 @@ OPEN = ("/healthz", "/readyz")
 """Asked for by what starts and stops services, which holds no token."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Bounds of the classes in which times are counted."""
+
+
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data: blob:; media-src blob:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Of every answer of a service that has pages."""
 
 
 class WebMetrics:
@@ -156,16 +169,19 @@ def _token(scope: Scope) -> bytes:
 
 
 async def bounded_body(request: Request, most: int) -> bytes:
-    """The whole body. Raises Refusal where it is larger than `most` bytes, as soon as that is known."""
+    """The whole body. Raises Refusal where it is larger than `most` bytes, as soon as that is known, or breaks off."""
     stated = request.headers.get("content-length", "")
     body = bytearray()
     if not stated.isdigit() or int(stated) <= most:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                break
-        else:
-            return bytes(body)
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    break
+            else:
+                return bytes(body)
+        except ClientDisconnect:
+            raise Refusal("hung_up", "The client went before its request had arrived.") from None
     raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
 
 
@@ -177,3 +193,45 @@ def json_response(value: object, status: int = 200, headers: dict[str, str] | No
 def body_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """What OpenAPI says of an endpoint that reads its body itself."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+class PageHeaders:
+    """Adds the security policy to every answer, and refuses names that are not this machine's."""
+
+    def __init__(self, app: ASGIApp, local_only: bool) -> None:
+        self._app, self._local_only = app, local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                known = {name for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]
+            await send(message)
+
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "")
+        if self._local_only and scope["path"] not in OPEN and not _is_loopback(host):
+            refusal = Refusal("foreign_host", f"This server answers at 127.0.0.1 only, not as {host[:80]!r}.")
+            await json_response(refusal.envelope, refusal.status)(scope, receive, with_headers)
+            return
+        await self._app(scope, receive, with_headers)
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a Host header names this machine by a loopback name.
+
+    >>> [_is_loopback(host) for host in ("localhost:8001", "127.0.0.1", "[::1]:80", "planner.example:8001")]
+    [True, True, True, False]
+    """
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    name = name.strip("[]")
+    if name == "localhost":
+        return True
+    with suppress(ValueError):
+        return ip_address(name).is_loopback
+    return False

@@ -10,16 +10,19 @@ from types import FrameType
 
 from fastapi import FastAPI
 
-from recipe.errors import MissingExtra
+from recipe.errors import ConfigError, MissingExtra
 
 try:
     import uvicorn
+
+    from recipe.web.connections import ConnectionLimits, limited_protocol
 except ModuleNotFoundError as error:
     raise MissingExtra("an HTTP service", "serve") from error
 
 _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+LIMITS = ConnectionLimits()
 _RARELY = (20_000, 50, 50)
 """Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
 _TURN = 0.0002
@@ -47,6 +50,15 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
 
 
+def require_guarded(host: str, guarded: bool, insecure: bool) -> None:
+    """Raises ConfigError where a service without a token would answer to whoever reaches this machine."""
+    if host not in LOOPBACK and not guarded and not insecure:
+        raise ConfigError(
+            f"--host {host}: whoever reaches this machine could use the service; give a token (RECIPE_TOKEN or "
+            "--token-file), or --insecure where a proxy in front asks for one."
+        )
+
+
 def address_of(host: str, bound: socket.socket) -> str:
     """Where a browser finds the service."""
     return f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
@@ -58,13 +70,16 @@ def run_service(
     drain: Callable[[], None],
     longest_drain: float,
     broken: Callable[[], bool] = lambda: False,
+    limits: ConnectionLimits = LIMITS,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then for `longest_drain` seconds at most finish what was accepted.
 
-    `drain` is called at the signal; once `broken` is true the service ends too.
+    `drain` is called at the signal; once `broken` is true the service ends too. Connections that are too slow for
+    `limits` are closed.
     """
     config = uvicorn.Config(
         app,
+        http=limited_protocol(limits),
         access_log=False,
         log_config=None,
         proxy_headers=False,

@@ -4,13 +4,18 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 
 400  invalid_json, not_utf8        the body cannot be read
 401  unauthorized                  the token is absent or wrong
+401  no_token, wrong_token         the same on a page that asks for the token itself: no challenge makes a browser ask
 403  foreign_host                  the page was opened under a name that is not this machine's
+403  forbidden                     the token's account may not do that
+404  not_found                     no such thing, or not for this token
 404  unknown_run, unknown_clip     there is none, or it has expired
 409  not_kept                      feedback, where nothing is kept
 413  body_too_large, too_many_plans
 415  not_json                      the content type is another
 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long, bad_clip
+422  invalid_submission            the problems stand beside the error, each with its line and field
 429  queue_full                    ask again after Retry-After seconds
+429  quota_used                    the account has had as many submissions scored as it may
 499  hung_up                       the client has gone, and nobody reads this
 500  internal                      a fault of the program; the log holds it
 503  compute_failed, stopped       nothing could be computed: never a number in its place
@@ -35,7 +40,11 @@ _STATUS = {
     "invalid_json": 400,
     "not_utf8": 400,
     "unauthorized": 401,
+    "no_token": 401,
+    "wrong_token": 401,
     "foreign_host": 403,
+    "forbidden": 403,
+    "not_found": 404,
     "unknown_run": 404,
     "unknown_clip": 404,
     "not_kept": 409,
@@ -43,6 +52,7 @@ _STATUS = {
     "body_too_large": 413,
     "too_many_plans": 413,
     "queue_full": 429,
+    "quota_used": 429,
     "hung_up": 499,
     "internal": 500,
     "compute_failed": 503,
@@ -73,7 +83,7 @@ class Refusal(Exception):
         if self.code == "unauthorized":
             # Alone: Chromium asks for no password where a line names another scheme as well.
             return {"WWW-Authenticate": 'Basic realm="recipe"'}
-        return {"Retry-After": "1"} if self.status in (429, 503) else {}
+        return {"Retry-After": "1"} if self.status == 503 or self.code == "queue_full" else {}
 
     @property
     def envelope(self) -> dict[str, dict[str, str]]:

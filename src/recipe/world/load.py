@@ -5,7 +5,6 @@ steps.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from importlib import resources
@@ -13,6 +12,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from recipe.config.base import read_toml
 from recipe.errors import InputError
 from recipe.world.graph import Talk, TaskGraph, World, words
 
@@ -55,8 +55,8 @@ def load_world(folder: Path | Traversable | None = None) -> World:
 
 def _read(file: Path | Traversable) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = read_toml(file.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise InputError.at(file.name, f"not valid TOML ({error})", "repair the file") from None
     if file.name != TALK and (unknown := set(content) - {"steps", "goals"}):
         raise InputError.at(file.name, f"unknown table {min(unknown)!r}", "use steps and goals only")

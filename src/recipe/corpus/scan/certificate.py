@@ -29,6 +29,8 @@ class Certificate(NamedTuple):
     """The largest error that an approximate score of this query can have."""
     survivors: int
     """Narrations scored again in float64, because their bounds could not exclude them."""
+    verified: bool
+    """The files that were searched are known to match their checksums; else damage could have changed the result."""
 
 
 class SearchResult(NamedTuple):
@@ -60,8 +62,8 @@ class Scores(Protocol):
         ...
 
 
-def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[SearchResult | None]:
-    """The k best of each query, or None for one with more than `limit` survivors.
+def certify(scores: Scores, exact: Exact, k: int, limit: int, verified: bool = True) -> list[SearchResult | None]:
+    """The k best of each query, or None for one with more than `limit` survivors; `verified` as in the certificate.
 
     The k-th of the exact scores of any k narrations is a threshold below which no hit can be; those of the highest
     approximate scores make it a high one.
@@ -83,7 +85,7 @@ def certify(scores: Scores, exact: Exact, k: int, limit: int) -> list[SearchResu
         best = order[starts[query] : starts[query + 1]][:k]
         hits = [Hit(int(narrations[at]), float(values[at])) for at in best]
         if fitting:
-            proof = Certificate(scores.method, hits[-1].score, float(bounds[query]), int(counts[query]))
+            proof = Certificate(scores.method, hits[-1].score, float(bounds[query]), int(counts[query]), verified)
             results.append(SearchResult(hits, proof))
         else:
             results.append(None)
@@ -117,4 +119,5 @@ def merge(parts: Sequence[SearchResult], k: int) -> SearchResult:
     methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)
     bound = max(certificate.bound for certificate in certificates)
     survivors = sum(certificate.survivors for certificate in certificates)
-    return SearchResult(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors))
+    verified = all(certificate.verified for certificate in certificates)
+    return SearchResult(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors, verified))

@@ -1,7 +1,9 @@
 """Shards opened for a search: codes and vectors mapped into memory or read piece by piece, offsets and bounds in it."""
 
 import errno
+import math
 import os
+import tokenize
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from recipe.corpus.integrity import check_shards
 from recipe.corpus.layout import (
     BOUNDS,
     CODES,
@@ -20,7 +23,6 @@ from recipe.corpus.layout import (
     ShardRecord,
     damaged,
     padded,
-    require_files,
 )
 from recipe.errors import CorpusError
 from recipe.memory import available
@@ -59,9 +61,10 @@ class DiskArray(Protocol):
 class MappedArray:
     """An array whose pages the system reads when they are touched, and keeps while there is room."""
 
-    def __init__(self, path: Path) -> None:
-        self._array = np.asarray(np.load(path, mmap_mode="r"))
-        self.shape, self.dtype = self._array.shape, self._array.dtype
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
+        """The numbers begin `start` bytes into the file. Raises OSError, ValueError."""
+        self.shape, self.dtype = shape, dtype
+        self._array = np.asarray(np.memmap(path, dtype, "r", start, shape))
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """DiskArray first:last, contiguous."""
@@ -75,13 +78,9 @@ class MappedArray:
 class StreamedArray:
     """An array that is read into fresh memory at every call, and takes none between them."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with path.open("rb") as stream:
-            if npy.read_magic(stream) != (1, 0):
-                raise ValueError("not an array of version 1.0")
-            self.shape, _, self.dtype = npy.read_array_header_1_0(stream)
-            self._start = stream.tell()
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
+        """The numbers begin `start` bytes into the file."""
+        self._path, self.shape, self.dtype, self._start = path, shape, dtype, start
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
         """DiskArray first:last, contiguous. Raises CorpusError where they cannot be read."""
@@ -118,6 +117,8 @@ class Shard(NamedTuple):
     """int8 [S, D]."""
     embeddings: DiskArray
     """float16 [S, d]."""
+    verified: bool
+    """Every file is known to match its checksum; false for a large corpus that was not verified since it was copied."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -155,11 +156,12 @@ def open_shards(
         size = sum(shard["files"][CODES]["bytes"] for shard in records)
         free = available()
         streamed = free is not None and size > free
+    known = check_shards(folder, records)
     dimension = manifest["encoder"]["dimension"]
     try:
         return [
-            _open(folder, record, int(first[number]), dimension, streamed)
-            for number, record in zip(chosen, records, strict=True)
+            _open(folder, record, int(first[number]), dimension, streamed, verified)
+            for number, record, verified in zip(chosen, records, known, strict=True)
         ]
     except OSError as error:
         if streamed or error.errno != errno.ENOMEM:
@@ -168,24 +170,42 @@ def open_shards(
     return open_shards(folder, manifest, numbers, streamed=True)
 
 
-def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool) -> Shard:
+def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streamed: bool, verified: bool) -> Shard:
     here = folder / SHARDS / record["name"]
-    require_files(here, record)
+    narrations, segments = record["narrations"], record["segments"]
     kind = StreamedArray if streamed else MappedArray
     try:
-        codes, embeddings = kind(here / CODES), kind(here / EMBEDDINGS)
-        offsets, bounds = np.load(here / OFFSETS), np.load(here / BOUNDS)
+        offsets, bounds = (
+            _array(here / name, shape, dtype, StreamedArray).rows(0, shape[0])
+            for name, shape, dtype in ((OFFSETS, (narrations + 1,), np.int64), (BOUNDS, (narrations, 3), np.float32))
+        )
+        codes = _array(here / CODES, (segments, padded(dimension)), np.int8, kind)
+        embeddings = _array(here / EMBEDDINGS, (segments, dimension), np.float16, kind)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise
         raise damaged(here, error) from None
-    except ValueError as error:
-        raise damaged(here, error) from None
-    for name, array, shape, dtype in (
-        (EMBEDDINGS, embeddings, (offsets[-1], dimension), np.float16),
-        (CODES, codes, (offsets[-1], padded(dimension)), np.int8),
-        (BOUNDS, bounds, (len(offsets) - 1, 3), np.float32),
-    ):
-        if array.shape != shape or array.dtype != dtype:
-            raise damaged(here, f"{name} holds {array.dtype} {array.shape}")
-    return Shard(here, first, offsets, bounds, codes, embeddings)
+    if offsets[0] != 0 or offsets[-1] != segments or (np.diff(offsets) < 1).any():
+        raise damaged(here, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
+    return Shard(here, first, offsets, bounds, codes, embeddings, verified)
+
+
+_HEADER_ERRORS = (ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, tokenize.TokenError)
+"""What NumPy raises for a header that is no header."""
+
+
+def _array(
+    path: Path, shape: tuple[int, ...], dtype: type[np.generic], kind: type[MappedArray] | type[StreamedArray]
+) -> MappedArray | StreamedArray:
+    """An array file whose header says what the manifest says. Raises CorpusError, OSError."""
+    try:
+        with path.open("rb") as stream:
+            version = npy.read_magic(stream)
+            found = npy.read_array_header_1_0(stream) if version == (1, 0) else None
+            start = stream.tell()
+    except _HEADER_ERRORS as error:
+        raise damaged(path.parent, f"{path.name}: {error}") from None
+    wanted = np.dtype(dtype)
+    if found != (shape, False, wanted) or path.stat().st_size != start + wanted.itemsize * math.prod(shape):
+        raise damaged(path.parent, f"{path.name} does not hold {wanted} {shape}")
+    return kind(path, shape, wanted, start)

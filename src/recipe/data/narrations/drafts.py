@@ -6,8 +6,8 @@ that one policy decides on all of them.
 """
 
 import codecs
-import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -361,9 +361,9 @@ def _time_fault(start: object, end: object) -> Segment | Fault:
     for part, value in (("start", start), ("end", end)):
         if value is None:
             return _HALF
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
         if not isinstance(value, int | float) or not number or value < 0:
-            problem = f"the time {value!r} is not a number of seconds from 0 on"
+            problem = f"the time {value!r:.60} is not a number of seconds from 0 on"
             reason = "negative time" if number else "time that is no number"
             return Fault(reason, problem, "give seconds from the start of the video", part)
         if value > LATEST:

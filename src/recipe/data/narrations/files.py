@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from recipe.artifacts import not_a_file
-from recipe.errors import InputError
+from recipe.errors import InputError, first_line
 
 HEAD = 1 << 16
 """Bytes from which a file's format is detected."""
-LONGEST = 1 << 28
+LONGEST = 1 << 24
 """Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
 
 _BLOCK = 1 << 18
@@ -151,8 +151,9 @@ def _readable(label: str) -> Iterator[None]:
 
 
 def _damaged(label: str, error: Exception) -> InputError:
-    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    return InputError.at(label, f"the compressed data cannot be read ({reason})", "fetch or pack the file again")
+    return InputError.at(
+        label, f"the compressed data cannot be read ({first_line(error)})", "fetch or pack the file again"
+    )
 
 
 def _checked(stream: BinaryIO, label: str) -> io.BufferedReader:
@@ -190,6 +191,9 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
         except UnicodeDecodeError as error:
             before = error.object[: error.start].count(b"\n")
             raise _not_text(file, encoding, position - held + error.start, line + before, error) from None
+        except UnicodeError:  # UTF-16 and UTF-32 without a mark that tells the order of their bytes
+            remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
+            raise InputError.at(file.label, f"the text has no {encoding.upper()} byte order mark", remedy) from None
         if text:
             yield text
         if not block:

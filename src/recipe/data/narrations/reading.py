@@ -117,12 +117,16 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport) -> Itera
                 continue
             report.files[name] += 1
             drafts = FORMATS[name].read(file, options, report)
-            if not (FORMATS[name].one_video and file.inside and options.bad == "skip"):
-                yield from drafts
-                continue
+            # A damaged file among many must not cost the others; of one with many videos, only where none was read.
+            spared = file.inside and options.bad == "skip"
+            begun = False
             try:
-                yield from list(drafts)  # a damaged file of one video among many must not cost the others
+                for draft in list(drafts) if spared and FORMATS[name].one_video else drafts:
+                    begun = True
+                    yield draft
             except InputError:
+                if begun or not spared:
+                    raise
                 report.skipped_narrations["file that cannot be read"] += 1
 
 

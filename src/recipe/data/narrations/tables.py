@@ -13,12 +13,9 @@ from typing import NamedTuple
 
 from recipe.artifacts import json_line
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import HEAD, SourceFile, lines, source_files, video_id
+from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files, video_id
 from recipe.errors import InputError
 from recipe.types import Narration
-
-LONGEST = 1 << 24
-"""Characters of one field at most."""
 
 
 class Row(NamedTuple):

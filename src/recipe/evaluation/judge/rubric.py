@@ -237,7 +237,7 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str):
         match = _SCORE_ALONE.fullmatch(value)
         return _matched(match) if match else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         return None
     return int(value) if value == int(value) else None
 

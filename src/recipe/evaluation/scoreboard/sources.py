@@ -114,7 +114,11 @@ def _require_distinct(sources: Iterable[Source]) -> None:
         key = fingerprint([source.scores.kind, source.scores.system, _setting(source.scores)])
         if (other := first.setdefault(key, source.path)) is not source.path:
             problem = f"{other} already holds {source.scores.kind} scores of {source.scores.system!r} by the same means"
-            raise InputError.at(source.path, problem, "give one of them, or name the systems with --system")
+            raise InputError.at(
+                source.path,
+                problem,
+                "give one of them, or score one again under another name (--system of `recipe evaluate`)",
+            )
 
 
 def _setting(scores: SystemScores) -> object:

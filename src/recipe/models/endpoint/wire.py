@@ -257,7 +257,7 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     try:
         whole = body if rb"\ud" not in body.lower() else _replaced(json.loads(body))
         completion = _Completion.model_validate_json(whole)
-    except ValueError:  # also of pydantic
+    except (ValueError, RecursionError):  # also of pydantic
         completion = _Completion()
     choice = completion.choices[0] if completion.choices else _Choice()
     if choice.message is None:
@@ -275,7 +275,7 @@ def parse_piece(event: object) -> Piece:
     """The piece in one event of a stream; raises Unreadable for an event that is none."""
     try:
         chunk = _Completion.model_validate_json(_replaced(event))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Unreadable(f"a piece of the answer cannot be read: {quoted(str(event))}") from None
     choices, usage = chunk.choices or [], chunk.usage
     return Piece(

@@ -6,6 +6,7 @@ object with `total` and `gated`; `clipped` is optional.
 """
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -207,7 +208,8 @@ def _checked(file: Path, line: int, row: JsonObject) -> Rollout:
         remedy = "give the steps done as a list of strings, which may be empty"
         raise InputError.at(file, "no list of steps", remedy, line=line, field="history")
     total = reward.get("total", "") if isinstance(reward, dict) else reward
-    if total is not None and type(total) not in (int, float):
+    too_large = type(total) is int and abs(total) > sys.float_info.max
+    if too_large or (total is not None and type(total) not in (int, float)):
         remedy = "give a number, null, or an object with 'total'"
         raise InputError.at(file, "no reward", remedy, line=line, field="reward")
     return as_rollout(row)

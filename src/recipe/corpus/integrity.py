@@ -1,0 +1,98 @@
+"""Whether the files of a corpus are those that its manifest names.
+
+Sizes, first segments and bounds are compared at every opening: they are small, and a wrong one could lead a scan out
+of its array. Codes, vectors and texts of a small corpus are hashed at every opening, too. Those of a large one take
+minutes, so that they are hashed once, by the build or by `recipe corpus verify`. A record of it in the user's cache
+folder holds the state of each file at that time (size, times of change, inode): a file that has been written to,
+restored or copied since counts as not verified. Texts are hashed whenever a shard's are read.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recipe.artifacts import cache_folder, fingerprint, read_json, write_json
+from recipe.corpus.layout import (
+    BOUNDS,
+    FILES,
+    OFFSETS,
+    SHARDS,
+    ShardRecord,
+    damaged,
+    require_files,
+    require_unchanged,
+)
+from recipe.errors import InputError
+from recipe.progress import SILENT, Progress
+
+HASHED_AT_OPENING = 32 << 20
+"""Bytes of a corpus, or of the part of it that is opened, that are hashed at every opening: about .1 s."""
+_ALWAYS = (OFFSETS, BOUNDS)
+_State = dict[str, list[Any]]
+"""Checksum, size, times of change and inode of each file of a shard."""
+
+
+def check_shards(folder: Path, shards: Sequence[ShardRecord]) -> list[bool]:
+    """For each of these shards of the corpus in `folder`, whether all of its files are known to be whole.
+
+    Raises CorpusError for a file that is missing, has another size, or was hashed now and differs from its checksum.
+    """
+    for shard in shards:
+        require_files(folder / SHARDS / shard["name"], shard)
+    small = sum(file["bytes"] for shard in shards for file in shard["files"].values()) <= HASHED_AT_OPENING
+    for shard in shards:
+        require_unchanged(folder / SHARDS / shard["name"], shard, FILES if small else _ALWAYS)
+    recorded = {} if small else _recorded(folder)
+    return [small or recorded.get(shard["name"]) == _state(folder, shard) for shard in shards]
+
+
+def verify_shards(folder: Path, shards: Sequence[ShardRecord], progress: Progress = SILENT) -> None:
+    """Compare every file with its checksum and record that they agree. Raises CorpusError for one that differs."""
+    states = {}
+    with progress.task("Verify shards", len(shards)) as advance:
+        for shard in shards:
+            here = folder / SHARDS / shard["name"]
+            require_files(here, shard)
+            before = _state(folder, shard)
+            require_unchanged(here, shard, FILES)
+            if _state(folder, shard) != before:
+                raise damaged(here, "it was written to while it was read")
+            states[shard["name"]] = before
+            advance(1)
+    _record(folder, states)
+
+
+def record_build(folder: Path, shards: Sequence[ShardRecord]) -> None:
+    """Record that these shards were hashed as they are now: a build hashes every file that it has written."""
+    _record(folder, {shard["name"]: _state(folder, shard) for shard in shards})
+
+
+def _state(folder: Path, shard: ShardRecord) -> _State:
+    """What changes when a file is written to or replaced, beside the checksums that the files should have."""
+    state: _State = {}
+    for name, file in shard["files"].items():
+        status = (folder / SHARDS / shard["name"] / name).stat()
+        state[name] = [file["sha256"], status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return state
+
+
+def _record(folder: Path, states: Mapping[str, _State]) -> None:
+    """Small corpora are hashed at every opening and have no record."""
+    sizes = (size for state in states.values() for _, size, *_ in state.values())
+    if sum(sizes) > HASHED_AT_OPENING:
+        write_json(_place(folder), {"folder": str(folder.resolve()), "shards": states})
+
+
+def _recorded(folder: Path) -> Mapping[str, object]:
+    path = _place(folder)
+    if not path.is_file():
+        return {}
+    try:
+        shards = read_json(path)["shards"]
+    except (InputError, KeyError, TypeError):
+        return {}  # a record that cannot be read verifies nothing
+    return shards if isinstance(shards, dict) else {}
+
+
+def _place(folder: Path) -> Path:
+    return cache_folder() / "verified" / f"{fingerprint(str(folder.resolve()))[:32]}.json"

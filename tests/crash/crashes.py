@@ -1,0 +1,221 @@
+"""One harness for all commands that write: kill before each call to the file system, run again, compare the outputs.
+
+    python tests/crash/crashes.py CASE FOLDER KILLS
+
+runs one case in FOLDER: an uninterrupted run, then runs that are killed before KILLS calls, spread over all of them (0:
+before every call). The process is a fork, so that packages are loaded once, and SIGKILL ends it in the audit hook of
+the call. After each kill the same command must end well and leave byte for byte what the uninterrupted run left, and
+no partial output. Prints the number of calls.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from recipe.cli import app
+from recipe.cli.console import run
+
+EVENTS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "shutil.rmtree")
+TIMES = re.compile(rb'"(?:created|seconds|cpu_seconds|wall_s)": *("[^"]*"|[-+.e0-9]+)')
+"""What differs between two runs by right."""
+
+
+class Case(NamedTuple):
+    """A command that writes, and the commands that make its inputs."""
+
+    words: str
+    before: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    """Files that show how long something took."""
+
+
+WORLD = "world examples --split test_goals --count 12 --output e.jsonl"
+SPOKEN = "world narrations --count 40 --output n.jsonl"
+CORPUS = "corpus build n.jsonl --output c --encoder hash:64 --shard-size 16"
+PLANS = "plans e.jsonl p.jsonl"
+JUDGED = "evaluate judge p.jsonl --examples e.jsonl --judge proxy --encoder hash:64 --output j.json"
+
+CASES = {
+    "world narrations": Case(SPOKEN),
+    "world examples": Case(WORLD),
+    "corpus build": Case(CORPUS, (SPOKEN,)),
+    "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
+    "reward score": Case(
+        "reward score --corpus c --input q.jsonl --output s.jsonl", (SPOKEN, CORPUS, "prompts q.jsonl")
+    ),
+    "reward audit": Case(
+        "reward audit --corpus c --procedures t.jsonl --output a",
+        (SPOKEN, CORPUS, "procedures t.jsonl"),
+        measured=("a/audit.html",),
+    ),
+    "reward coverage": Case("reward coverage --corpus c --tasks e.jsonl --output v", (SPOKEN, CORPUS, WORLD)),
+    "reward explain": Case(
+        "reward explain --corpus c --goal tea --history boil --continuation pour --html x.html", (SPOKEN, CORPUS)
+    ),
+    "evaluate match": Case(
+        "evaluate match p.jsonl --examples e.jsonl --encoder hash:64 --output m.json", (WORLD, PLANS)
+    ),
+    "evaluate validity": Case("evaluate validity p.jsonl --examples e.jsonl --output w.json", (WORLD, PLANS)),
+    "evaluate judge": Case(JUDGED, (WORLD, PLANS)),
+    "report": Case("report j.json --examples e.jsonl --output r", (WORLD, PLANS, JUDGED)),
+}
+
+ELSEWHERE = {
+    "demo": "stages resume: tests/experiments/test_schedule.py",
+    "run": "tests/experiments/test_schedule.py",
+    "reproduce": "the stages of `run`: tests/reproduce/test_run.py",
+    "perceive": "one history at a time: tests/cli/test_perceive.py",
+    "plan": "tests/models/test_endpoint_killed.py",
+    "serve": "feedback is appended line by line: tests/serving/test_serving.py",
+    "data pseudo": "one call of write_jsonl at the end",
+    "data procedures": "one call of write_jsonl at the end",
+    "world clip": "one call of atomic_path at the end",
+    "train base": "tests/training/test_resume.py",
+    "train sft": "tests/training/test_resume.py",
+    "train grpo": "tests/training/test_resume.py, tests/training/test_killed_runs.py",
+    "train best-of-n": "tests/training/test_resume.py",
+    "vpa examples": "one call of write_jsonl at the end",
+    "vpa plan": "answers are kept one by one: tests/planning/vidassist/test_vpa_command.py",
+    "evaluate diversity": "the judge's answers are kept one by one: tests/evaluation/test_judge_killed.py",
+    "evaluate vpa": "one call of write_json at the end",
+    "evaluate histories": "one call of write_json at the end",
+    "evaluate compare": "one call of write_json at the end",
+    "evaluate agreement": "one call of write_json at the end",
+    "evaluate inspect": "one call of write_json at the end, with ids of Inspect that differ each time",
+    "evaluate ratings": "one call of write_json at the end",
+    "board init": "one transaction: tests/board/test_board_commands.py",
+    "board backup": "one call of atomic_path: tests/board/test_board_app.py",
+    "board restore": "one transaction: tests/board/test_board_app.py",
+    "board export": "one call of write_text at the end",
+    "board worker": "leases: tests/board/test_work.py, benchmarks/board_load.py",
+    "board upgrade": "one transaction of Alembic",
+    "board rescore": "one transaction",
+    "board track": "one transaction",
+    "board account add": "one transaction",
+    "board account token": "one transaction",
+    "board account revoke": "one transaction",
+}
+"""Commands that write and are killed by other tests, or that publish one file by one rename."""
+
+
+def command(words: str) -> int:
+    """A command of `recipe`, or of those that make inputs here, in this process."""
+    made = {"plans": _plans, "procedures": _procedures, "prompts": _prompts}
+    name, *rest = words.split()
+    if name in made:
+        made[name](*map(Path, rest))
+        return 0
+    sys.argv = ["recipe", *words.split()]
+    try:
+        return run(app)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def _plans(examples: Path, target: Path) -> None:
+    from recipe.data.examples import read_examples
+    from recipe.planning.predictions import Prediction, write_predictions
+
+    write_predictions(
+        target, [Prediction(one.example_id, (*one.continuation[::-1], "wait")) for one in read_examples(examples)]
+    )
+
+
+def _procedures(target: Path) -> None:
+    from recipe.data.procedures import write_procedures
+    from recipe.types import Procedure, Step
+
+    texts = ("boil the water", "warm the pot", "put tea leaves in the pot", "pour the water", "wait a while", "serve")
+    write_procedures(
+        target,
+        [
+            Procedure("own", f"v{n}", f"goal {n % 4}", tuple(Step(f"{text} {n % 5}") for text in texts), "train")
+            for n in range(12)
+        ],
+    )
+
+
+def _prompts(target: Path) -> None:
+    from recipe.artifacts import write_jsonl
+
+    rows = [{"goal": "tea", "history": ["boil"], "continuations": [["pour"], ["wait", "serve"]]} for _ in range(5)]
+    write_jsonl(target, rows)
+
+
+def digest(folder: Path, measured: tuple[str, ...]) -> dict[str, str]:
+    """Every file with a hash of its content, without times."""
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        name = str(path.relative_to(folder))
+        content = b"" if name in measured else TIMES.sub(b"", path.read_bytes())
+        found[name] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def forked(words: str, folder: Path, moment: int) -> tuple[int, int]:
+    """Run in a fork that is killed before its call number `moment` (0: never); status and number of calls."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        calls = 0
+
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            nonlocal calls
+            if event not in EVENTS:
+                return
+            path = str(arguments[0])
+            inside = path.startswith(str(folder)) or not path.startswith(("/", "<"))
+            reads = event == "open" and str(arguments[1] or "r").startswith("r") and "+" not in str(arguments[1])
+            if inside and not reads:
+                calls += 1
+                if calls == moment:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        code = command(words)
+        os.write(writer, str(calls).encode())
+        os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        told = stream.read()
+    _, status = os.waitpid(child, 0)
+    return status, int(told or 0)
+
+
+def try_case(name: str, folder: Path, kills: int) -> int:
+    """Run a case; the number of calls. Raises AssertionError."""
+    case = CASES[name]
+    inputs = folder / "inputs"
+    inputs.mkdir()
+    for words in case.before:
+        status, _ = forked(words, inputs, 0)
+        assert status == 0, words
+    work = folder / "work"  # one place for all runs, since some files name their inputs
+    shutil.copytree(inputs, work)
+    status, calls = forked(case.words, work, 0)
+    assert status == 0, case.words
+    wanted = digest(work, case.measured)
+    assert wanted != digest(inputs, case.measured), "the command writes nothing"
+    shutil.copytree(work, folder / "whole")
+    moments = range(1, calls + 1) if not kills else [max(1, n * calls // (kills + 1)) for n in range(1, kills + 1)]
+    for moment in moments:
+        shutil.rmtree(work)
+        shutil.copytree(inputs, work)
+        status, _ = forked(case.words, work, moment)
+        assert os.WIFSIGNALED(status), (moment, status)
+        status, _ = forked(case.words, work, 0)
+        assert status == 0, moment
+        found = digest(work, case.measured)
+        assert found == wanted, (moment, {path for path in found | wanted if found.get(path) != wanted.get(path)})
+    return calls
+
+
+if __name__ == "__main__":
+    case, where, killed = sys.argv[1:]
+    sys.stdout.write(f"{try_case(case, Path(where).resolve(), int(killed))}\n")

@@ -1,0 +1,45 @@
+"""Every command that writes is killed at many moments and finished by the same command."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from crashes import CASES, ELSEWHERE
+
+from recipe.cli import app
+
+WRITES = {"output", "html", "database", "keep", "run_dir"}
+"""Names of parameters that say where something is written."""
+READS = {"corpus info", "corpus verify", "corpus search", "data doctor", "board serve", "board account list"}
+"""Commands with such a parameter that write nothing there, or nothing of their own."""
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_killed_before_calls_to_the_file_system(tmp_path: Path, name: str, kills: int) -> None:
+    for package in ("numba", "jinja2", "matplotlib"):
+        pytest.importorskip(package)
+    script = Path(__file__).parent / "crashes.py"
+    command = [sys.executable, str(script), name, str(tmp_path), str(kills)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.splitlines()[-1]) >= 2
+
+
+def test_every_command_that_writes_is_registered() -> None:
+    def leaves(command: Any, path: str) -> Iterator[tuple[str, set[str]]]:
+        if hasattr(command, "commands"):
+            for name, one in command.commands.items():
+                yield from leaves(one, f"{path} {name}".strip())
+        else:
+            yield path, {parameter.name for parameter in command.params}
+
+    found = dict(leaves(typer.main.get_command(app), ""))
+    writing = {path for path, names in found.items() if names & WRITES} | {p for p in found if p.startswith("train ")}
+    assert not writing - CASES.keys() - ELSEWHERE.keys() - READS - {"train check"}
+    assert not (CASES.keys() | ELSEWHERE.keys()) - found.keys()
+    assert not CASES.keys() & ELSEWHERE.keys()
