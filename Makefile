@@ -50,7 +50,7 @@ reproduce: $(DEMO)
 test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1
@@ -59,9 +59,11 @@ vllm:
 
 # Random changes of every kind of input; failures go to fuzz/failures and are replayed by every test run.
 MINUTES ?= 10
+# A number, for the same inputs again.
+SEED ?=
 fuzz: export HF_HUB_OFFLINE = 1
 fuzz: $(INSTALLED)
-	OMP_NUM_THREADS=1 $(BIN)/python fuzz/campaign.py --minutes $(MINUTES)
+	OMP_NUM_THREADS=1 $(BIN)/python fuzz/campaign.py --minutes $(MINUTES) $(SEED:%=--seed %)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

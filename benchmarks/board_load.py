@@ -36,7 +36,7 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
-from recipe.board.backup import backup, restore
+from recipe.board.backup import restore
 from recipe.board.client import BoardClient
 from recipe.board.scoring import open_scorer
 from recipe.board.standings import refresh
@@ -273,12 +273,13 @@ def main() -> None:
     with ThreadPoolExecutor(given.clients) as pool:
         sent = [pool.submit(send, number) for number in range(given.submissions)]
         harm = [("server", 15.0), ("postgres", 35.0), ("server", 50.0)]
-        next_kill, waits, copied = given.kill_every, 0, 0
+        next_kill, waits, copying = given.kill_every, 0, None
         while True:
             time.sleep(0.5)
             now = time.monotonic() - began
-            if not copied and now > 25 and not given.judge_away:
-                copied = backup(database, folder / "backup.db")
+            if copying is None and now > 25 and not given.judge_away:
+                command = [*RECIPE, "backup", "--database", database, "--output", str(folder / "backup.db")]
+                copying = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
             if now > next_kill:
                 processes.kill(random.choice(processes.workers()))
                 processes.worker()
@@ -313,7 +314,7 @@ def main() -> None:
         wrong.append(f"{len(identities)} submissions of {given.submissions} are there")
     if counts["failed"]:
         wrong.append(f"{counts['failed']} jobs failed")
-    undisturbed = restored = 0
+    undisturbed, restored, copied = 0, 0, ""
     if not given.judge_away:
         calm = folder / "calm.db"
         subprocess.run([*RECIPE, "init", "--demo", "--database", str(calm)], check=True, capture_output=True)
@@ -333,6 +334,8 @@ def main() -> None:
         undisturbed = len(theirs)
         wrong += [f"{key} has other figures" for key in theirs if ours.get(key) != theirs[key]]
         # The backup was taken in the midst of it all; elsewhere it is scored to its end.
+        assert copying is not None
+        copied = copying.communicate()[0]
         elsewhere = str(folder / "restored.db")
         restore(folder / "backup.db", elsewhere)
         subprocess.run([*RECIPE, "worker", "--until-empty", "--database", elsewhere], check=True, capture_output=True)
@@ -353,7 +356,7 @@ def main() -> None:
         "killed": dict(processes.killed),
         "requeued": board.database.query(lambda c: c.execute(requeued).scalar_one()),
         "compared": undisturbed,
-        "rows_in_backup": copied,
+        "rows_in_backup": int(copied.split()[0].replace(",", "")) if copied else 0,
         "scored_in_backup": restored,
         "pages": len(times),
         "page_p50_ms": round(1000 * cut[49], 1),

@@ -9,10 +9,11 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import apps
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
@@ -99,6 +100,10 @@ def _completion(path: Path) -> None:
     parse_piece(event)
 
 
+def _sent(service: Callable[[], apps.Service]) -> Callable[[Path], object]:
+    return lambda path: service().send(path)
+
+
 def _settings(kind: type[config.Settings]) -> Callable[[Path], object]:
     return lambda path: config.load_config(path, kind)
 
@@ -178,6 +183,7 @@ def _pickled(value: object) -> tuple[bytes, ...]:
     return tuple(pickle.dumps(value, protocol) for protocol in (0, 2, 5))
 
 
+@cache
 def targets() -> Mapping[str, Target]:
     """All targets by name."""
     members = (("a.vtt", SUBTITLES), ("b.jsonl", lines(SAID)), ("c.csv", TABLE))
@@ -269,6 +275,9 @@ def targets() -> Mapping[str, Target]:
     }
     for name, seed in settings.items():
         readers[name] = (_settings(getattr(config, name)), "c.toml", (seed,))
+    for name, (service, requests) in apps.SERVICES.items():
+        readers[name] = (_sent(service), "request", requests)
+    readers["manifest"] = (apps.changed_manifest, "m.json", ((apps.corpus() / apps.MANIFEST).read_bytes(),))
     return {name: Target(*target) for name, target in readers.items()}
 
 

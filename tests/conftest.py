@@ -17,17 +17,13 @@ for name in ("COLUMNS", "LINES"):
 SHARED = Path(__file__).parents[2] / "shared"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of one folder go to one process of several: what they share, such as a trained model, is made once.
+LONGEST = ("training", "corpus", "crash", "reproduce", "experiments")
+"""Rooms whose tests take longest: files that begin late leave the other processes idle."""
 
-    Those of training, the longest, share little beyond their files.
-    """
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        parts = item.path.relative_to(config.rootpath).parts
-        item.add_marker(pytest.mark.xdist_group("/".join(parts if parts[1] == "training" else parts[:2])))
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rooms with long tests first. Several processes take the files in this order (`--no-loadscope-reorder`)."""
+    items.sort(key=lambda item: LONGEST.index(room) if (room := item.path.parent.name) in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session")

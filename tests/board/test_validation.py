@@ -96,7 +96,15 @@ def test_many_faults_are_counted() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\n \n", gzip.compress(b"x", mtime=0), b"PK\x03\x04", "é\n".encode("latin-1"), b"\xff\xfe{\x00", b"x" * 300_000],
+    [
+        b"",
+        b"\n \n",
+        gzip.compress(b"x", mtime=0),
+        b"PK\x03\x04",
+        "é\n".encode("latin-1"),
+        b"\xff\xfe{\x00",
+        b"x" * 300_000,
+    ],
 )
 def test_files_that_are_none(data: bytes) -> None:
     assert not check_submission(data, QUESTIONS, 1).ok

@@ -14,13 +14,16 @@ pytest.importorskip("scipy")
 from recipe.artifacts import write_jsonl
 from recipe.cli import main
 from recipe.data.examples import write_examples
+from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import Judgement, judge_scores, write_verdicts
 from recipe.evaluation.paired import DEFAULT, compare_systems
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
+    KINDS,
     Counts,
     DiversityScores,
     JudgeIdentity,
+    MatchScores,
     ValidityScores,
     VpaScores,
     rows_path,
@@ -114,6 +117,39 @@ def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
     assert (row.metric, found.clusters, row.result.difference.clusters) == ("score", "goal", 2)
     assert row.result.difference.mean == pytest.approx(0.3)
     assert compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]), ["perfect"]).rows[0].result.equal == 1
+
+
+def test_matched_plans_cluster_by_goal(tmp_path: Path) -> None:
+    for name, level in (("a", 0.75), ("b", 0.25)):
+        scores = MatchScores(name, {"matched_ordered_f1": Interval(level)}, Counts(4), settings={"encoder": "hash:64"})
+        rows = [
+            {
+                "example_id": f"e{n // 2}",
+                "sample": n % 2,
+                "goal": f"g{n // 4}",
+                "metrics": {"matched_ordered_f1": value},
+            }
+            for n, value in enumerate([level, level / 3] * 3)
+        ]
+        plain_file(tmp_path / f"{name}.json", scores, rows)
+    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
+    [row] = found.rows
+    assert (found.kind, row.metric, found.clusters) == ("match", "matched_ordered_f1", "goal")
+    assert (row.result.difference.observations, row.result.difference.clusters) == (3, 2)
+    assert row.result.difference.mean == pytest.approx(0.5 * (0.75 - 0.25 + 0.25 - 0.25 / 3))
+
+
+def test_matches_of_two_encoders_are_not_compared(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        scores = MatchScores(name, {}, Counts(1), settings={"encoder": f"hash:{name}"})
+        row = {"example_id": "e", "goal": "g", "metrics": {"matched_ordered_f1": 0.5}}
+        plain_file(tmp_path / f"{name}.json", scores, [row])
+    with pytest.raises(InputError, match="'encoder'"):
+        compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
+
+
+def test_every_kind_of_scores_can_be_compared() -> None:
+    assert DEFAULT.keys() == KINDS.keys()
 
 
 def test_visual_planning_by_horizon(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Commands of `recipe board`: the evaluation board, for its owner and for those who submit."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,11 +36,15 @@ Database = Annotated[
 ]
 Url = Annotated[str, typer.Option(envvar="RECIPE_BOARD_URL", help="Address of the board, such as http://host:8002.")]
 _NICE = 10
-"""How far a worker stands back: on a machine that also serves the pages, visitors go first."""
+"""How far workers and backups stand back: on a machine that also serves the pages, visitors go first."""
 TokenFile = Annotated[Path | None, typer.Option(help="File with your token; or set RECIPE_TOKEN.")]
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", help="Id of the board, as its address has it.")]
 _LOCAL = "http://127.0.0.1:8002"
 _SECONDS_A_DAY = 86_400
+
+
+def _stand_back() -> None:
+    os.nice(max(0, _NICE - os.nice(0)))
 
 
 @contextmanager
@@ -169,13 +174,12 @@ def worker(
 
     Example: recipe board worker --measures judge --endpoint http://localhost:8000/v1
     """
-    import os
     import signal
     from typing import get_args
 
     from recipe.config.board import BoardMeasure
 
-    os.nice(max(0, _NICE - os.nice(0)))
+    _stand_back()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     known = get_args(BoardMeasure)
     asked = [one for one in known if one != "judge" or model_settings.endpoint]
@@ -368,6 +372,7 @@ def backup(
     """
     from recipe.board.backup import backup as write
 
+    _stand_back()
     console.print_lines(f"{write(database, output):,} rows in {output}")
 
 

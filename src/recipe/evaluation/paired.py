@@ -24,6 +24,7 @@ DEFAULT = {
     "judge": ("accuracy",),
     "critical-failures": ("without_failure", "failures"),
     "validity": ("score",),
+    "match": ("matched_ordered_f1",),
     "diversity": ("diversity",),
     "vpa": ("1.accuracy", *(f"{horizon}.{name}" for horizon in (3, 4) for name in ("success_rate", "accuracy", "iou"))),
 }
@@ -35,6 +36,7 @@ _MUST_AGREE = {
     "critical-failures": ("judge",),
     "diversity": ("judge", "samples"),
     "validity": ("graphs",),
+    "match": (),
     "vpa": ("protocol", "taxonomy"),
 }
 """Fields of scores in which two files must not differ."""
@@ -182,7 +184,7 @@ def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
     horizons = sorted({int(name.split(".")[0]) for name in metrics if name[:1].isdigit()})
     for line, row in enumerate(source.rows, start=1):
         try:
-            if source.scores.kind == "validity":
+            if source.scores.kind in ("validity", "match"):
                 plan, cluster = PlanId(row["example_id"], int(row.get("sample", 0))), f"goal {row['goal']}"
                 measures = dict(row["metrics"])
             else:
@@ -238,5 +240,5 @@ def _clusters(kind: str, examples: Mapping[str, Example]) -> dict[str, str]:
 
 
 def _cluster_word(kind: str, known: bool) -> str:
-    words = {"validity": "goal", "vpa": "video", "judge": "video", "critical-failures": "video", "diversity": "goal"}
-    return words[kind] if known or kind in ("validity", "vpa") else "example"
+    words = {"validity": "goal", "match": "goal", "vpa": "video", "judge": "video", "critical-failures": "video"}
+    return words.get(kind, "goal") if known or kind in ("validity", "match", "vpa") else "example"
