@@ -63,7 +63,7 @@ class Written(Engine):
 @cache
 def _folder() -> Path:
     """Where the services of this process keep what they keep; goes with the process."""
-    holder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+    holder = tempfile.TemporaryDirectory()
     _folder.holder = holder  # type: ignore[attr-defined]  # deleted at the end of the process
     return Path(holder.name)
 
@@ -209,7 +209,9 @@ def changed_manifest(path: Path) -> None:
         data = json.dumps(values).encode()
     (folder / MANIFEST).unlink()
     (folder / MANIFEST).write_bytes(data)
-    Corpus.open(folder).search(TEA, 3)
+    opened = Corpus.open(folder)
+    if opened.manifest["encoder"]["name"] == "hash:64":  # another one is searched for in a hub, which is no part of this
+        opened.search(TEA, 3)
 
 
 def request(first: str, body: object = None, *headers: str) -> bytes:

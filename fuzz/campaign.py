@@ -11,6 +11,7 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -225,7 +226,8 @@ def work(names: list[str], seed: int, until: float, told: Connection, last: Path
     seen: dict[str, set[str]] = {name: set() for name in names}
     spent = dict.fromkeys(names, 0.0)
     counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(dir=_MEMORY) as folder:
+    with tempfile.TemporaryDirectory(dir=last.parent) as folder:
+        tempfile.tempdir = folder  # what an input leaves in it goes with it
         for name in names:  # what loads libraries or opens a service is no part of an input's memory
             outcome(known[name], known[name].seeds[0], Path(folder))
             told.send(("count", {}))
@@ -249,7 +251,8 @@ def work(names: list[str], seed: int, until: float, told: Connection, last: Path
                     break
             spent[name] += time.monotonic() - began
             told.send(("count", dict(counts)))
-    told.send(("end", {name: len(kinds) for name, kinds in seen.items()}))
+    told.close()
+    os._exit(0)  # the services' threads would go on
 
 
 class Campaign:

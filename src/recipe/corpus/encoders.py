@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class EncoderIdentity(TypedDict):
     revision: str | None
     """The commit that was loaded, also where the settings name a branch or none; None for what is on no hub."""
     task: str | None
-    dtype: str
+    dtype: Literal["float32", "bfloat16"]
     """What was computed in, never `auto`."""
     dimension: int
     weights: str | None

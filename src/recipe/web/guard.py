@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
+from urllib.parse import quote_from_bytes
 
 from pydantic import SecretStr
 from pydantic_core import to_json
@@ -99,7 +100,7 @@ def protect(app: FastAPI, metrics: WebMetrics, token: SecretStr | None, pages: s
         if not isinstance(error, HTTPException):
             raise error
         code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http")
-        said = f"{error.detail}: {request.method} {request.url.path}; {pages} lists the endpoints."
+        said = f"{error.detail}: {request.method} {request.scope['path']}; {pages} lists the endpoints."
         return json_response(Refusal(code, said).envelope, error.status_code, dict(error.headers or {}))
 
     async def malformed(request: Request, error: Exception) -> Response:
@@ -136,6 +137,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         began, status = time.perf_counter(), 500
+        # Starlette decodes a query string as UTF-8 and fails where it is not; a URL's other bytes are escaped
+        scope["query_string"] = quote_from_bytes(scope["query_string"], safe=bytes(range(128))).encode()
 
         async def counted(message: Message) -> None:
             nonlocal status
@@ -172,7 +175,7 @@ async def bounded_body(request: Request, most: int) -> bytes:
     """The whole body. Raises Refusal where it is larger than `most` bytes, as soon as that is known, or breaks off."""
     stated = request.headers.get("content-length", "")
     body = bytearray()
-    if not stated.isdigit() or int(stated) <= most:
+    if not (stated.isdecimal() and (len(stated) > 20 or int(stated) > most)):  # int() refuses thousands of digits
         try:
             async for chunk in request.stream():
                 body += chunk
