@@ -210,7 +210,7 @@ def changed_manifest(path: Path) -> None:
     (folder / MANIFEST).unlink()
     (folder / MANIFEST).write_bytes(data)
     opened = Corpus.open(folder)
-    if opened.manifest["encoder"]["name"] == "hash:64":  # another one is searched for in a hub, which is no part of this
+    if opened.manifest["encoder"]["name"] == "hash:64":  # another is looked for in a hub
         opened.search(TEA, 3)
 
 
