@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/scale.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test fuzz vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test fuzz release vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -64,6 +64,13 @@ SEED ?=
 fuzz: export HF_HUB_OFFLINE = 1
 fuzz: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python fuzz/campaign.py --minutes $(MINUTES) $(SEED:%=--seed %)
+
+# All of a release but its publication; CONTRIBUTING.md says what before. Pythons to try: RELEASE="--python PATH --python PATH".
+RELEASE ?=
+release:
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check -r packaging/requirements.txt
+	build/release/bin/python packaging/release.py $(RELEASE)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

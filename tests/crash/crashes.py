@@ -1,14 +1,16 @@
 """One harness for all commands that write: kill before each call to the file system, run again, compare the outputs.
 
-    python tests/crash/crashes.py CASE FOLDER KILLS
+    python tests/crash/crashes.py
 
-runs one case in FOLDER: an uninterrupted run, then runs that are killed before KILLS calls, spread over all of them (0:
-before every call). The process is a fork, so that packages are loaded once, and SIGKILL ends it in the audit hook of
-the call. After each kill the same command must end well and leave byte for byte what the uninterrupted run left, and
-no partial output. Prints the number of calls.
+reads lines of JSON, [case, folder, kills], and runs each case in its folder: an uninterrupted run, then runs that are
+killed before as many calls, spread over all of them (0: before every call). Each run is a fork, so that packages are
+loaded once for all cases, and SIGKILL ends it in the audit hook of the call. After each kill the same command must end
+well and leave byte for byte what the uninterrupted run left, and no partial output. Answers with a line of JSON: the
+number of calls, or in words what went wrong.
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -217,5 +219,13 @@ def try_case(name: str, folder: Path, kills: int) -> int:
 
 
 if __name__ == "__main__":
-    case, where, killed = sys.argv[1:]
-    sys.stdout.write(f"{try_case(case, Path(where).resolve(), int(killed))}\n")
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what commands print is no answer
+    for line in sys.stdin:
+        case, where, killed = json.loads(line)
+        try:
+            answer: int | str = try_case(case, Path(where).resolve(), killed)
+        except AssertionError as error:
+            answer = f"{error}"
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()

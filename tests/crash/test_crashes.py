@@ -1,5 +1,6 @@
 """Every command that writes is killed at many moments and finished by the same command."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,16 +19,30 @@ READS = {"corpus info", "corpus verify", "corpus search", "data doctor", "board 
 """Commands with such a parameter that write nothing there, or nothing of their own."""
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CASES)
-def test_killed_before_calls_to_the_file_system(tmp_path: Path, name: str, kills: int) -> None:
+@pytest.fixture(scope="module")
+def harness() -> Iterator[subprocess.Popen[str]]:
+    """The harness in a process of its own, which forks: this one has threads."""
     for package in ("numba", "jinja2", "matplotlib"):
         pytest.importorskip(package)
     script = Path(__file__).parent / "crashes.py"
-    command = [sys.executable, str(script), name, str(tmp_path), str(kills)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.splitlines()[-1]) >= 2
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        yield run
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", CASES)
+def test_killed_before_calls_to_the_file_system(
+    harness: subprocess.Popen[str], tmp_path: Path, name: str, kills: int
+) -> None:
+    assert harness.stdin is not None
+    assert harness.stdout is not None
+    harness.stdin.write(json.dumps([name, str(tmp_path), kills]) + "\n")
+    harness.stdin.flush()
+    calls = json.loads(harness.stdout.readline())
+    assert isinstance(calls, int), calls
+    assert calls >= 2
 
 
 def test_every_command_that_writes_is_registered() -> None:
