@@ -44,7 +44,7 @@ USE = (
      "--continuation", "pour the water", "--html", "e.html"),
     ("world", "examples", "--split", "test_goals", "--count", "4", "--output", "e.jsonl"),
     ("data", "doctor", "e.jsonl"),
-    ("board", "init", "b.db", "--name", "A board"),
+    ("board", "init", "--demo", "--encoder", "hash:64", "--database", "b.db"),
 )  # fmt: skip
 """Commands without a model; each must end with 0."""
 

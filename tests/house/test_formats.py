@@ -1,0 +1,121 @@
+"""What earlier versions wrote is read: `formats/VERSION.tar.gz`, made by `packaging/formats.py` of each version."""
+
+import json
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import recipe
+from recipe.cli import app
+from recipe.cli.console import run
+from recipe.corpus.store import Corpus
+from recipe.corpus.verify import verify_corpus
+from recipe.evaluation.scores import read_scores
+
+ARCHIVES = sorted((Path(__file__).parent / "formats").glob("*.tar.gz"))
+MEASURES = (
+    ("match", "--encoder", "hash:64"),
+    ("validity",),
+    ("judge", "--judge", "proxy", "--encoder", "hash:64"),
+)
+
+
+@pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a version wrote."""
+    folder = tmp_path_factory.mktemp("written")
+    with tarfile.open(request.param) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def command(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["recipe", *words])
+    try:
+        return run(app)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether values are equal, numbers to six digits, where both have them: a later version may say more."""
+    if isinstance(wanted, dict):
+        return all(same(found[key], value) for key, value in wanted.items() if key in found)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    return found == (pytest.approx(wanted, rel=1e-6, abs=1e-9) if isinstance(wanted, float) else wanted)
+
+
+def test_a_corpus_opens_is_whole_and_is_searched(written: Path) -> None:
+    corpus = Corpus.open(written / "corpus")
+    assert len(corpus) == 12
+    assert corpus.manifest["id"].startswith("f9bac457b668c325") or corpus.manifest["format"] > 2
+    assert len(corpus.search(["boil the water", "pour the water"], 3)) == 3
+    assert verify_corpus(corpus).files == 12
+
+
+def test_rewards_are_the_same(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = ("--corpus", "corpus", "--input", "prompts.jsonl", "--output", "again.jsonl")
+    assert command(written, monkeypatch, "reward", "score", *given) == 0
+    assert same(rows(written / "again.jsonl"), rows(written / "scored.jsonl"))
+
+
+@pytest.mark.parametrize("kind", MEASURES, ids=lambda kind: kind[0])
+def test_scores_are_read_and_are_the_same(
+    written: Path, monkeypatch: pytest.MonkeyPatch, kind: tuple[str, ...]
+) -> None:
+    pytest.importorskip("scipy")
+    before = read_scores(written / f"{kind[0]}.json")
+    again = ("predictions.jsonl", "--examples", "examples.jsonl", "--output", "again.json")
+    assert command(written, monkeypatch, "evaluate", *kind, *again) == 0
+    assert type(read_scores(written / "again.json")) is type(before)
+    assert same(rows(written / "again.rows.jsonl"), rows(written / f"{kind[0]}.rows.jsonl"))
+    assert command(written, monkeypatch, "report", f"{kind[0]}.json", "--output", "page") == 0
+
+
+def test_a_model_plans(written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    asked = ("--model", "base/model", "--goal", "make tea", "--history", "boil the water", "--json")
+    assert command(written, monkeypatch, "plan", *asked) == 0
+    assert json.loads(capsys.readouterr().out)
+
+
+def test_a_run_that_was_cut_off_is_finished(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trl")
+    first = (written / "grpo/metrics.jsonl").read_bytes()
+    assert command(written, monkeypatch, "train", "grpo", "grpo.toml") == 0
+    assert (written / "grpo/metrics.jsonl").read_bytes().startswith(first)
+    assert [row["step"] for row in rows(written / "grpo/metrics.jsonl")] == [1, 2]
+    assert (written / "grpo/model/model.safetensors").is_file()
+
+
+def test_an_experiment_is_reported(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("jinja2", "matplotlib"):
+        pytest.importorskip(package)
+    assert command(written, monkeypatch, "report", "runs/demo") == 0
+    assert b"<svg" in (written / "runs/demo/report.html").read_bytes()
+
+
+def test_a_board_opens(written: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    if not (written / "board.db").is_file():
+        pytest.skip("this version had no board")
+    pytest.importorskip("sqlalchemy")
+    monkeypatch.setenv("RECIPE_BOARD", os.fspath(written / "board.db"))
+    assert command(written, monkeypatch, "board", "upgrade") == 0
+    assert command(written, monkeypatch, "board", "export", "--output", "export.json") == 0
+    assert json.loads((written / "export.json").read_text(encoding="utf-8"))
+
+
+def test_this_version_or_the_one_before_is_kept() -> None:
+    """A release adds what it writes (`packaging/release.py` asks for it)."""
+    kept = [path.name.removesuffix(".tar.gz") for path in ARCHIVES]
+    assert "0.1.0" in kept
+    assert all(tuple(map(int, name.split("."))) <= tuple(map(int, recipe.__version__.split("."))) for name in kept)
