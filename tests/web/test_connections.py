@@ -144,12 +144,22 @@ def test_a_body_in_time_and_a_slow_answer_are_served(port: int) -> None:
         assert client.recv(1 << 16).endswith(b"12000")
 
 
-def test_a_connection_that_is_used_again_and_again_stays(port: int) -> None:
+@pytest.mark.parametrize("length", [3000, 50 * QUICK.head_bytes])
+def test_a_connection_that_is_used_again_and_again_stays(port: int, length: int) -> None:
     with opened(port) as client:
         until = time.monotonic() + 1.5
         while time.monotonic() < until:
-            assert ask(client, body=b"x" * 3000).endswith(b"3000")
+            assert ask(client, body=b"x" * length).endswith(str(length).encode())
             time.sleep(0.002)
+
+
+def test_headers_in_pieces_behind_a_large_body_are_waited_for(port: int) -> None:
+    with opened(port) as client:
+        for _ in range(5):
+            client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\n")
+            time.sleep(0.02)
+            client.sendall(b"content-length: 9000\r\n\r\n" + b"x" * 9000)
+            assert client.recv(1 << 16).endswith(b"9000")
 
 
 def test_idle_connections_make_room_the_longest_idle_first(port: int) -> None:

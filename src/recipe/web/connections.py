@@ -55,7 +55,7 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            self._seen, self._idle, self._unsent = None, True, 0
+            self._seen, self._idle, self._unsent, self._head = None, True, 0, 0
             self._restart()
             if len(self.connections) > most:
                 idle = [other for other in self.connections if other.waiting and other is not self]
@@ -67,14 +67,14 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            self._head = self._head + len(data) if self.waiting else 0
             self._received += len(data)
-            if self.waiting and self._received > limits.head_bytes:
-                self.end("its headers are too long")
-                return
             super().data_received(data)
-            if self.cycle is not self._seen:  # a request has begun
-                self._seen = self.cycle
+            if self.cycle is not self._seen:  # a request has begun; what came with its headers is body
+                self._seen, self._head = self.cycle, 0
                 self._restart()
+            elif self._head > limits.head_bytes:
+                self.end("its headers are too long")
 
         @property
         def waiting(self) -> bool:
