@@ -58,6 +58,7 @@ COMMANDS = (
     ),
     ("demo", "--quick"),
     ("board", "init", "--demo", "--encoder", "hash:64", "--database", "board.db"),
+    ("board", "worker", "--until-empty", "--database", "board.db"),
 )
 KEPT = (
     *("corpus", "examples.jsonl", "predictions.jsonl", "prompts.jsonl", "scored.jsonl", "base.toml", "grpo.toml"),
