@@ -43,7 +43,6 @@ USE = (
     ("reward", "explain", "--corpus", "c", "--goal", "make tea", "--history", "boil the water",
      "--continuation", "pour the water", "--html", "e.html"),
     ("world", "examples", "--split", "test_goals", "--count", "4", "--output", "e.jsonl"),
-    ("data", "doctor", "e.jsonl"),
     ("board", "init", "--demo", "--encoder", "hash:64", "--database", "b.db"),
 )  # fmt: skip
 """Commands without a model; each must end with 0."""

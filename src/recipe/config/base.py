@@ -39,6 +39,10 @@ def load_config(path: Path, kind: type[Config], changes: Sequence[str] = ()) -> 
     return parse_config(read_config(path, changes), kind, str(path), changes)
 
 
+_DEEPEST = 50
+"""Tables and lists within each other that settings may have; the deepest ones here have four."""
+
+
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """The plain values of a TOML file, with `changes` set in them. Raises ConfigError."""
     if path.is_dir():
@@ -56,9 +60,18 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 def read_toml(text: str) -> dict[str, Any]:
     """The tables of a text in TOML. Raises ValueError for another text, and for one that Python cannot read."""
     try:
-        return tomllib.loads(text)
+        read = tomllib.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if _deeper_than(_DEEPEST, read):  # dotted keys nest without recursion; whoever shows or copies the values recurses
+        raise ValueError("nested too deeply")
+    return read
+
+
+def _deeper_than(most: int, value: Any) -> bool:
+    """Whether a plain value nests more than `most` tables and lists."""
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
+    return inner is not None and (most == 0 or any(_deeper_than(most - 1, one) for one in inner))
 
 
 def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -73,8 +86,10 @@ def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[st
     for change in changes:
         key, equals, text = change.partition("=")
         *tables, name = key.strip().split(".")
-        if not equals or not name or not all(tables):
-            raise ConfigError(f"--set {change!r}: give KEY=VALUE, for example --set steps=100 or --set lora.rank=8.")
+        if not equals or not name or not all(tables) or len(tables) > _DEEPEST:
+            raise ConfigError(
+                f"--set {change[:200]!r}: give KEY=VALUE, for example --set steps=100 or --set lora.rank=8."
+            )
         here = result
         for table in tables:
             inner = here.get(table, {})
