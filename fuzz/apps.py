@@ -6,14 +6,13 @@ the application without a socket. An answer of 500, an answer without an envelop
 
 import asyncio
 import json
-import logging
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from recipe.board.app import create_app as board_app
 from recipe.board.scoring import open_scorer
@@ -89,12 +88,15 @@ class Answered(str):
 
 
 class Service:
-    """An application that is never closed, on a loop of its own."""
+    """An application on a loop of its own, with threads that go on until it is closed."""
+
+    opened: ClassVar[list["Service"]] = []
 
     def __init__(self, app: Any, secrets: dict[bytes, bytes] | None = None) -> None:
         self._app, self._secrets, self._loop = app, secrets or {}, asyncio.new_event_loop()
         self._life = app.router.lifespan_context(app)
         self._loop.run_until_complete(self._life.__aenter__())
+        self.opened.append(self)
         for _ in range(600):
             if self._loop.run_until_complete(self._answer("GET", "/readyz", b"", [], b""))[0] != 503:
                 break
@@ -123,6 +125,12 @@ class Service:
         assert code or kind.startswith(("text/html", "text/plain")), f"{status} without an envelope: {answer[:200]!r}"
         assert status != 500, f"{status} {answer[:300]!r}"
         return Answered(f"{status} {code}")
+
+    def close(self) -> None:
+        """End its threads."""
+        self._loop.run_until_complete(self._life.__aexit__(None, None, None))
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
 
     async def _answer(
         self, method: str, path: str, query: bytes, headers: list[tuple[bytes, bytes]], body: bytes
@@ -166,7 +174,6 @@ class Service:
 @cache
 def reward() -> Service:
     """The reward service on the grounded verifier."""
-    logging.disable(logging.CRITICAL)
     config = RewardConfig(verifier="grounded")
     opened = Corpus.open(corpus())
     return Service(reward_app(Verifier(opened, config), corpus=opened, config=config))
@@ -175,7 +182,6 @@ def reward() -> Service:
 @cache
 def page() -> Service:
     """The planner page with evidence and feedback."""
-    logging.disable(logging.CRITICAL)
     witness = Witness(Verifier(Corpus.open(corpus()), RewardConfig(verifier="grounded")))
     served = Served(planner=Planner(Written()), model="m", witness=witness)
     return Service(page_app(served, feedback=FeedbackStore(_folder() / "kept")))
@@ -184,7 +190,6 @@ def page() -> Service:
 @cache
 def board() -> Service:
     """A board with one track, whose owner asks."""
-    logging.disable(logging.CRITICAL)
     made = Board.create(f"sqlite:///{_folder() / 'board.db'}", "A board")
     given = References.of(QUESTIONS)
     settings = ScorerSettings(measure="proxy", encoder="hash:64")
@@ -193,6 +198,14 @@ def board() -> Service:
     track = Track("world", "The world", "", given.sha, day_quota=10**9, total_quota=10**9)
     add_track(made, track, given, [(settings, identity)])
     return Service(board_app(made), {OWNER: made.add_account("owner", "owner").encode()})
+
+
+def close() -> None:
+    """Close all services that this process opened."""
+    while Service.opened:
+        Service.opened.pop().close()
+    for made in (reward, page, board):
+        made.cache_clear()
 
 
 def changed_manifest(path: Path) -> None:

@@ -10,6 +10,7 @@ Failures are written to `fuzz/failures`, whose inputs every test run replays (`t
 import argparse
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import random
@@ -221,6 +222,7 @@ def work(names: list[str], seed: int, until: float, told: Connection, last: Path
     """One process of the campaign: the target that had least time is next."""
     signal.signal(signal.SIGPROF, _late)
     warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
     draw, known = random.Random(seed), targets()
     pools = {name: list(known[name].seeds) for name in names}
     seen: dict[str, set[str]] = {name: set() for name in names}

@@ -4,6 +4,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,10 +16,19 @@ pytest.importorskip("prometheus_client")
 FUZZ = Path(__file__).parents[2] / "fuzz"
 sys.path.insert(0, str(FUZZ))
 
+import apps  # noqa: E402
 import campaign  # noqa: E402
 from targets import Target, targets  # noqa: E402
 
 QUICK = [name for name in sorted(targets()) if name != "pickle"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def services() -> Iterator[None]:
+    """Services that a replay opens end with the tests; their threads would keep the process."""
+    yield
+    apps.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("writer", "examiner", "recipe-"))]
 
 
 @pytest.fixture
