@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
+from llvmlite.binding import llvm_version_info
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -60,10 +61,17 @@ def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, kinds), name), arguments)
 
 
+def _sum_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
+    """Four products of bytes in each lane, added to `total`, by AVX512-VNNI."""
+    if llvm_version_info < (22, 0, 0):  # takes the bytes as the 32-bit lanes that they are in
+        unsigned, signed = (builder.bitcast(vector, _SUMS) for vector in (unsigned, signed))
+    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [total, unsigned, signed])
+
+
 def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
-    """Four products in each lane, of unsigned codes with signed steps: flipping the sign bit of a code adds 128."""
+    """Of unsigned codes with signed steps: flipping the sign bit of a code adds 128."""
     unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
-    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, [total, unsigned, step])
+    return _sum_products(builder, total, unsigned, step)
 
 
 def _pmaddwd(builder: Any, total: Any, x: Any, step: Any) -> Any:
@@ -171,8 +179,8 @@ def _panel(typing_context: Any, x: Any, d: Any, count: Any, steps: Any, excess: 
                 four = _splat(builder, _vector(builder, builder.add(addresses[r], j), _I32))
                 same = builder.bitcast(four, _BYTES)
                 for g in range(PANEL_GROUPS):
-                    factors = [builder.load(sums[r][g]), queries[g], same]
-                    builder.store(_call(builder, "llvm.x86.avx512.vpdpbusd.512", _SUMS, factors), sums[r][g])
+                    total = _sum_products(builder, builder.load(sums[r][g]), queries[g], same)
+                    builder.store(total, sums[r][g])
         for r in range(PANEL_ROWS):
             for g in range(PANEL_GROUPS):
                 at = builder.add(builder.mul(_I64(r), stride), _I64(4 * LANES * g))
