@@ -156,7 +156,8 @@ class Hang(BaseException):
     """An input took longer than `SECONDS`."""
 
 
-def _late(number: int, frame: FrameType | None) -> None:
+def late(number: int, frame: FrameType | None) -> None:
+    """End an input that takes too long: the handler of SIGPROF."""
     raise Hang
 
 
@@ -199,12 +200,20 @@ def replay(name: str, data: bytes) -> str | None:
 
 def replay_of(target: Target, data: bytes) -> str | None:
     """The same for any target."""
-    before = signal.signal(signal.SIGPROF, _late)
+    before = signal.signal(signal.SIGPROF, late)
     try:
         with tempfile.TemporaryDirectory() as folder:
             return outcome(target, data, Path(folder)).failure
     finally:
         signal.signal(signal.SIGPROF, before)
+
+
+def keep(folder: Path, name: str, data: bytes) -> Path:
+    """Write an input that failed where it is replayed; its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}--{hashlib.sha256(data).hexdigest()[:12]}"
+    path.write_bytes(data)
+    return path
 
 
 def past_failures() -> Iterator[tuple[str, Path]]:
@@ -220,7 +229,7 @@ def _limit_memory() -> None:
 
 def work(names: list[str], seed: int, until: float, told: Connection, last: Path) -> None:
     """One process of the campaign: the target that had least time is next."""
-    signal.signal(signal.SIGPROF, _late)
+    signal.signal(signal.SIGPROF, late)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     draw, known = random.Random(seed), targets()
@@ -316,9 +325,7 @@ class Campaign:
         self._keep(name.decode(), data, problem)
 
     def _keep(self, name: str, data: bytes, problem: str) -> None:
-        self.failures.mkdir(parents=True, exist_ok=True)
-        path = self.failures / f"{name}--{hashlib.sha256(data).hexdigest()[:12]}"
-        path.write_bytes(data)
+        path = keep(self.failures, name, data)
         self.found.append((name, path, problem))
         print(f"FAILURE {name}: {problem}\n  {path}", flush=True)
 

@@ -37,7 +37,7 @@ def alarm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     import signal
 
     monkeypatch.setattr(campaign, "SECONDS", 0.2)
-    before = signal.signal(signal.SIGPROF, campaign._late)
+    before = signal.signal(signal.SIGPROF, campaign.late)
     yield
     signal.signal(signal.SIGPROF, before)
 
