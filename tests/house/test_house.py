@@ -1,5 +1,6 @@
 """The house rules that no linter checks: light imports, stable names, one set of documents."""
 
+import importlib.metadata
 import importlib.util
 import subprocess
 import sys
@@ -54,8 +55,10 @@ def test_public_names_resolve_and_are_complete() -> None:
 
 
 def test_version_is_stated_once() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == recipe.__version__
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" not in settings["project"]
+    assert settings["tool"]["hatch"]["version"]["path"] == "src/recipe/__init__.py"
+    assert importlib.metadata.version("recipe-planner") == recipe.__version__
 
 
 def test_the_lock_file_has_the_versions_that_are_tested() -> None:
