@@ -179,7 +179,7 @@ def outcome(target: Target, data: bytes, folder: Path) -> Outcome:
         return Outcome(None, f"accepted {told}")
     except EXPECTED as error:
         sentence = str(getattr(error, "message", "") or error)
-        kind = f"{type(error).__name__} {re.sub(r'[0-9]+|(?:.*/)|[^ ]{20,}', '', sentence)[:80]}"
+        kind = f"{type(error).__name__} {re.sub(r'[0-9]+|(?:.*/)|[^ ]{20,}', '', sentence[:1000])[:80]}"
         if not isinstance(error, OSError) and (not sentence or "\n" in sentence.strip()):
             return Outcome(f"a refusal that is no sentence: {sentence[:200]!r}", kind)
         return Outcome(None, kind)

@@ -47,6 +47,23 @@ def test_what_once_failed_is_read_or_refused(path: Path) -> None:
     assert campaign.replay(path.name.partition("--")[0], path.read_bytes()) is None
 
 
+def _twice_at_the_end(count: int) -> bytes:
+    """An object of many names, of which only the last one comes again."""
+    names = [*(f'"{number:x}":1' for number in range(count)), f'"{count - 1:x}":1']
+    return b"{" + ",".join(names).encode() + b"}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        pytest.param("submission", 3 * _twice_at_the_end(22_000), id="a name that comes again"),
+        pytest.param("rating table", b",".join(b"c%d" % number for number in range(50_000)), id="many columns"),
+    ],
+)
+def test_time_does_not_grow_with_the_square_of_the_input(name: str, data: bytes) -> None:
+    assert campaign.replay(name, data) is None
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_a_few_hundred_inputs_of_every_target(name: str) -> None:
     draw, target = random.Random(0), targets()[name]

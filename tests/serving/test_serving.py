@@ -1,5 +1,6 @@
 """The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from recipe.data.examples import read_examples
 from recipe.evaluation.people.ratings import read_ratings
 from recipe.planning.predictions import read_predictions
 
+from recipe.serving import runs  # isort: skip
 from recipe.serving.messages import PageSettings  # isort: skip
 
 
@@ -73,6 +75,29 @@ def test_a_client_that_comes_back_gets_each_event_once(serve: Any) -> None:
         assert page.events(run) == got
         end = page.client.get(f"/api/runs/{run}/events", params={"after": len(got)})
         assert end.status_code == 204
+
+
+def test_a_run_is_over_only_once_its_last_event_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers hold no lock: one that looks while the last event is made must not end without it."""
+    made, over = runs.format_sse_event, []
+    loop = asyncio.new_event_loop()
+    run = runs.Run("plan", "make tea", (), 0, [runs.PlanSoFar()], loop)
+
+    def look(**event: str) -> bytes:
+        over.append(run.over)
+        return made(**event)
+
+    monkeypatch.setattr(runs, "format_sse_event", look)
+    assert run.publish("started", {}, "running")
+    assert run.publish("done", {}, "done")
+    assert not run.publish("failed", {}, "failed")
+    assert (over, run.over, run.events) == ([False, False], True, 2)
+
+    async def read() -> list[bytes]:
+        return [event async for event in run.follow(1)]
+
+    assert [b"event: done" in event for event in loop.run_until_complete(read())] == [True]
+    loop.close()
 
 
 def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:

@@ -7,6 +7,7 @@ plans in the order of the questions, so that neither order, nor spacing, nor dro
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -162,8 +163,8 @@ class _Twice(Exception):
 def _pairs(pairs: list[tuple[str, Any]]) -> JsonObject:
     row = dict(pairs)
     if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for name in names if names.count(name) > 1))
+        times = Counter(name for name, _ in pairs)
+        raise _Twice(next(name for name, found in times.items() if found > 1))
     return row
 
 

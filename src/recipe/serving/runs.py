@@ -87,11 +87,12 @@ class Run:
         with self._lock:
             if self.over:
                 return False
-            if state is not None:
-                self.state = state
-                self.ended = time.monotonic() if self.over else None
             text = to_json(data).decode()
             self._events.append(format_sse_event(data_str=text, event=kind, id=str(len(self._events) + 1)))
+            # Readers hold no lock: once they see that the run is over, its last event must be there.
+            if state is not None:
+                self.ended = time.monotonic() if state in _ENDS else None
+                self.state = state
         with suppress(RuntimeError):  # the loop has ended, and with it whoever read
             self.loop.call_soon_threadsafe(self._wake)
         return True

@@ -19,6 +19,7 @@ import difflib
 import io
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ COLUMNS = ("item", "goal", "history", "reference", "plan", *CRITERIA, "comment")
 _LONGEST = 30_000
 """Characters of a cell; spreadsheets take 32,767."""
 _CODE = 12
+_MOST_COLUMNS = 1_000
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _SCORE = re.compile(r"\s*([0-9]+)(\.0*)?\s*")
 _NEAR = 0.8
@@ -168,7 +170,10 @@ def _plain(name: str) -> str:
 
 
 def _require_columns(path: Path, header: list[str]) -> None:
-    if twice := [name for name in header if name and header.count(name) > 1]:
+    if len(header) > _MOST_COLUMNS:
+        problem = f"the table has {len(header):,} columns"
+        raise InputError.at(path, problem, f"keep {_MOST_COLUMNS:,} or fewer", line=1)
+    if twice := [name for name, times in Counter(header).items() if name and times > 1]:
         raise InputError.at(path, f"two columns are called {twice[0]!r}", "keep one of them", line=1)
     _require_no_typing_error(path, 1, header)
     if not set(header) & set(CRITERIA):
