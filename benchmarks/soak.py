@@ -127,7 +127,7 @@ class Soak:
                     self.times["page of the board"].append(time.monotonic() - began)
                     if seen.status_code >= 500:
                         self.say(f"{path}: {seen.status_code}")
-                await asyncio.sleep(14)
+                await asyncio.sleep(5)
 
     async def misuse(self, seed: int) -> None:
         """Requests that must be refused, one after another."""
