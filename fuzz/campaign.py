@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -71,8 +72,8 @@ VALUES: list[Any] = [
 def changed(data: bytes, draw: random.Random, other: bytes) -> bytes:
     """An input with one to four changes."""
     for _ in range(draw.choice((1, 1, 2, 4))):
-        data = draw.choice(CHANGES)(data, draw, other)
-    return data[:_LARGEST]
+        data = draw.choice(CHANGES)(data, draw, other)[:_LARGEST]  # what is repeated four times would be gigabytes
+    return data
 
 
 def _flip(data: bytes, draw: random.Random, other: bytes) -> bytes:
@@ -228,7 +229,18 @@ def _limit_memory() -> None:
 
 
 def work(names: list[str], seed: int, until: float, told: Connection, last: Path) -> None:
-    """One process of the campaign: the target that had least time is next."""
+    """One process of the campaign. It ends at once, also by an exception: the services' threads would go on."""
+    try:
+        try_inputs(names, seed, until, told, last)
+    except BaseException:  # noqa: BLE001 - whatever it is, the process must end
+        traceback.print_exc()
+        os._exit(1)
+    told.close()
+    os._exit(0)
+
+
+def try_inputs(names: list[str], seed: int, until: float, told: Connection, last: Path) -> None:
+    """Run changed inputs until a time: the target that had least time is next."""
     signal.signal(signal.SIGPROF, late)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
@@ -262,8 +274,6 @@ def work(names: list[str], seed: int, until: float, told: Connection, last: Path
                     break
             spent[name] += time.monotonic() - began
             told.send(("count", dict(counts)))
-    told.close()
-    os._exit(0)  # the services' threads would go on
 
 
 class Campaign:
