@@ -41,8 +41,8 @@ SECONDS, MEMORY = 5.0, 1 << 30
 _MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where files are kept in memory."""
 _DEAD = 12 * SECONDS
-"""Seconds after which a process that says nothing hangs in a library's code, which no signal interrupts. What only takes
-long there is found when it returns; a minute leaves room for a machine that stands still."""
+"""Seconds after which a process that says nothing hangs in a library's code, which no signal interrupts. What only
+takes long there is found when it returns; a minute leaves room for a machine that stands still."""
 _KEPT, _LARGEST = 200, 1 << 16
 """Inputs that a target keeps to change further, and the bytes of the largest."""
 
