@@ -3,8 +3,8 @@
     python benchmarks/soak.py [--run runs/demo] [--minutes 30] [--json FILE]
 
 Starts `recipe reward serve`, `recipe serve` and `recipe board serve` with two workers at once, on a run folder of
-`recipe demo`. Clients score plans, whose rewards must be the same every time; visitors ask for plans and follow them to
-the end, or leave in the middle; participants submit systems, of which each must be scored once. Beside them come
+`recipe demo`. Clients score plans, whose rewards must be the same every time, to the rounding that
+docs/service.md states; visitors ask for plans and follow them to the end, or leave in the middle; participants submit systems, of which each must be scored once. Beside them come
 requests that must be refused, connections that stall, and every half minute a worker is killed. Memory and open files
 of each service are read every ten seconds. Exits with 1 where an answer was wrong, something was lost, a service died,
 memory grew by more than a tenth between the first third and the end, or files by more than ten.
@@ -51,6 +51,15 @@ BAD: tuple[tuple[int, str, str, bytes], ...] = (
 """Requests that must be refused, with a status from 400 to 499."""
 
 
+def same(one: Any, other: Any) -> bool:
+    """Whether two answers differ by rounding alone: which texts are encoded together is chance."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other or (isinstance(one, float) and isinstance(other, float) and abs(one - other) < 1e-6)
+
+
 class Soak:
     """What the clients saw."""
 
@@ -68,7 +77,7 @@ class Soak:
         """Keep a problem."""
         self.wrong.append(f"{problem} at {time.strftime('%H:%M:%S')}")
 
-    async def score(self, prompts: list[dict[str, Any]], answers: dict[int, bytes], seed: int) -> None:
+    async def score(self, prompts: list[dict[str, Any]], answers: dict[int, Any], seed: int) -> None:
         """A trainer that asks for rewards: the same request has the same answer for ever."""
         draw = random.Random(seed)
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{REWARD}", timeout=60) as client:
@@ -77,7 +86,7 @@ class Soak:
                 began = time.monotonic()
                 answer = await client.post("/score", json=prompts[which])
                 self.times["score"].append(time.monotonic() - began)
-                if answer.status_code != 200 or answers.setdefault(which, answer.content) != answer.content:
+                if answer.status_code != 200 or not same(answers.setdefault(which, answer.json()), answer.json()):
                     self.say(f"prompt {which}: {answer.status_code} {answer.content[:200]!r}")
                 self.done["rewards"] += 1
                 await asyncio.sleep(0.05)
@@ -110,16 +119,17 @@ class Soak:
                 await asyncio.sleep(0.5)
 
     async def submit(self, board: Board, token: str, seed: int) -> None:
-        """A participant: checks a file, submits it, looks at the board."""
+        """A participant of twenty systems: checks a file, submits it for the next one, looks at the board."""
         number, headers = 1000 * seed, {"authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{BOARD}", timeout=120, headers=headers) as client:
             while self.going():
                 number += 1
                 plans = plans_of(board, number)
                 checked = await client.post("/api/check?track=world", content=plans)
-                sent = await client.post(f"/api/submissions?track=world&system=system-{number}", content=plans)
+                name = f"system-{seed}-{number % 20}"
+                sent = await client.post(f"/api/submissions?track=world&system={name}", content=plans)
                 if checked.status_code >= 400 or sent.status_code >= 400:
-                    self.say(f"system {number}: {sent.content[:200]!r}")
+                    self.say(f"{name}: {sent.content[:200]!r}")
                 self.done["submissions"] += 1
                 for path in ("/", "/api/boards", f"/submissions/{sent.json().get('id')}"):
                     began = time.monotonic()
@@ -189,7 +199,7 @@ async def soak(given: argparse.Namespace, folder: Path, services: dict[str, int]
     ]
     run = Soak(folder, time.monotonic() + 60 * given.minutes)
     sizes: dict[str, list[tuple[float, int]]] = {name: [] for name in services}
-    answers: dict[int, bytes] = {}
+    answers: dict[int, Any] = {}
     async with asyncio.TaskGroup() as group:
         for seed in range(8):
             group.create_task(run.score(prompts, answers, seed))
