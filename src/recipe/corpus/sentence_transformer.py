@@ -236,14 +236,17 @@ def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str
     if not model.has_peft_compatible_model():
         return False
     for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))):
-        if find_adapter_config_file(source, subfolder=folder, revision=config.revision) is None:
+        # Transformers before 5.23 looks for a subfolder on the hub alone.
+        local = Path(source).is_dir()
+        name = str(Path(source, folder)) if local else source
+        kept = {} if local else {"subfolder": folder, "revision": config.revision}
+        if (local and not Path(name).is_dir()) or find_adapter_config_file(name, **kept) is None:
             continue
         if importlib.util.find_spec("peft") is None:
             raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
         try:
             with quiet_loading():
-                kept = {"subfolder": folder, "revision": config.revision}
-                model.load_adapter(source, adapter_name=_ADAPTER, adapter_kwargs=kept)
+                model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=kept)
                 model.set_adapter(_ADAPTER)
         except _LOADING as error:
             raise _unusable(config, error) from None
