@@ -89,5 +89,7 @@ def test_another_layout_is_named_by_its_line(egoprocel: Path, row: str, problem:
 def test_what_is_no_table_is_named(egoprocel: Path, content: bytes) -> None:
     path = egoprocel / "annotations" / "MECCANO" / "0008.csv"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"0008\.csv: (the text is not UTF-8|no table of three columns)"):
+    # Python's limit of a field is one for the process; readers of other tables raise it.
+    problems = r"0008\.csv(: the text is not UTF-8|: no table of three columns|, line 1: 'x+' is not start)"
+    with pytest.raises(InputError, match=problems):
         read_egoprocel(egoprocel)

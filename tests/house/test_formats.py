@@ -45,12 +45,12 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether values are equal, numbers to six digits, where both have them: a later version may say more."""
+    """Whether values are equal, numbers to a millionth, where both have them: a later version may say more."""
     if isinstance(wanted, dict):
         return all(same(found[key], value) for key, value in wanted.items() if key in found)
     if isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(same, found, wanted))
-    return found == (pytest.approx(wanted, rel=1e-6, abs=1e-9) if isinstance(wanted, float) else wanted)
+    return found == (pytest.approx(wanted, rel=1e-6, abs=1e-6) if isinstance(wanted, float) else wanted)
 
 
 def test_a_corpus_opens_is_whole_and_is_searched(written: Path) -> None:

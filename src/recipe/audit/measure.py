@@ -47,6 +47,7 @@ from recipe.audit.score import (
     controls,
     corpus_coverage,
     score_prompts,
+    wins,
 )
 from recipe.audit.shares import (
     Array,
@@ -58,7 +59,6 @@ from recipe.audit.shares import (
     prompt_means,
     win,
     win_table,
-    wins,
 )
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction

@@ -11,6 +11,7 @@ A procedure's kappa is compared with those of 4 mixtures: as many steps, each fr
 same source. A corpus that knows single steps but no such procedure gives both alike.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -40,6 +41,8 @@ MIXTURES = 4
 """Mixtures that a procedure is compared with."""
 FEWEST = 8
 """Narrations of a corpus whose coverage can be measured."""
+TIE = 1e-6
+"""Rewards that are no further apart, also in proportion, are equal: so much is rounding, which differs by processor."""
 
 
 class NamedScorer(NamedTuple):
@@ -120,6 +123,15 @@ def controls(prompts: Sequence[AuditPrompt], embed: Embed) -> list[NamedScorer]:
     return [NamedScorer(LENGTH, LengthScorer()), NamedScorer(RELEVANCE, RelevanceScorer(embed, mean))]
 
 
+def wins(true: float, other: float) -> float:
+    """1 where the true continuation earns more, 0 where less, 1/2 where as much.
+
+    >>> wins(0.3, 0.1), wins(0.2, 0.2), wins(0.2, 0.20000001)
+    (1.0, 0.5, 0.5)
+    """
+    return 0.5 if math.isclose(true, other, rel_tol=TIE, abs_tol=TIE) else float(true > other)
+
+
 class ProcedureCoverage(NamedTuple):
     """How far the corpus covers one procedure, and mixtures in its place."""
 
@@ -131,7 +143,7 @@ class ProcedureCoverage(NamedTuple):
     @property
     def wins(self) -> float:
         """Share of mixtures that are covered less than the procedure, those covered alike as halves."""
-        return sum((self.kappa > one) + 0.5 * (self.kappa == one) for one in self.mixed) / len(self.mixed)
+        return sum(wins(self.kappa, one) for one in self.mixed) / len(self.mixed)
 
 
 def corpus_coverage(

@@ -12,22 +12,13 @@ from numpy.typing import NDArray
 
 from recipe.audit.classes import EDITIONS, GROUP_OF, GROUPS, Group
 from recipe.audit.perturb import TRUE, same_goal
-from recipe.audit.score import ScoredPrompt
+from recipe.audit.score import ScoredPrompt, wins
 from recipe.errors import InputError
 from recipe.stats import Interval, mean_interval
 
 Array = NDArray[np.float64]
 Key = tuple[str, str]
 """Source and video id of a prompt."""
-
-
-def wins(true: float, other: float) -> float:
-    """1 where the true continuation earns more, 0 where less, 1/2 where as much.
-
-    >>> wins(0.3, 0.1), wins(0.2, 0.2)
-    (1.0, 0.5)
-    """
-    return float(true > other) + 0.5 * float(true == other)
 
 
 def win_table(prompts: Sequence[ScoredPrompt]) -> Array:

@@ -5,6 +5,7 @@ is a board itself: `recipe board serve --database FILE` shows it. Restoring copi
 what was running is queued again, since the workers that held it are not there.
 """
 
+from contextlib import closing
 from pathlib import Path
 
 from sqlalchemy import Connection, func, insert, select, text, update
@@ -25,17 +26,12 @@ def backup(url: str, target: Path) -> int:
     """
     if target.exists():
         raise InputError.at(target, "the file exists", "give a new one")
-    source = Database(url)
-    require_current(source)
-    with atomic_path(target) as partial:
-        copy = Database(f"sqlite:///{partial}")
-        upgrade(copy)
-        try:
+    with closing(Database(url)) as source:
+        require_current(source)
+        with atomic_path(target) as partial, closing(Database(f"sqlite:///{partial}")) as copy:
+            upgrade(copy)
             rows = _copy(source, copy)
             set_journal(copy, "DELETE")
-        finally:
-            copy.close()
-            source.close()
     return rows
 
 
@@ -46,26 +42,24 @@ def restore(file: Path, url: str) -> int:
     """
     if not file.is_file():
         raise InputError.at(file, "the file does not exist", "give a file that `recipe board backup` wrote")
-    source, target = Database(f"sqlite:///{file}"), Database(url)
-    require_current(source)
-    upgrade(target)
-    if target.query(lambda connection: _rows(connection)):
-        raise InputError("the database holds a board already; restore into an empty one.")
-    rows = _copy(source, target)
-
-    def requeue(connection: Connection) -> None:
-        now = target.now(connection)
-        for job in connection.execute(select(jobs).where(jobs.c.state == "running")).all():
-            reason = "the board was restored from a backup"
-            values = {"state": "queued", "lease": "", "lease_until": None, "reason": reason}
-            connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
-            note(connection, now, BOARD, "job", job.submission, job.scorer, "running", "queued", reason)
-        connection.execute(workers.delete())
-
-    target.write(requeue)
-    source.close()
-    target.close()
+    with closing(Database(f"sqlite:///{file}")) as source, closing(Database(url)) as target:
+        require_current(source)
+        upgrade(target)
+        if target.query(lambda connection: _rows(connection)):
+            raise InputError("the database holds a board already; restore into an empty one.")
+        rows = _copy(source, target)
+        target.write(lambda connection: _requeue(connection, target.now(connection)))
     return rows
+
+
+def _requeue(connection: Connection, now: float) -> None:
+    """What was running when the backup was made runs again."""
+    for job in connection.execute(select(jobs).where(jobs.c.state == "running")).all():
+        reason = "the board was restored from a backup"
+        values = {"state": "queued", "lease": "", "lease_until": None, "reason": reason}
+        connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
+        note(connection, now, BOARD, "job", job.submission, job.scorer, "running", "queued", reason)
+    connection.execute(workers.delete())
 
 
 def _rows(connection: Connection) -> int:

@@ -188,12 +188,13 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
         held = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block, final=not block)
-        except UnicodeDecodeError as error:
+        except UnicodeError as error:
+            # UTF-16 and UTF-32 without a mark that tells the order of their bytes, which Python 3.13 has own words for.
+            if not isinstance(error, UnicodeDecodeError) or error.reason.endswith("BOM"):
+                remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
+                raise InputError.at(file.label, f"the text has no {encoding.upper()} byte order mark", remedy) from None
             before = error.object[: error.start].count(b"\n")
             raise _not_text(file, encoding, position - held + error.start, line + before, error) from None
-        except UnicodeError:  # UTF-16 and UTF-32 without a mark that tells the order of their bytes
-            remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
-            raise InputError.at(file.label, f"the text has no {encoding.upper()} byte order mark", remedy) from None
         if text:
             yield text
         if not block:
