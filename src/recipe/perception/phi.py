@@ -30,8 +30,9 @@ from recipe.prompting import fill, packaged
 from recipe.text import every_list
 from recipe.types import Frames, Step
 
-_CLOCK = r"\d+(?::\d\d){1,2}(?:\.\d+)?"
-_UNITS = r"\d+(?:\.\d+)?\s*(?:s|secs?|seconds)\b"
+# A number is read from its first digit and as a whole: else a long run of digits would cost the patterns its square.
+_CLOCK = r"(?<!\d)\d++(?::\d\d){1,2}(?:\.\d++)?"
+_UNITS = r"(?<!\d)\d++(?:\.\d++)?\s*(?:s|secs?|seconds)\b"
 _TO = r"\s*(?:-|–|—|→|to|until)\s*"
 _SPANS = (
     rf"[\[(<]\s*(?P<start>{_CLOCK}|{_UNITS})(?:{_TO}(?P<end>{_CLOCK}|{_UNITS}))?\s*[\])>]",
@@ -39,7 +40,9 @@ _SPANS = (
     rf"(?P<start>{_UNITS}){_TO}(?P<end>{_UNITS})",
 )
 _BEFORE = [re.compile(rf"^\s*{span}\s*[-–—:.,|]*\s*", re.IGNORECASE) for span in _SPANS]
-_BEHIND = [re.compile(rf"\s*[-–—:,|]*\s*(?:\b(?:at|from)\s+)?{span}\s*\.?\s*$", re.IGNORECASE) for span in _SPANS]
+_BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{span}\s*\.?\s*$", re.IGNORECASE) for span in _SPANS]
+_SEPARATORS = " -–—:,|"
+"""Between a text and the time behind it."""
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
@@ -71,7 +74,7 @@ def _step(said: str, duration: float) -> Step:
     found = _match(_BEFORE, line) or _match(_BEHIND, line)
     if found is None:
         return Step(line)
-    text = (line[: found.start()] + line[found.end() :]).strip()
+    text = (line[: found.start()].rstrip(_SEPARATORS) + line[found.end() :]).strip()
     if not any(char.isalnum() for char in text):
         return Step("")
     start, end = _seconds(found["start"]), _seconds(found["end"])
