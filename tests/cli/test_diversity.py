@@ -152,7 +152,7 @@ def test_a_dry_run_asks_nothing(ready: Recipe) -> None:
     ("change", "said"),
     [
         (("--samples", 4), "fewer than 4 samples"),
-        (("--order-check", 2), "--order-check"),
+        (("--order-check", 2), "less than or equal to 1"),
         (("--output", "."), "folder"),
         (("--encoder", "hash:0"), "not a positive number"),
         (("--split", "nowhere"), "no example is in split"),

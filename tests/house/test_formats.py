@@ -50,7 +50,7 @@ def same(found: Any, wanted: Any) -> bool:
         return all(same(found[key], value) for key, value in wanted.items() if key in found)
     if isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(same, found, wanted))
-    return found == (pytest.approx(wanted, rel=1e-6, abs=1e-6) if isinstance(wanted, float) else wanted)
+    return found == (pytest.approx(wanted, rel=1e-6, abs=1e-7) if isinstance(wanted, float) else wanted)
 
 
 def test_a_corpus_opens_is_whole_and_is_searched(written: Path) -> None:

@@ -235,12 +235,13 @@ def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str
     """Load the adapter in the model's folder of the task's name, with `_` for `-` and `.`; False without one."""
     if not model.has_peft_compatible_model():
         return False
+    local = Path(source).is_dir()  # transformers before 5.23 looks for a subfolder on the hub alone
     for folder in dict.fromkeys((task, re.sub(r"[-.]", "_", task))):
-        # Transformers before 5.23 looks for a subfolder on the hub alone.
-        local = Path(source).is_dir()
+        if local and not Path(source, folder).is_dir():
+            continue
         name = str(Path(source, folder)) if local else source
         kept = {} if local else {"subfolder": folder, "revision": config.revision}
-        if (local and not Path(name).is_dir()) or find_adapter_config_file(name, **kept) is None:
+        if find_adapter_config_file(name, **kept) is None:
             continue
         if importlib.util.find_spec("peft") is None:
             raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
