@@ -1,5 +1,6 @@
 """Plan text to steps and back, and the chat messages of a planner."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,25 +14,109 @@ SYSTEM_PROMPT = (
 )
 """Asks for the format that `parse_plan` reads; short, because small models read it at every prompt."""
 
-_MARKER = re.compile(r"^\s*(?:step\s+)?(?:(\d{1,3})\s*[.):](?!\d)|[-*•])\s*", re.IGNORECASE)
+# What opens and what closes a thought; docs/planning.md has the same table with its sources.
+_TAGS = (
+    # DeepSeek-R1, Qwen3, QwQ, GLM-4.5; <seed:think> of Seed-OSS; <thought> of Gemini; others as a prompt asks.
+    (r"(?i:<\s*(?:[\w-]+[:_])?(?:think|thinking|thoughts?|reason|reasoning|scratchpad)\b[^<>]*>)",
+     r"(?i:<\s*/\s*(?:[\w-]+[:_])?(?:think|thinking|thoughts?|reason|reasoning|scratchpad)\s*>)"),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
+    (r"◁think▷", r"◁/think▷"),  # Kimi
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Command A Reasoning
+    (r"<\|channel>\s*thought", r"<channel\|>"),  # Gemma 4
+    (r"<\|channel\|>\s*(?:analysis|commentary)", r"<\|channel\|>\s*final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>"),
+    (r"\Aanalysis(?=[A-Z'\"])", r"assistantfinal"),  # gpt-oss, with its special tokens and where a decoder drops them
+    (r"(?i:Here(?: is|'s|’s) my thought process:)", r"(?i:Here(?: is|'s|’s) my response:)"),  # Granite 3.2
+)  # fmt: skip
+_OPENS, _CLOSES = (re.compile("|".join(pair)) for pair in zip(*_TAGS, strict=True))
+_WRAPPER = re.compile(
+    r"</?(?:answer|solution|output|response)>|<\|(?:begin|end)_of_solution\|>|<\|(?:START|END)_\w+\|>"
+)
+"""Around the answer of models that mark it as they mark their thought."""
+_TURN = re.compile(
+    r"<\|(?:im_end|end|return|eot_id|eom_id|endoftext|end_of_text|end_of_turn)\|>|<end_of_turn>|<turn\|>|</s>"
+)
+"""Ends a turn, where a decoder leaves special tokens in the text."""
+
+_MARKER = re.compile(
+    r"""^\s*(?:>\s*)*(?P<heading>\#{1,6}\s+)?
+    (?: step\s+(\d{1,3})(?:\s*(?:of|/)\s*\d{1,3})?\s*(?:[.):：、–—-]|$)(?!\d)
+      | [(（\[]\s*(\d{1,3})\s*[)）\]]\s*[.:：、]?
+      | (\d{1,3})\s*(?:[.):：．）](?!\d)|、|[–—-]\s+(?!\d))
+      | (?:[-*•·‣◦▪●]|[+–—](?=\s))\s*(?:\[[ xX]\](?=\s))?
+    )\s*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[\w+-]*[ \t]*$", re.MULTILINE)
 _EMPHASIS = re.compile(r"\*\*|__|`")
+_BOLD = re.compile(r"\s*(\*\*|__)(?:(?!\1).)+\1[:：]?\s*")
+_WHOLE = re.compile(r"(?:\n|[.!?…。！？][\"'”’)\]*_`]*)[ \t]*\Z")
+"""The end of a text whose last line is complete."""
+_JSON = re.compile(r"[{\[]\s*[\"{\[]")
+_TRIES = 20
+"""Beginnings of JSON that are tried."""
+_COLUMNS = ("step", "action", "instruction", "description", "task", "what")
+"""Headings of the column of steps, the first that fits."""
+_STEPS = frozenset({"steps", "plan", "remaining_steps", "next_steps", "continuation", "actions", "instructions"})
+_STEP = ("step", "text", "description", "action", "instruction", "title", "name")
+"""Fields of JSON that hold a plan, and those that hold a step."""
 
 
-def parse_plan(text: str) -> Plan | Malformed:
+def final_answer(text: str) -> str | None:
+    """What a model says after its thought, without the tags around it; None where the text ends within a thought.
+
+    What counts is the text behind the last tag that closes a thought, and the whole text where there is none. The tag
+    that opens it may stand in the prompt.
+
+    >>> final_answer("<think>\\n1. Use a bag\\n</think>\\n1. Boil water"), final_answer("<think>Let me see")
+    ('\\n1. Boil water', None)
+    """
+    *_, end = (0, *(tag.end() for tag in _CLOSES.finditer(text)))
+    answer = text[end:]
+    if _OPENS.search(answer):
+        return None
+    return _WRAPPER.sub("\n", _TURN.split(answer, maxsplit=1)[0])
+
+
+def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
     """The steps written in a completion, or why there are none.
 
-    Where some lines carry a number or a bullet, the steps are those of the first list (`first_list`), so that neither a
-    preamble nor what a model goes on with is mistaken for a step; otherwise each non-empty line is a step.
+    What is read is the `final_answer`. Where some lines carry a number or a bullet, the steps are those of the first
+    list (`first_list`), so that neither a preamble nor what a model goes on with is mistaken for a step; otherwise each
+    non-empty line that is no heading is a step. JSON is read where it holds one list of steps, and a table where one
+    column holds them. Of a completion that was `cut` at its limit of tokens, a last line that does not end is left out.
 
     >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea\\nEnjoy! Another way:\\n1. Use a bag")
     Plan(steps=('Boil water', 'Steep the tea'))
+    >>> parse_plan("1. Boil water\\n2. Steep the te", cut=True)
+    Plan(steps=('Boil water',))
     >>> parse_plan("  ").reason
     'the completion is empty'
     """
-    lines = _lines(text)
-    if not lines:
+    answer = final_answer(text)
+    if answer is None:
+        return Malformed("the completion ends within its thought", text)
+    if cut and not _WHOLE.search(answer):
+        answer = answer[: answer.rfind("\n") + 1]
+        if not answer.strip():
+            return Malformed("the completion is cut off within its first line", text)
+    if not answer.strip():
         return Malformed("the completion is empty", text)
-    steps = first_list(text) if any(map(_MARKER.match, lines)) else _worded(lines)
+    listed = first_list(answer)
+    steps = _json_steps(answer, embedded=not listed)
+    if isinstance(steps, str):
+        return Malformed(steps, text)
+    if steps is None and not (steps := listed):
+        lines = _lines(answer)
+        if any(map(_is_rule, answer.splitlines())):
+            if not (steps := _table_steps(answer)):
+                return Malformed("the completion is a table, and it is not clear which column holds the steps", text)
+        elif not any(map(_MARKER.match, lines)):
+            plain = [line for line in answer.splitlines() if not _BOLD.fullmatch(line)]  # bold lines are headings, too
+            lines = _lines("\n".join(plain)) or lines
+            steps = _worded(
+                [line for line in lines if not line.lstrip().startswith("#") and line.rstrip()[-1] not in ":："]
+            )
     return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
 
 
@@ -70,26 +155,43 @@ def as_steps(texts: object) -> tuple[str, ...]:
 def first_list(text: str) -> tuple[str, ...]:
     """The steps of the first list in a text, none where no line carries a number or a bullet.
 
-    The list ends where its numbers go back. It ends, too, where a line without a mark stands that is not indented,
-    unless the numbers go on behind it: a heading or a remark between steps. Lines may be added to a text without
-    changing the steps before them.
+    The list ends where its numbers begin again. It ends, too, where a line without a mark stands that is not indented,
+    unless the numbers go on behind it: a heading or a remark between steps. A number that slips back behind another
+    ends nothing. A mark alone has the next line as its text. Markdown headings with numbers are the steps only where
+    no other line has a mark.
 
     >>> first_list("1. Boil water\\nNow the tea:\\n2. Steep it\\n1. Serve")
     ('Boil water', 'Steep it')
     >>> first_list("- boil water\\n  for a minute\\n- steep the tea\\nTips:\\n- use fresh water")
     ('boil water', 'steep the tea')
     """
+    lines = _lines(text)
+    marks = [_MARKER.match(line) for line in lines]
+    items = any(mark and mark["heading"] is None for mark in marks)
     steps: list[str] = []
-    last, begun, interrupted = 0, False, False
-    for line in _lines(text):
-        mark = _MARKER.match(line)
+    first, last, section = None, 0, 0
+    begun, interrupted, bare = False, False, False
+    for line, mark in zip(lines, marks, strict=True):
         if mark is None:
-            interrupted = interrupted or (begun and not line[0].isspace())
+            if bare and begun and not interrupted:
+                steps.append(line)
+            else:
+                interrupted = interrupted or (begun and not line[0].isspace())
+            bare = False
             continue
-        number = int(mark[1]) if mark[1] else None
-        if (number is None and interrupted) or (number is not None and number < last + interrupted):
+        number = next((int(digits) for digits in mark.groups()[1:] if digits), None)
+        if items and mark["heading"] is not None:  # of a section, whose numbers begin again
+            interrupted = begun and (number is None or number <= section)
+            section, first, last = number or section, None, 0
+            continue
+        if number is None:
+            if interrupted:
+                break
+        elif number < last + interrupted and (interrupted or number <= (first or 0)):
             break
-        begun, interrupted, last = True, False, last if number is None else number
+        else:
+            first, last = number if first is None else first, number
+        begun, interrupted, bare = True, False, not line[mark.end() :].strip()
         steps.append(line)
     return _worded(steps)
 
@@ -104,9 +206,78 @@ def every_list(text: str) -> tuple[str, ...]:
     return _worded([line for line in lines if _MARKER.match(line)] or lines)
 
 
+def _json_steps(answer: str, *, embedded: bool) -> tuple[str, ...] | str | None:
+    """The steps in an answer of JSON, or why there are none; None where it is no JSON.
+
+    With `embedded`, other text may stand before it.
+    """
+    decoder, problem = json.JSONDecoder(), None
+    whole = re.match(r"\s*(?:(?:```|~~~)[\w+-]*\s)?\s*(?=[{\[]\s*(?:[\"'{\[\]}]|$))", answer)
+    begins = [whole.end()] if whole else [begin.start() for begin in _JSON.finditer(answer)] if embedded else []
+    for begin in begins[:_TRIES]:
+        try:
+            value, _ = decoder.raw_decode(answer, begin)
+        except (ValueError, RecursionError):
+            problem = "the completion is JSON that cannot be read" if whole else problem
+        else:
+            if (steps := _steps_of(value)) is not None:
+                return _worded(steps)
+            problem = "the completion is JSON without one list of steps"
+    return problem
+
+
+def _steps_of(value: Any) -> list[str] | None:
+    """The steps that a JSON value lists, a line each; None where it is no list of steps."""
+    if isinstance(value, dict):
+        plans = [held for name, held in value.items() if re.sub(r"[\s-]+", "_", name.strip().casefold()) in _STEPS]
+        numbered = [re.fullmatch(r"\s*(?:step)?[\s_-]*\d+\s*", name, re.IGNORECASE) for name in value]
+        if value and all(numbered):
+            plans = [list(value.values())]
+        elif not plans:
+            plans = [held for held in value.values() if isinstance(held, list)]
+        return _steps_of(plans[0]) if len(plans) == 1 else None
+    if isinstance(value, str):
+        plan = parse_plan(value)
+        return list(plan.steps) if isinstance(plan, Plan) else []
+    if not isinstance(value, list):
+        return None
+    steps = list[str]()
+    for item in value:
+        step = next((item[name] for name in _STEP if name in item), None) if isinstance(item, dict) else item
+        if not isinstance(step, str):
+            return None
+        steps.append(" ".join(step.split()))
+    return steps
+
+
+def _table_steps(answer: str) -> tuple[str, ...]:
+    """The steps in the first Markdown table of an answer, none where it is not clear which column holds them."""
+    rows = [line for line in answer.splitlines() if "|" in line]
+    rule = next(at for at, line in enumerate(rows) if _is_rule(line))
+    cells = [[_EMPHASIS.sub("", cell).strip() for cell in row.strip().strip("|").split("|")] for row in rows]
+    if rule != 1 or len(cells) < 3 or len({len(row) for row in (cells[0], *cells[2:])}) != 1:
+        return ()
+    columns = dict(zip(cells[0], zip(*cells[2:], strict=True), strict=True))
+    worded = {
+        name.casefold(): column
+        for name, column in columns.items()
+        if any(any(map(str.isalpha, _MARKER.sub("", f"{cell}."))) for cell in column)
+    }
+    if len(worded) == 1:
+        return _worded(next(iter(worded.values())))
+    named = next((worded[name] for key in _COLUMNS for name in worded if key in name), ())
+    return _worded(named)
+
+
+def _is_rule(line: str) -> bool:
+    """Whether a line is the one below a table's heading."""
+    return "|" in line and "-" in line and not line.strip("|:+- \t")
+
+
 def _lines(text: str) -> list[str]:
-    """The non-blank lines, without emphasis."""
-    return [line for line in _EMPHASIS.sub("", text).splitlines() if line.strip()]
+    """The lines that hold a letter or a number, without emphasis and fences."""
+    lines = _EMPHASIS.sub("", _FENCE.sub("", text)).splitlines()
+    return [line for line in lines if any(map(str.isalnum, line))]
 
 
 def _worded(lines: Sequence[str]) -> tuple[str, ...]:

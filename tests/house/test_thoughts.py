@@ -1,0 +1,200 @@
+"""What a model says after its thought, and the forms that it writes a plan in."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recipe.text import final_answer, format_plan, parse_plan, plan_steps
+from recipe.types import Malformed, Plan
+
+PLAN = ("rinse the rice", "simmer it with the lid on", "fluff it with a fork")
+WRITTEN = format_plan(PLAN)
+THOUGHT = "Two ways come to mind:\n1. grill the fish\n2. salt it\nThe first is wrong."
+TAGS = [
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<thought>", "</thought>"),
+    ("<Reasoning>", "</Reasoning>"),
+    ("<seed:think>", "</seed:think>"),
+    ("[THINK]", "[/THINK]"),
+    ("◁think▷", "◁/think▷"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought\n", "<channel|>"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("Here is my thought process:", "Here's my response:"),
+]
+LONE = [*TAGS[:-2], ("", "assistantfinal")]
+
+
+@pytest.mark.parametrize(("opened", "closed"), [*TAGS, ("analysisWe ask: ", "assistantfinal")])
+def test_a_thought_is_no_plan(opened: str, closed: str) -> None:
+    whole = f"{opened}{THOUGHT}{closed}\n{WRITTEN}"
+    assert plan_steps(whole) == PLAN
+    assert plan_steps(f"{whole}\n{opened}{THOUGHT}{closed}{WRITTEN}") == PLAN
+    for end in range(len(opened), len(opened + THOUGHT)):
+        assert final_answer(whole[:end]) is None
+        assert isinstance(parse_plan(whole[:end]), Malformed)
+
+
+@pytest.mark.parametrize(("opened", "closed"), LONE)
+def test_a_tag_that_the_prompt_opened_is_closed(opened: str, closed: str) -> None:
+    assert plan_steps(f"{THOUGHT}{closed}{WRITTEN}") == PLAN
+    assert plan_steps(f"{THOUGHT}{closed}") == ()
+
+
+@given(st.lists(st.sampled_from(TAGS[:8]), max_size=4), st.booleans())
+def test_the_last_tag_decides(thoughts: list[tuple[str, str]], open_: bool) -> None:
+    text = "".join(f"{opened}{THOUGHT}{closed}" for opened, closed in thoughts) + WRITTEN
+    assert plan_steps(text) == PLAN
+    if open_:
+        assert final_answer(f"{text}<think>{WRITTEN}") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>{THOUGHT}</think><answer>{WRITTEN}</answer>",
+        f"{THOUGHT}</think>\n<solution>\n{WRITTEN}\n</solution>",
+        f"{WRITTEN}<|im_end|>\n<|im_start|>user\n4. more",
+        f"<|START_RESPONSE|>{WRITTEN}<|END_RESPONSE|>",
+    ],
+)
+def test_what_stands_around_an_answer_is_no_step(text: str) -> None:
+    assert plan_steps(text) == PLAN
+
+
+MARKS = [
+    "### {n}. ",
+    "## Step {n}: ",
+    "({n}) ",
+    "{n}、",
+    "Step {n} - ",
+    "step {n} – ",
+    "[{n}] ",
+    "**{n}.** ",
+    "{n} - ",
+    "> {n}) ",
+]
+
+
+@pytest.mark.parametrize(
+    "mark", [*MARKS, "**Step {n}:** ", "Step {n} of 3: ", "Step {n}\n", "### Step {n}\n", "- [ ] ", "+ ", "◦ "]
+)
+@pytest.mark.parametrize("remark", ["", "\n   Take your time.", "\nTake your time."])
+def test_marks_of_lists(mark: str, remark: str) -> None:
+    if remark.startswith("\nT") and "{n}" not in mark:
+        return  # a list without numbers ends there
+    text = "\n".join(mark.format(n=number) + step + remark for number, step in enumerate(PLAN, start=1))
+    assert plan_steps(f"The steps that remain:\n{text}") == PLAN
+
+
+WORDS = ["stir it", "2.5 cups of milk go in", "10:30 is the time to stop", "wait (2 hours)"]
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1))
+def test_the_form_of_a_list_changes_no_step(steps: list[str]) -> None:
+    for mark in ["{n}. ", *MARKS]:
+        if " - " in mark:
+            steps = [step for step in steps if not step[0].isdigit()]  # "2 - 3 cups" is no mark
+        text = "\n".join(mark.format(n=number) + step for number, step in enumerate(steps, start=1))
+        assert plan_steps(text) == tuple(steps)
+    assert plan_steps(json.dumps(steps)) == tuple(steps)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        list(PLAN),
+        {"steps": list(PLAN)},
+        {"goal": "cook rice", "Remaining Steps": [{"number": 4, "step": step} for step in PLAN]},
+        {"plan": WRITTEN},
+        {str(number): step for number, step in enumerate(PLAN, start=4)},
+        {f"step_{number}": step for number, step in enumerate(PLAN)},
+        {"answer": [f"{number}. {step}" for number, step in enumerate(PLAN, start=1)]},
+    ],
+)
+def test_json_is_read_where_it_holds_one_list_of_steps(value: object) -> None:
+    for indent in (None, 2):
+        text = json.dumps(value, indent=indent)
+        assert plan_steps(text) == PLAN
+        assert plan_steps(f"```json\n{text}\n```") == PLAN
+        assert plan_steps(f"<think>[1, 2]</think>Here it is:\n```\n{text}\n```\nEnjoy!") == PLAN
+        for end in range(1, len(text) - 1):
+            assert isinstance(parse_plan(text[:end]), Malformed)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"minutes": 5}', '[["stir"]]', "['stir']", '{"steps": [1, 2]}', '{"a": ["x"], "b": ["y"]}', "{}", "[]"]
+)
+def test_other_json_is_malformed(text: str) -> None:
+    assert isinstance(parse_plan(text), Malformed)
+    assert isinstance(parse_plan(f"```json\n{text}\n```"), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("heading", "row"),
+    [
+        ("| Step | Action |", "| {n} | {step} |"),
+        ("| # | Action | Time | Tool |", "| {n} | **{step}** | 5 min | spoon |"),
+        ("Step | Minutes", "{step} | {n}"),
+        ("| Number | What to do |", "| Step {n} | {step} |"),
+    ],
+)
+def test_tables(heading: str, row: str) -> None:
+    rule = "|".join("---" for _ in heading.strip("|").split("|"))
+    rows = [row.format(n=number, step=step) for number, step in enumerate(PLAN, start=1)]
+    assert plan_steps("\n".join(["The plan:", "", heading, rule, *rows, "", "Enjoy!"])) == PLAN
+
+
+def test_a_table_with_two_columns_of_text_is_malformed() -> None:
+    rows = [f"| {step} | a spoon |" for step in PLAN]
+    assert isinstance(parse_plan("\n".join(["| This | That |", "|---|---|", *rows])), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("# Rice\nrinse it\nsimmer it", ("rinse it", "simmer it")),
+        ("**Rice**\nrinse it\nsimmer it", ("rinse it", "simmer it")),
+        ("What remains:\nrinse it\nsimmer it", ("rinse it", "simmer it")),
+        ("## 1. Before\n- rinse it\n- soak it\n## 2. After\n- serve it", ("rinse it", "soak it", "serve it")),
+        ("rinse it\n---\nsimmer it", ("rinse it", "simmer it")),
+        ("```text\nrinse it\nsimmer it\n```", ("rinse it", "simmer it")),
+        ("## Rice", ()),
+    ],
+)
+def test_headings_are_no_steps(text: str, steps: tuple[str, ...]) -> None:
+    assert plan_steps(text) == steps
+
+
+@pytest.mark.parametrize("numbers", [(2, 3, 4, 5, 4), (3, 4, 6, 5, 7), (1, 1, 1), (7, 8, 8)])
+def test_a_number_that_slips_ends_no_list(numbers: tuple[int, ...]) -> None:
+    steps = tuple(f"do {chr(97 + place)}" for place in range(len(numbers)))
+    text = "\n".join(f"{number}. {step}" for number, step in zip(numbers, steps, strict=True))
+    assert plan_steps(text) == steps
+    again = "\n".join(f"{numbers[0]}. again {step}" for step in steps)
+    assert plan_steps(f"{text}\nAnother way:\n{again}") == steps
+
+
+@given(st.integers(0, len(WRITTEN)))
+def test_a_line_that_the_limit_cut_is_left_out(end: int) -> None:
+    plan = parse_plan(WRITTEN[:end], cut=True)
+    whole = WRITTEN[:end].count("\n")
+    assert plan == Plan(PLAN[:whole]) if whole else isinstance(plan, Malformed)
+
+
+def test_a_sentence_that_ends_is_whole() -> None:
+    assert parse_plan("1. Rinse the rice.\n2. Simmer it!", cut=True) == Plan(("Rinse the rice.", "Simmer it!"))
+    assert parse_plan('["rinse it", "simm', cut=True) == parse_plan('["rinse it", "simm', cut=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<" * 20_000, "\n" * 20_000, "|-" * 20_000 + "x", "{[" * 20_000, "```\n" * 9_000, "1. " * 9_000, ": " * 9_000],
+)
+def test_long_runs_are_read(text: str) -> None:
+    parse_plan(text, cut=True)
+    parse_plan(f"<think>{text}</think>{text}")
