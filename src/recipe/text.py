@@ -62,11 +62,12 @@ _STEP = ("step", "text", "description", "action", "instruction", "title", "name"
 """Fields of JSON that hold a plan, and those that hold a step."""
 
 
-def final_answer(text: str) -> str | None:
+def final_answer(text: str, *, cut: bool = False) -> str | None:
     """What a model says after its thought, without the tags around it; None where the text ends within a thought.
 
     What counts is the text behind the last tag that closes a thought, and the whole text where there is none. The tag
-    that opens it may stand in the prompt.
+    that opens it may stand in the prompt. Of a text that was `cut` at its limit of tokens, a last line that does not
+    end is left out.
 
     >>> final_answer("<think>\\n1. Use a bag\\n</think>\\n1. Boil water"), final_answer("<think>Let me see")
     ('\\n1. Boil water', None)
@@ -75,7 +76,8 @@ def final_answer(text: str) -> str | None:
     answer = text[end:]
     if _OPENS.search(answer):
         return None
-    return _WRAPPER.sub("\n", _TURN.split(answer, maxsplit=1)[0])
+    answer = _WRAPPER.sub("\n", _TURN.split(answer, maxsplit=1)[0])
+    return answer[: answer.rfind("\n") + 1] if cut and not _WHOLE.search(answer) else answer
 
 
 def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
@@ -84,7 +86,7 @@ def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
     What is read is the `final_answer`. Where some lines carry a number or a bullet, the steps are those of the first
     list (`first_list`), so that neither a preamble nor what a model goes on with is mistaken for a step; otherwise each
     non-empty line that is no heading is a step. JSON is read where it holds one list of steps, and a table where one
-    column holds them. Of a completion that was `cut` at its limit of tokens, a last line that does not end is left out.
+    column holds them.
 
     >>> parse_plan("Here is the rest:\\n1. Boil water\\n2) Steep the tea\\nEnjoy! Another way:\\n1. Use a bag")
     Plan(steps=('Boil water', 'Steep the tea'))
@@ -93,15 +95,12 @@ def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
     >>> parse_plan("  ").reason
     'the completion is empty'
     """
-    answer = final_answer(text)
+    answer = final_answer(text, cut=cut)
     if answer is None:
         return Malformed("the completion ends within its thought", text)
-    if cut and not _WHOLE.search(answer):
-        answer = answer[: answer.rfind("\n") + 1]
-        if not answer.strip():
-            return Malformed("the completion is cut off within its first line", text)
     if not answer.strip():
-        return Malformed("the completion is empty", text)
+        reason = "is cut off within its first line" if cut and text.strip() else "is empty"
+        return Malformed(f"the completion {reason}", text)
     listed = first_list(answer)
     steps = _json_steps(answer, embedded=not listed)
     if isinstance(steps, str):

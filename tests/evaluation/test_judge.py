@@ -121,7 +121,7 @@ def test_a_refused_chat_is_unscored_and_not_asked_again() -> None:
     rows, engine, judge = judged(
         lambda name, *_: Refusal("too long") if name == "x" else six(1), [case("x"), case("y")]
     )
-    assert rows[0].outcome == Unscored("the judge gave no answer: too long")
+    assert rows[0].outcome == Unscored("no answer came: too long")
     assert rows[1].outcome == Verdict(*[1] * 6)
     assert len(engine.asked) == 2
     assert judge.ledger.answers == 1

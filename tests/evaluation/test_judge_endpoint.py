@@ -52,10 +52,10 @@ DAYS: dict[str, tuple[list[Reply], Verdict | str]] = {
     "refuses once": ([REFUSAL, GOOD], VERDICT),
     "says nothing": ([completion("")] * 2, "the answer is empty"),
     "is filtered": ([completion(None, "content_filter")] * 2, "empty|filter"),
-    "is cut off": ([completion(WHOLE[:60], "length")] * 2, "is not one whole number|no verdict"),
+    "is cut off": ([completion(WHOLE[:60], "length")] * 2, "cut off"),
     "answers with a page": ([completion("<html><b>clarity</b></html>")] * 2, "no verdict: '<html>"),
     "forgets a criterion": ([completion(json.dumps({"clarity": 3}))] * 2, "is not one whole number|no verdict"),
-    "is too long": ([TOO_LONG], "the judge gave no answer: .*maximum context length"),
+    "is too long": ([TOO_LONG], "no answer came: .*maximum context length"),
 }
 """What the endpoint does about a plan, request by request, and what the judge is to make of it."""
 MANY = 4

@@ -1,7 +1,7 @@
 """One validator of submissions for the command line and the server: all problems at once, each with line and field.
 
 A submission is JSON lines of `example_id`, `steps` and, where a track asks for several plans, `sample`, as
-`recipe plan` writes them; `text`, `reward`, `gated` and `kl` are allowed and dropped. What is kept is canonical: the
+`recipe plan` writes them; its other fields are allowed and dropped. What is kept is canonical: the
 plans in the order of the questions, so that neither order, nor spacing, nor dropped fields make another submission.
 """
 
@@ -14,10 +14,11 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject
+from recipe.planning.predictions import OPTIONAL
 from recipe.types import Example
 
 _KNOWN = ("example_id", "steps", "sample")
-_DROPPED = ("text", "reward", "gated", "kl")
+_DROPPED = OPTIONAL
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What a step may not hold; white space of any kind becomes one blank."""
 _HALVES = re.compile("[\ud800-\udfff]")

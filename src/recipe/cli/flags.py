@@ -77,8 +77,10 @@ def _option(
             limits["min"] = bound.gt + (1 if kind is int else _SMALLEST)
         elif hasattr(bound, "le"):
             limits["max"] = bound.le
-    default = defaults.get(name, None if field.is_required() else field.default)
-    shown = None if default in (None, "") or isinstance(default, bool) else default
+    if get_origin(kind) is dict:
+        kind, limits["metavar"] = str, "<json>"
+    default = defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
+    shown = None if default in (None, "", {}) or isinstance(default, bool) else default
     if kind is bool and "/" in flag:
         shown = flag.split("/")[0 if default else 1].removeprefix("--")
     about = " ".join((field.description or "").split())

@@ -92,7 +92,7 @@ def perceive(
         result = run.describe(chosen.clips, console.progress())
     if not result.descriptions:
         first = next(iter(result.unreadable.values()), "")
-        raise InputError(f"none of {len(chosen.clips)} videos can be read; the first: {first}")
+        raise InputError(f"none of {len(chosen.clips)} videos, or of the answers about them, can be read: {first}")
     if examples is not None:
         written = write_described_histories(target, rows, result, model_settings.model, run, model.ledger.prices)
     else:
@@ -105,6 +105,7 @@ def perceive(
         "kind": kind,
         "rows": written.rows,
         "empty": list(written.empty),
+        "cut": list(written.cut),
         "missing": list(chosen.missing),
         "without_time": list(chosen.without_time),
         "unreadable": result.unreadable,
@@ -151,9 +152,10 @@ def _show(result: dict[str, Any]) -> None:
         lines.append(f"{tokens[0]:,} tokens read and {tokens[1]:,} written{cost}")
     reasons = {
         "empty": "in which no step was seen" + ("" if result["kind"] == "history" else ", left out"),
+        "cut": "cut at the limit of tokens (--max-tokens), so that their last steps are missing",
         "missing": "left out, because the video is absent",
         "without_time": "left out, because the example does not say where its history ends",
-        "unreadable": "left out, because the video cannot be read",
+        "unreadable": "left out, because the video or the answer cannot be read",
     }
     for key, reason in reasons.items():
         if result[key]:

@@ -1,5 +1,6 @@
 """`recipe plan`: a goal, and a history in words or as a video, in; the remaining steps out."""
 
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +18,7 @@ from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
+    from recipe.models.protocol import Answer
     from recipe.planning.planner import Planner, Request
     from recipe.planning.predictions import Prediction
     from recipe.planning.rerank import RankedPlans
@@ -87,8 +89,9 @@ def plan(
         require_writable(output)
         verifier = open_corpus() if open_corpus else None
         with opened(beside(model_settings, output), frames) as model:
-            predictions = _predicted(Planner(model, sampling, asked), chosen, videos, frames, count)
-        _write(predictions, chosen, missing, verifier, output, json)
+            unanswered: dict[str, str] = {}
+            predictions = _predicted(Planner(model, sampling, asked), chosen, videos, frames, count, unanswered)
+        _write(predictions, chosen, missing, unanswered, verifier, output, json)
         return
     if output is not None:
         raise InputError("--output goes with --examples; use --json for a single goal.")
@@ -138,21 +141,31 @@ def _plan_one(
     json: bool,
 ) -> None:
     """Plan for one request, and show the plans: one as it is written, several with their rewards."""
+    from recipe.models.protocol import Answer, Refusal, all_answered, read_plan
+    from recipe.planning.planner import Draft
     from recipe.planning.rerank import rerank
 
     if verifier is None and count == 1 and not json:
-        number = 0
-        for number, step in enumerate(planner.stream(request), start=1):
-            console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
-        if not number:
-            console.out.print("[dim]no steps[/]")
+        shown, outcomes = 0, list[Answer | Refusal]()
+        for _, steps, outcome, before in planner.write([Draft(request)]):
+            outcomes += [] if outcome is None else [outcome]
+            if before < shown:
+                console.out.print("[dim]The steps above are the model's thought. Its plan:[/]")
+            for number, step in enumerate(steps, start=before + 1):
+                console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
+            shown = before + len(steps)
+        [answer] = all_answered(outcomes)
+        _show_end(_ended(answer))
         return
-    plans = planner.plan([request], count, console.progress())
+    answers = all_answered(planner.complete([request], count, console.progress())[0])
+    plans = list(map(read_plan, answers))
+    rows: list[dict[str, Any]]
     if verifier is None:
-        rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans[0])]
+        rows = [{"sample": sample, "steps": _steps(one)} for sample, one in enumerate(plans)]
     else:
-        [ranked] = rerank(verifier, [request], plans, console.progress())
+        [ranked] = rerank(verifier, [request], [plans], console.progress())
         rows = [_rewarded(verifier, request, ranked, sample) for sample in ranked.order]
+    rows = [row | _ended(answers[row["sample"]]) for row in rows]
     if json:
         console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
         return
@@ -200,20 +213,22 @@ def _predicted(
     videos: Path | None,
     frames: FrameConfig,
     count: int,
+    unanswered: dict[str, str],
 ) -> "list[Prediction]":
-    """`count` predictions of each example; of videos, one clip at a time is in memory."""
+    """As `Planner.predict`; of videos, one clip at a time is in memory."""
     from recipe.planning.planner import Request
 
     progress = console.progress()
     if videos is None:
-        return planner.predict(examples, count, progress)
+        return planner.predict(examples, count, progress, unanswered=unanswered)
     from recipe.perception.frames import VideoClips
 
     clips = VideoClips(videos, frames, keep=1)
     predictions: list[Prediction] = []
     with progress.task("planning from videos", total=len(examples)) as advance:
         for example in examples:
-            predictions += planner.predict([example], count, see=lambda one: Request(one.goal, video=clips(one)))
+            see = lambda one: Request(one.goal, video=clips(one))  # noqa: E731 - one clip is in memory
+            predictions += planner.predict([example], count, see=see, unanswered=unanswered)
             advance(1)
     return predictions
 
@@ -222,6 +237,7 @@ def _write(
     predictions: "list[Prediction]",
     examples: "list[Example]",
     missing: tuple[str, ...],
+    unanswered: dict[str, str],
     verifier: "Verifier | None",
     output: Path,
     json: bool,
@@ -232,14 +248,38 @@ def _write(
     if verifier is not None:
         predictions = reward_predictions(verifier, examples, predictions, console.progress())
     written = write_predictions(output, predictions)
-    empty = sum(not prediction.steps for prediction in predictions)
+    empty, cut = sum(not one.steps for one in predictions), sum(bool(one.cut) for one in predictions)
+    malformed = dict(Counter(one.malformed for one in predictions if one.malformed).most_common())
     if json:
-        result = {"output": str(output), "predictions": written, "without_steps": empty}
-        console.print_json(result | {"missing": list(missing)})
+        result = {"output": str(output), "predictions": written, "without_steps": empty, "cut": cut}
+        console.print_json(result | {"malformed": malformed, "missing": list(missing), "unanswered": unanswered})
         return
     for name in missing:
         console.err.print(f"left out, absent: {name}", highlight=False, markup=False, soft_wrap=True)
-    console.out.print(f"{written} plans for {len(examples)} examples in {output}; {empty} without steps.")
+    for name, reason in unanswered.items():
+        console.err.print(f"left out, no answer: {name}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    planned = len(examples) - len(unanswered)
+    console.out.print(f"{written} plans for {planned} examples in {output}; {empty} without steps.")
+    lines = [f"{count} of {written}: {reason}" for reason, count in malformed.items()]
+    lines += [f"{cut} of {written} ended at the limit of tokens; allow more with --max-tokens"] if cut else []
+    for line in lines:
+        console.out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _ended(answer: "Answer") -> dict[str, Any]:
+    """How an answer ended, where that is of interest: why it holds no plan, and whether it was cut."""
+    from recipe.models.protocol import read_plan
+
+    plan = read_plan(answer)
+    why = {} if hasattr(plan, "steps") else {"malformed": plan.reason}
+    return why | ({"cut": True} if answer.cut else {})
+
+
+def _show_end(row: dict[str, Any]) -> None:
+    if reason := row.get("malformed"):
+        console.out.print(f"[dim]no steps: {escape(reason)}[/]", highlight=False, soft_wrap=True)
+    if row.get("cut"):
+        console.out.print("[dim]The answer ended at the limit of tokens; allow more with --max-tokens.[/]")
 
 
 def _steps(plan: Any) -> list[str]:
@@ -277,5 +317,4 @@ def _show(row: dict[str, Any], numbered: bool) -> None:
     for number, (step, ground) in enumerate(zip(row["steps"], grounds, strict=True), start=1):
         said = f"  [dim]← {escape(ground)}[/]" if ground else ""
         console.out.print(f"{number}. {escape(step)}{said}", highlight=False, soft_wrap=True)
-    if not row["steps"]:
-        console.out.print("[dim]no steps[/]")
+    _show_end(row)

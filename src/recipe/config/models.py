@@ -1,9 +1,10 @@
 """Settings of whatever asks a model: sampling, models, frames, Phi and judges."""
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from recipe.config.base import Flag, Positive, Settings
 
@@ -34,6 +35,22 @@ class SamplingConfig(Settings):
     """Completions that a model on this machine writes at once."""
     seed: int = 0
     """Another seed gives other completions."""
+
+
+_OWN = ("model", "messages", "n", "stream")
+"""Fields of a request that no setting replaces."""
+
+
+def _request_fields(value: Any) -> Any:
+    """The table that `extra_body` is given as, in a file or as JSON. Raises ValueError."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise ValueError('give a JSON object, such as {"top_k": 20}') from None
+    if isinstance(value, dict) and (own := [name for name in _OWN if name in value]):
+        raise ValueError(f"{own[0]} is no further field; leave it out")
+    return value
 
 
 class ModelConfig(Settings):
@@ -74,6 +91,9 @@ class ModelConfig(Settings):
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
     first and takes the next where the host refuses it. Without --endpoint: by --engine vllm only."""
+    extra_body: Annotated[dict[str, Any], BeforeValidator(_request_fields)] = Field(default_factory=dict)
+    """Further fields of every request as a JSON object, such as {"chat_template_kwargs": {"enable_thinking": false}}.
+    They are sent to the endpoint; a model on this machine takes chat_template_kwargs alone."""
     price_in: Annotated[float, Field(ge=0)] | None = None
     """Price of a million tokens of prompts, in any currency: gives the cost."""
     price_out: Annotated[float, Field(ge=0)] | None = None

@@ -49,6 +49,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
     ledger = Ledger(Prices(config.price_in, config.price_out))
     if config.replay and config.cache is None:
         raise InputError("--replay answers from the cache alone; give its folder with --cache.")
+    if config.endpoint is None and (unknown := sorted({*config.extra_body} - {"chat_template_kwargs"})):
+        raise InputError(f"--extra-body holds {unknown[0]!r}, which needs an endpoint; give one, or leave it out.")
     if (endpoint := config.endpoint) is not None:
         from recipe.models.endpoint import EndpointEngine  # noqa: PLC0415 - an extra of its own
         from recipe.models.endpoint.wire import answer_fields  # noqa: PLC0415
@@ -56,6 +58,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         if frames is not None:
             config = config.model_copy(update={"max_pixels": frames.max_pixels})
         identity: JsonObject = config.model_dump(include={"model", "clips", "jpeg_quality"})
+        if config.extra_body:
+            identity["extra_body"] = config.extra_body
         engine = ReplayEngine({}) if config.replay else EndpointEngine(config, ledger)
         fields = functools.partial(answer_fields, config=config)
         note = {"model": config.model, "url": endpoint.rstrip("/")}

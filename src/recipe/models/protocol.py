@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
-from recipe.errors import ComputeError, InputError
+from recipe.errors import ComputeError, InputError, quoted
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PLAIN, PlannerPrompt
-from recipe.types import Frames
+from recipe.text import final_answer, parse_plan
+from recipe.types import Frames, Malformed, Plan
 
 Chat = list[dict[str, Any]]
 """Messages with `role` and `content`, ending with the user's turn.
@@ -38,6 +39,18 @@ class Answer(NamedTuple):
     """Mean log-probability of a token of the answer in nats; None unless it was requested and reported."""
     structured: str = ""
     """How the answer was held to a schema: `json_schema`, `json_object` or `off`; empty where that is not known."""
+    finish: str = ""
+    """Why it ended: `stop`, `length` at the limit of tokens, `content_filter`, or an endpoint's own word; empty where
+    that is not known."""
+    refusal: str = ""
+    """What the model says in place of an answer, where the endpoint tells a refusal from an answer."""
+    reasoning: str = ""
+    """The thought that an endpoint keeps apart from the answer: recorded, and never read."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ended at the limit of tokens."""
+        return self.finish in ("length", "max_tokens")
 
 
 class Refusal(NamedTuple):
@@ -62,6 +75,32 @@ class ModelRequest:
     """Key of the answer in the cache, in place of chat and sampling: for chats that are slow to make."""
     note: JsonObject | None = None
     """Fields that the cache stores beside the answer."""
+
+
+def unanswered(outcome: Answer | Refusal, *, whole: bool = True) -> str:
+    """Why there is no answer that can be read; empty where there is. A list need not be `whole`, and may be empty.
+
+    >>> unanswered(Answer("<think>Let me see", finish="length")), unanswered(Answer("7"))
+    ('cut off at the token limit', '')
+    """
+    if isinstance(outcome, Refusal):
+        return f"no answer came: {outcome.reason}"
+    if outcome.refusal:
+        return f"refused: {quoted(outcome.refusal)}"
+    if outcome.cut and (whole or not outcome.text.strip()):
+        return "cut off at the token limit"
+    if outcome.finish == "content_filter":
+        return "stopped by the endpoint's content filter"
+    if (answer := final_answer(outcome.text)) is None:
+        return "the answer ends within its thought"
+    return "" if answer.strip() or not whole else "the answer is empty"
+
+
+def read_plan(answer: Answer) -> Plan | Malformed:
+    """The plan in an answer (`parse_plan`), or why it holds none."""
+    if answer.refusal and not answer.text.strip():
+        return Malformed(f"refused: {quoted(answer.refusal)}", answer.refusal)
+    return parse_plan(answer.text, cut=answer.cut)
 
 
 Outcome = TypeVar("Outcome", Answer, Answer | Refusal)

@@ -94,4 +94,5 @@ class AnswerStore:
 def parse_answer(entry: JsonObject) -> Answer:
     """The answer of an entry, marked as cached. Raises KeyError."""
     fields = (entry["text"], entry["tokens_in"], entry["tokens_out"], entry["seconds"])
-    return Answer(*fields, cached=True, logprob=entry.get("logprob"), structured=entry.get("structured", ""))
+    told = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
+    return Answer(*fields, cached=True, logprob=entry.get("logprob"), **told)

@@ -20,14 +20,14 @@ from typing import Literal, NamedTuple
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.clock import read_clock
 from recipe.config import PhiConfig, SamplingConfig
-from recipe.errors import InputError, RecipeError
+from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model
-from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, all_answered
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, unanswered
 from recipe.models.store import parse_answer
 from recipe.perception.frames import probe, read_frames
 from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
-from recipe.text import every_list
+from recipe.text import every_list, final_answer
 from recipe.types import Frames, Step
 
 # A number is read from its first digit and as a whole: else a long run of digits would cost the patterns its square.
@@ -158,10 +158,17 @@ class Phi:
     def histories(
         self, goals: Sequence[str], videos: Sequence[Frames], progress: Progress = SILENT
     ) -> list[tuple[str, ...]]:
-        """The steps done in each video; `goals` and `videos` are of one length."""
+        """The steps done in each video; `goals` and `videos` are of one length.
+
+        Raises ComputeError where an answer cannot be read.
+        """
         chats = [self._prompt.chat(video, goal) for goal, video in zip(goals, videos, strict=True)]
-        texts = self.engine.generate(chats, 1, phi_sampling(self._config), progress)
-        return [read_history(text) for [text] in texts]
+        answers = [answer for [answer] in self.engine.answers(chats, 1, phi_sampling(self._config), progress)]
+        if reason := next(filter(None, (unanswered(answer, whole=False) for answer in answers)), ""):
+            raise ComputeError(
+                f"Phi does not describe a video: {reason}; allow a longer answer, or take another model."
+            )
+        return [read_history(answer.text, cut=answer.cut) for answer in answers]
 
 
 def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
@@ -171,23 +178,24 @@ def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
     )
 
 
-def read_history(text: str) -> tuple[str, ...]:
-    """The steps in an answer; none where it says that there is none.
+def read_history(text: str, *, cut: bool = False) -> tuple[str, ...]:
+    """The steps in an answer (`final_answer`); none where it says that there is none.
 
     >>> read_history("1. Boil water\\n2. boil water.\\n3. Pour it"), read_history("None.")
     (('Boil water', 'Pour it'), ())
     """
-    steps = tuple(next(group) for _, group in groupby(every_list(text), _letters))
+    steps = tuple(next(group) for _, group in groupby(every_list(final_answer(text, cut=cut) or ""), _letters))
     return () if [_letters(step) for step in steps] == [_NOTHING] else steps
 
 
-def read_trace(text: str, duration: float) -> tuple[Step, ...]:
-    """The steps in an answer about a video of `duration` seconds, with the times that hold (see `read_steps`).
+def read_trace(text: str, duration: float, *, cut: bool = False) -> tuple[Step, ...]:
+    """The steps in an answer (`final_answer`) about a video of `duration` seconds, with the times that hold (see
+    `read_steps`).
 
     >>> read_trace("1. 00:02 - 00:05 Boil water\\n2. 00:05 - 00:06 Boil water\\n3. Pour it", 60)
     (Step(text='Boil water', start=2.0, end=6.0), Step(text='Pour it', start=None, end=None))
     """
-    groups = groupby(read_steps(text, duration), lambda step: _letters(step.text))
+    groups = groupby(read_steps(final_answer(text, cut=cut) or "", duration), lambda step: _letters(step.text))
     steps = tuple(_joined(list(group)) for _, group in groups)
     return () if [_letters(step.text) for step in steps] == [_NOTHING] else steps
 
@@ -231,7 +239,7 @@ class PhiResult:
 
     descriptions: dict[str, Description]
     unreadable: dict[str, str]
-    """Clips whose video cannot be read up to where it should be, and why."""
+    """Clips whose video cannot be read up to where it should be, or about which no answer can be read, and why."""
     asked: int
     """Answers that were not in the cache."""
 
@@ -286,11 +294,15 @@ class PhiRun:
             groups = [waiting[at : at + self._together] for at in range(0, len(waiting), self._together)]
             for described in self._each([[distinct[key] for key in group] for group in groups], advance):
                 found |= described
+        asked = sum(isinstance(found[key], Description) for key in waiting)
+        for key, description in found.items():
+            if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
+                found[key] = reason
         outcomes = [(clip.name, found[key]) for clip, key in zip(clips, keys, strict=True)]
         return PhiResult(
             {name: outcome for name, outcome in outcomes if isinstance(outcome, Description)},
             {name: outcome for name, outcome in outcomes if isinstance(outcome, str)},
-            asked=sum(isinstance(found[key], Description) for key in waiting),
+            asked,
         )
 
     def _contents(self, clips: Sequence[Clip], progress: Progress) -> list[JsonObject]:
@@ -350,9 +362,11 @@ class PhiRun:
                 requests.append(ModelRequest(chat, self._sampling, content=content, note=note))
         if not requests:
             return found
-        outcomes = all_answered(self._model.answer(requests, refusals="raise"))
-        for request, answer in zip(requests, outcomes, strict=True):
+        outcomes = self._model.answer(requests, refusals="raise if all")
+        for request, outcome in zip(requests, outcomes, strict=True):
             assert request.note is not None
-            found[fingerprint(request.content)] = Description(answer, request.note["duration"])
+            key = fingerprint(request.content)
+            duration = request.note["duration"]
+            found[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
         return found

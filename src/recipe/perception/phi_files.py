@@ -44,6 +44,8 @@ class RowCounts:
     rows: int
     empty: tuple[str, ...]
     """Clips in which no step was seen."""
+    cut: tuple[str, ...]
+    """Clips whose answer ended at the limit of tokens: its last line is left out where it does not end."""
     tokens_in: int
     tokens_out: int
     cost: float | None
@@ -81,7 +83,7 @@ def write_described_histories(
             rows.append(
                 History(
                     example.example_id,
-                    read_history(description.answer.text),
+                    read_history(description.answer.text, cut=description.answer.cut),
                     example.until,
                     model,
                     run.prompt.hash,
@@ -100,7 +102,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
     for procedure in procedures:
         if (description := result.descriptions.get(name_of(procedure))) is None:
             continue
-        steps = read_trace(description.answer.text, description.duration)
+        steps = read_trace(description.answer.text, description.duration, cut=description.answer.cut)
         if steps:
             rows.append(replace(procedure, steps=steps))
         else:
@@ -130,6 +132,7 @@ def write_manifest(
         "sampling": config.model_dump(include={"temperature", "max_tokens", "seed"}),
         "rows": written.rows,
         "empty": list(written.empty),
+        "cut": list(written.cut),
         "missing": list(chosen.missing),
         "without_time": list(chosen.without_time),
         "unreadable": result.unreadable,
@@ -164,4 +167,5 @@ def _written(rows: int, empty: Sequence[str], result: PhiResult, prices: Prices)
     """Counts over distinct answers: examples that share one paid for it once."""
     answers = {id(description): description.answer for description in result.descriptions.values()}.values()
     tokens_in, tokens_out = sum(one.tokens_in for one in answers), sum(one.tokens_out for one in answers)
-    return RowCounts(rows, tuple(empty), tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))
+    cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
+    return RowCounts(rows, tuple(empty), cut, tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped
+from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped, all_answered, read_plan
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
-from recipe.text import first_list, parse_plan, plan_steps
+from recipe.text import final_answer, first_list, parse_plan
 from recipe.types import Example, Frames, Malformed, Plan
 
 
@@ -22,7 +22,8 @@ class GrowingPlan:
     """The steps of a completion that arrives in pieces, each once its line is complete.
 
     Together they are what `parse_plan` reads in the whole text: lines without a number or bullet, which are steps only
-    where no line has one, wait for the end.
+    where no line has one, wait for the end, as do JSON and tables. Where a tag tells that what came was a thought, the
+    steps begin again: those given last are then all steps so far.
 
     >>> plan = GrowingPlan()
     >>> [plan.grown("1. Boil"), plan.grown(" water\\n2. St"), plan.grown("eep the tea"), plan.rest()]
@@ -36,15 +37,18 @@ class GrowingPlan:
     def grown(self, piece: str) -> tuple[str, ...]:
         """The steps that a further piece completes."""
         self._text += piece
-        return self._new(first_list(self._text[: self._text.rindex("\n") + 1])) if "\n" in piece else ()
+        if "\n" not in piece:
+            return ()
+        return self._new(first_list(final_answer(self._text[: self._text.rindex("\n") + 1]) or ""))
 
-    def rest(self) -> tuple[str, ...]:
-        """The steps that the end of the text completes."""
-        return self._new(plan_steps(self._text))
+    def rest(self, *, cut: bool = False) -> tuple[str, ...]:
+        """The steps that the end of the text completes; it may be `cut` at the limit of tokens."""
+        plan = parse_plan(self._text, cut=cut)
+        return self._new(plan.steps if isinstance(plan, Plan) else ())
 
     def _new(self, steps: tuple[str, ...]) -> tuple[str, ...]:
-        known, self.steps = len(self.steps), (*self.steps, *steps[len(self.steps) :])
-        return self.steps[known:]
+        known, self.steps = self.steps, steps
+        return steps[len(known) :] if steps[: len(known)] == known else steps
 
 
 class Draft(NamedTuple):
@@ -62,6 +66,8 @@ class WrittenSteps(NamedTuple):
     """Its place among the drafts."""
     steps: tuple[str, ...]
     outcome: Answer | Refusal | None = None
+    before: int = 0
+    """Number of steps before these; 0 again where those that came were a thought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +109,17 @@ class Planner:
         self._engine = engine
         self._sampling = sampling or SamplingConfig()
 
-    def complete(self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT) -> list[list[str]]:
-        """`count` raw completions of each request; raises InputError unless `count` is positive."""
+    def complete(
+        self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT
+    ) -> list[list[Answer | Refusal]]:
+        """`count` raw answers to each request, or refusals of one that is too long or filtered.
+
+        Raises InputError unless `count` is positive, and where all are refused.
+        """
         if count < 1:
             raise InputError(f"{count} plans were asked for; ask for at least one.")
-        return self._engine.generate(
-            [request.chat(self._prompt) for request in requests], count, self._sampling, progress
-        )
-
-    def stream(self, request: Request) -> Iterator[str]:
-        """The steps of one plan as they are written: those of the first plan that `plan` gives."""
-        plan = GrowingPlan()
-        for piece in self._engine.stream(request.chat(self._prompt), self._sampling):
-            yield from plan.grown(piece)
-        yield from plan.rest()
+        chats = [request.chat(self._prompt) for request in requests]
+        return self._engine.outcomes(chats, count, self._sampling, progress)
 
     def write(self, drafts: Sequence[Draft], stopped: Stopped = lambda _: False) -> Iterator[WrittenSteps]:
         """The steps of several plans as they are written side by side; each draft's last has its outcome.
@@ -135,17 +138,22 @@ class Planner:
         plans = [GrowingPlan() for _ in drafts]
         with closing(self._engine.stream_all(asked, stopped)) as written:
             for place, piece in written:
-                if not isinstance(piece, str):
-                    rest = plans[place].rest() if isinstance(piece, Answer) else ()
-                    yield WrittenSteps(place, rest, piece)
-                elif steps := plans[place].grown(piece):
-                    yield WrittenSteps(place, steps)
+                plan, known = plans[place], plans[place].steps
+                if isinstance(piece, str):
+                    steps, outcome = plan.grown(piece), None
+                else:
+                    steps, outcome = plan.rest(cut=piece.cut) if isinstance(piece, Answer) else (), piece
+                if steps or outcome is not None or plan.steps != known:
+                    yield WrittenSteps(place, steps, outcome, len(plan.steps) - len(steps))
 
     def plan(
         self, requests: Sequence[Request], count: int = 1, progress: Progress = SILENT
     ) -> list[list[Plan | Malformed]]:
-        """`count` plans of each request, a completion without steps as Malformed."""
-        return [[parse_plan(text) for text in texts] for texts in self.complete(requests, count, progress)]
+        """`count` plans of each request, a completion without steps as Malformed.
+
+        Raises InputError where a request is refused.
+        """
+        return [list(map(read_plan, all_answered(own))) for own in self.complete(requests, count, progress)]
 
     def predict(
         self,
@@ -153,14 +161,19 @@ class Planner:
         count: int = 1,
         progress: Progress = SILENT,
         see: Callable[[Example], Request] = Request.of,
+        unanswered: dict[str, str] | None = None,
     ) -> list[Prediction]:
         """`count` predictions of each example, in order of examples and then samples.
 
-        `see` makes the request of an example.
+        `see` makes the request of an example. `unanswered` takes the reason for each example whose request is refused,
+        which has then no prediction; without it, a refusal raises InputError.
         """
-        answers = self.complete([see(example) for example in examples], count, progress)
-        return [
-            Prediction.of(example.example_id, sample, text)
-            for example, texts in zip(examples, answers, strict=True)
-            for sample, text in enumerate(texts)
-        ]
+        outcomes = self.complete([see(example) for example in examples], count, progress)
+        predictions = []
+        for example, own in zip(examples, outcomes, strict=True):
+            if unanswered is not None and (refused := [one for one in own if isinstance(one, Refusal)]):
+                unanswered[example.example_id] = refused[0].reason
+                continue
+            answers = enumerate(all_answered(own))
+            predictions += [Prediction.of(example.example_id, sample, answer) for sample, answer in answers]
+        return predictions

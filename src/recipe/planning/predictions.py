@@ -1,7 +1,7 @@
 """Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
 
 One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
-`sample` (0), `text`, `reward`, `gated` and `kl` are optional.
+`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated` and `kl` are optional.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import InputError, listed
-from recipe.text import plan_steps
-from recipe.types import Example, Reward
+from recipe.models.protocol import Answer, read_plan
+from recipe.types import Example, Plan, Reward
 
-_OPTIONAL = ("text", "reward", "gated", "kl")
+OPTIONAL = ("text", "cut", "malformed", "reward", "gated", "kl")
 _MOST = 10_000
 """Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
-_FIELDS = ("example_id", "steps", "sample", *_OPTIONAL)
+_FIELDS = ("example_id", "steps", "sample", *OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class Prediction:
     """Which of the samples of its example this is."""
     text: str | None = None
     """The raw completion, where it is known."""
+    cut: bool | None = None
+    """True where the limit of tokens ended the completion; its last line is no step where it does not end."""
+    malformed: str | None = None
+    """Why the completion holds no plan."""
     reward: float | None = None
     """The verifier's total, where it was asked."""
     gated: bool | None = None
@@ -40,10 +44,12 @@ class Prediction:
     its mean over samples estimates the KL divergence."""
 
     @classmethod
-    def of(cls, example_id: str, sample: int, text: str, reward: Reward | None = None) -> "Prediction":
-        """The prediction that a raw completion makes."""
+    def of(cls, example_id: str, sample: int, answer: Answer, reward: Reward | None = None) -> "Prediction":
+        """The prediction that a model's answer makes."""
+        plan = read_plan(answer)
+        steps, reason = (plan.steps, None) if isinstance(plan, Plan) else ((), plan.reason)
         total, gated = (reward.total, reward.gated) if reward else (None, None)
-        return cls(example_id, plan_steps(text), sample, text, total, gated)
+        return cls(example_id, steps, sample, answer.text or answer.refusal, answer.cut or None, reason, total, gated)
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
@@ -76,7 +82,7 @@ def _row(prediction: Prediction) -> JsonObject:
         "sample": prediction.sample,
         "steps": list(prediction.steps),
     }
-    optional = {name: getattr(prediction, name) for name in _OPTIONAL}
+    optional = {name: getattr(prediction, name) for name in OPTIONAL}
     return row | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -86,6 +92,8 @@ def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:
         steps=_steps(path, line, row),
         sample=_typed(path, line, row, "sample", (int,), 0),
         text=_typed(path, line, row, "text", (str,), None),
+        cut=_typed(path, line, row, "cut", (bool,), None),
+        malformed=_typed(path, line, row, "malformed", (str,), None),
         reward=_typed(path, line, row, "reward", (float, int), None),
         gated=_typed(path, line, row, "gated", (bool,), None),
         kl=_typed(path, line, row, "kl", (float, int), None),

@@ -9,7 +9,7 @@ from functools import partial
 
 from recipe.config import FrameConfig
 from recipe.errors import RecipeError
-from recipe.models.protocol import Answer, Refusal
+from recipe.models.protocol import Answer, Refusal, unanswered
 from recipe.perception.phi import Phi, read_history
 from recipe.planning.planner import Draft, Planner, Request
 from recipe.reward.scorer import PromptGroup
@@ -84,9 +84,10 @@ class Writer(threading.Thread):
     def _write(self, runs: Sequence[Run]) -> None:
         places = [(run, number) for run in runs for number in range(len(run.plans))]
         drafts = [Draft(run.request, number, run.seed) for run, number in places if run.request is not None]
-        for place, steps, outcome in self._planner.write(drafts, lambda at: places[at][0].over):
+        for place, steps, outcome, before in self._planner.write(drafts, lambda at: places[at][0].over):
             run, number = places[place]
             plan = run.plans[number]
+            plan.steps = plan.steps[:before]
             for step in steps:
                 if not any(one.steps for one in run.plans):
                     self._metrics.first_step.observe(time.monotonic() - run.begun)
@@ -99,6 +100,9 @@ class Writer(threading.Thread):
                 run.tokens += outcome.tokens_out
                 self._metrics.tokens.inc(outcome.tokens_out)
                 plan.whole = True
+                if outcome.refusal and not plan.steps:
+                    run.publish("failed", {"message": f"The model refused: {outcome.refusal[:600]}"}, "failed")
+                    continue
             if steps or plan.whole:
                 self._examiner.look(run)
 
@@ -116,7 +120,11 @@ class Writer(threading.Thread):
                 elif isinstance(piece, Answer):
                     run.tokens = piece.tokens_out
                     self._metrics.tokens.inc(piece.tokens_out)
-                    run.publish("reading", {"steps": list(read_history(piece.text)), "seconds": run.until})
+                    if reason := unanswered(piece, whole=False):
+                        run.publish("failed", {"message": f"The video was not described: {reason}."}, "failed")
+                        return
+                    steps = list(read_history(piece.text, cut=piece.cut))
+                    run.publish("reading", {"steps": steps, "seconds": run.until})
                     finish(run)
 
 
@@ -129,7 +137,7 @@ class Examiner(threading.Thread):
         self._witness, self._metrics = witness, metrics
         self._new: dict[str, Run] = {}
         self._news: dict[str, Run] = {}
-        self._shown: dict[str, dict[tuple[int, int], Row]] = {}
+        self._shown: dict[str, dict[tuple[int, int, str], Row]] = {}
         self._changed = threading.Condition()
         self._closed = False
 
@@ -185,14 +193,16 @@ class Examiner(threading.Thread):
         whole = [run for run in runs if all(plan.whole for plan in run.plans)]
         if self._witness is not None:
             asked = [(run, number, plan.steps) for run in runs for number, plan in enumerate(run.plans) if plan.steps]
-            asked = [one for one in asked if (one[1], len(one[2])) not in self._shown.get(one[0].id, {})]
+            # A step counts with its text: the steps of a plan begin again where those that came were a thought.
+            asked = [one for one in asked if (one[1], len(one[2]), one[2][-1]) not in self._shown.get(one[0].id, {})]
             groups = [PromptGroup(run.goal, run.history, [steps]) for run, _, steps in asked]
             began = time.monotonic()
-            for (run, number, _), rows in zip(asked, self._witness.evidence(groups) if groups else [], strict=True):
+            for (run, number, steps), rows in zip(asked, self._witness.evidence(groups) if groups else [], strict=True):
                 shown = self._shown.setdefault(run.id, {})
                 for row in rows:
-                    if shown.get((number, row["number"])) != row:
-                        shown[number, row["number"]] = row
+                    key = (number, row["number"], steps[row["number"] - 1])
+                    if shown.get(key) != row:
+                        shown[key] = row
                         run.publish("evidence", {"plan": number} | row)
             if groups:
                 self._metrics.evidence.observe(time.monotonic() - began)
@@ -213,7 +223,7 @@ class Examiner(threading.Thread):
             order.sort(key=lambda number: (not plans[number], -scored[number].total))
         shown = self._shown.get(run.id, {})
         for number, steps in enumerate(plans):
-            evidence = [shown[number, place] for place in range(1, len(steps) + 1) if (number, place) in shown]
+            evidence = [shown[key] for key in ((number, *one) for one in enumerate(steps, 1)) if key in shown]
             row = {"plan": number, "steps": list(steps), "reward": rewards[number], "adds": adds[number]}
             run.publish("plan", row | {"evidence": evidence})
         same = [self._same(steps, plans[order[0]]) for steps in plans]

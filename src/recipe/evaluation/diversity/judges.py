@@ -26,13 +26,14 @@ import numpy as np
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.errors import quoted
 from recipe.evaluation.diversity.plans import LEVELS
-from recipe.evaluation.judge.llm import LanguageModelJudge, unanswered
+from recipe.evaluation.judge.llm import LanguageModelJudge
 from recipe.evaluation.judge.rubric import as_data, code_of
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
-from recipe.models.protocol import Answer, Chat, Refusal
+from recipe.models.protocol import Answer, Chat, Refusal, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fill, packaged
+from recipe.text import final_answer
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -110,7 +111,9 @@ class LlmDiversityJudge(LanguageModelJudge):
 
 
 def _rating(outcome: Answer | Refusal) -> DiversityRating:
-    return DiversityRating(None, reason=unanswered(outcome)) if isinstance(outcome, Refusal) else parse(outcome.text)
+    if (reason := unanswered(outcome)) or isinstance(outcome, Refusal):
+        return DiversityRating(None, reason=reason, text="" if isinstance(outcome, Refusal) else outcome.text)
+    return parse(outcome.text)
 
 
 def _has_level(rating: DiversityRating) -> bool:
@@ -149,7 +152,9 @@ def parse(text: str) -> DiversityRating:
     >>> parse('{"score": 0.3}').reason
     'the score is none of 0, 0.25, 0.5, 0.75, 1: 0.3'
     """
-    read = text[-_READ:]
+    if reason := unanswered(Answer(text)):
+        return DiversityRating(None, reason=reason, text=text)
+    read = (final_answer(text) or "")[-_READ:]
     for found in reversed(_OBJECT.findall(read)):
         scores = _scores(found)
         if scores:
@@ -157,12 +162,7 @@ def parse(text: str) -> DiversityRating:
     pairs = [match["value"] for match in _PAIR.finditer(read)]
     if pairs:
         return _level(pairs, "regex", text)
-    return DiversityRating(
-        None, reason=f"the answer holds no score: {quoted(text)}" if text.strip() else _EMPTY, text=text
-    )
-
-
-_EMPTY = "the answer is empty"
+    return DiversityRating(None, reason=f"the answer holds no score: {quoted(text)}", text=text)
 
 
 def _scores(found: str) -> list[Any]:

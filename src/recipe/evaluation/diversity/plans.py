@@ -12,7 +12,7 @@ from recipe.config import JudgeConfig
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import Case, bounded
 from recipe.planning.predictions import Prediction, match_predictions
-from recipe.text import plan_steps
+from recipe.text import every_list
 from recipe.types import Example
 
 PLANS = 10
@@ -133,4 +133,4 @@ def _samples(example: Example, predictions: Sequence[Prediction], limits: JudgeC
 
 def _step_key(step: str) -> str:
     line = " ".join(unicodedata.normalize("NFKC", step).split())
-    return " ".join(_WORD.findall(" ".join(plan_steps(line)).casefold()))
+    return " ".join(_WORD.findall(" ".join(every_list(line) or (line,)).casefold()))

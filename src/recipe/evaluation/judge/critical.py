@@ -44,10 +44,11 @@ from recipe.evaluation.judge.verdicts import (
     texts_field,
 )
 from recipe.evaluation.scores import CriticalScores, FailureScores, JudgeIdentity
-from recipe.models.protocol import Chat, Engine
+from recipe.models.protocol import Answer, Chat, Engine, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
 from recipe.stats import Interval, mean_interval, video_of
+from recipe.text import final_answer
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored
 
 RUBRIC = "critical-failures"
@@ -141,9 +142,9 @@ def parse_failures(text: str) -> ParsedVerdict:
     >>> parse_failures("I see no failure.").outcome
     Unscored(reason="the answer holds no list of failures: 'I see no failure.'")
     """
-    if not text.strip():
-        return ParsedVerdict(Unscored("the answer is empty"))
-    found = last_object(text, ("reasoning", "critical_failures"))
+    if reason := unanswered(Answer(text)):
+        return ParsedVerdict(Unscored(reason))
+    found = last_object(final_answer(text) or "", ("reasoning", "critical_failures"))
     if found is None:
         return ParsedVerdict(Unscored(f"the answer holds no list of failures: {quoted(text)}"))
     outcome = _failures(found)

@@ -4,6 +4,7 @@ Plans without an actionable step score 0 in code, without a call. An answer that
 few times, and is then *unscored*: counted apart, in no mean, and never a number.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.model import Model
-from recipe.models.protocol import Answer, Chat, Engine, Refusal
+from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.types import CriticalFailures, Unscored, Verdict
 
@@ -45,6 +46,8 @@ class LanguageModelJudge:
         """
         settings = {name: str(value) for name, value in self.config.model_dump(exclude=set(beside)).items()}
         settings["structured"] = ", ".join(sorted(self._structured)) or "off"
+        if further := self._engine.identity.get("extra_body"):
+            settings["extra_body"] = json.dumps(further, sort_keys=True)
         return JudgeIdentity(_short(self._model), "llm", self._model, prompt, settings | more)
 
     def _answers(
@@ -106,7 +109,9 @@ class LanguageModelJudge:
         """
 
         def parsed(outcome: Answer | Refusal) -> ParsedVerdict:
-            return ParsedVerdict(Unscored(unanswered(outcome))) if isinstance(outcome, Refusal) else parse(outcome.text)
+            if (reason := unanswered(outcome)) or isinstance(outcome, Refusal):
+                return ParsedVerdict(Unscored(reason))
+            return parse(outcome.text)
 
         shown = [bounded(case, self.config) for case in cases]
         chats = [ask(case) for case in shown if not fatal(case)]
@@ -132,11 +137,6 @@ class LanguageModelJudge:
                 )
                 rows.append(row)
         return rows
-
-
-def unanswered(refused: Refusal) -> str:
-    """Why there is no verdict where there is no answer."""
-    return f"the judge gave no answer: {refused.reason}"
 
 
 def _short(model: str) -> str:

@@ -6,11 +6,11 @@ there, let alone the closing one. Brackets are escapes, too, so that no text can
 template. The prompt is filled in one pass, and values are never read as templates. The paper's fluff rule also caps a
 "holistic score" that is none of the six criteria: there is nothing to cap.
 
-*Answer.* The last JSON object that has the six criteria counts, whatever is written around it: judges that think aloud
-write drafts first. Where there is none, pairs of a criterion and a number are looked for in the text. A score may be
-written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper, appendix). One that is no whole number, on another
-scale, or given twice with different values is no score, and one criterion without a score leaves the plan unscored:
-nothing is guessed.
+*Answer.* What is read stands behind the judge's thought. The last JSON object that has the six criteria counts,
+whatever is written around it: judges that think aloud write drafts first. Where there is none, pairs of a criterion and
+a number are looked for in the text. A score may be written `4`, `4.0`, `"4"` or `4/5`, and is clamped to 0..5 (paper,
+appendix). One that is no whole number, on another scale, or given twice with different values is no score, and one
+criterion without a score leaves the plan unscored: nothing is guessed.
 """
 
 import json
@@ -24,8 +24,9 @@ from recipe.artifacts import JsonObject, fingerprint
 from recipe.errors import quoted
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
-from recipe.models.protocol import Chat
+from recipe.models.protocol import Answer, Chat, unanswered
 from recipe.prompting import fill, packaged, visible
+from recipe.text import final_answer
 from recipe.types import CriticalFailures, Unscored, Verdict
 
 _READ = 50_000
@@ -178,10 +179,10 @@ def parse(text: str) -> ParsedVerdict:
     >>> parse("I cannot judge this.").outcome
     Unscored(reason="the answer holds no verdict: 'I cannot judge this.'")
     """
-    read = text[-_READ:]
-    if not read.strip():
-        return ParsedVerdict(Unscored("the answer is empty"))
-    found = last_object(text, CRITERIA)
+    if reason := unanswered(Answer(text)):
+        return ParsedVerdict(Unscored(reason))
+    read = (final_answer(text) or "")[-_READ:]
+    found = last_object(read, CRITERIA)
     if found is not None:
         return _verdict({name: _whole(found[name]) for name in CRITERIA}, found, "json")
     pairs = {name: _pairs(name, read) for name in CRITERIA}

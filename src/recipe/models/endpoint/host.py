@@ -45,9 +45,12 @@ _UNDECIDED = frozenset({408, 409, 502, 504})
 """After these the request may still be worked on, or was answered behind a gateway."""
 _ONE_CHAT = frozenset({400, 413, 422})
 """What may be wrong with one request and not with the others."""
+_CONTEXT = ("context size", "exceed_context_size")
+"""llama.cpp's words for a chat that is too long, which may come with any status."""
 _OF_THE_CHAT = (
-    "context length", "context_length", "context window", "maximum context", "max_model_len", "too long", "too large",
-    "too many tokens", "content_filter", "content filter", "content_policy", "content policy", "moderation", "safety",
+    *_CONTEXT, "context length", "context_length", "context window", "maximum context", "max_model_len", "too long",
+    "too large", "too many tokens", "content_filter", "content filter", "content_policy", "content policy",
+    "moderation", "safety",
 )  # fmt: skip
 """Words of hosts for a chat that is too long or that a filter stopped."""
 _EMPTY_ACCOUNT = "insufficient_quota"
@@ -99,7 +102,8 @@ class RequestRefused(InputError):
 def failure_of(error: Exception, url: str, timeout: float) -> PassingFailure | InputError:
     """A failure of the connection, of the endpoint or of reading: one that passes, or one that does not."""
     if isinstance(error, openai.APIStatusError):
-        return _failure_of_status(error.response, url)
+        response = error.response
+        return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         remedy = "check that the endpoint is not overloaded or still loading, or allow more with --timeout"
         return PassingFailure(f"no answer within {timeout:g} s", remedy)
@@ -111,8 +115,8 @@ def failure_of(error: Exception, url: str, timeout: float) -> PassingFailure | I
     return PassingFailure(reason, "check that the endpoint runs and that the address is right")
 
 
-def _failure_of_status(response: httpx2.Response, url: str) -> PassingFailure | InputError:
-    status, text = response.status_code, response.text
+def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> PassingFailure | InputError:
+    """`wait` seconds are what the endpoint asks for."""
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -121,19 +125,34 @@ def _failure_of_status(response: httpx2.Response, url: str) -> PassingFailure | 
     detail = body.get("error") if isinstance(body, dict) else None
     if status == 429 and isinstance(detail, dict) and detail.get("code") == _EMPTY_ACCOUNT:
         return InputError.at(url, problem, _REMEDIES[402])
-    if status in _PASSING or status >= 500:
+    too_long = any(word in text.lower() for word in _CONTEXT)
+    if (status in _PASSING or status >= 500) and not too_long:
         remedy = "look into the endpoint's log, or try later"
         if status == 429:
             remedy = "ask less at once (--concurrency) or later"
-        return PassingFailure(problem, remedy, wait=retry_after(response.headers), replied=status not in _UNDECIDED)
+        return PassingFailure(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
     remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
+    if "max_completion_tokens" in text:
+        remedy = "give --token-limit max_completion_tokens"
+    elif "temperature" in text:
+        remedy = "give a temperature that the model takes"
     failure = InputError.at(url, problem, remedy)
-    if status not in _ONE_CHAT:
+    if status not in _ONE_CHAT and not too_long:
         return failure
     refused = RequestRefused(str(failure))
     refused.text = text
     refused.of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
     return refused
+
+
+def _error_status(body: bytes) -> int | None:
+    """The status of an error that came with status 200, where its body tells one."""
+    try:
+        error = json.loads(body).get("error") if b'"error"' in body else None
+        code = int(error["code"]) if isinstance(error, dict) else 0
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return code if code in range(400, 600) else None
 
 
 def _message(body: object, text: str) -> str:
@@ -222,7 +241,8 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         body = body_of(await self._fields(request) | {"stream": True})
-        began, text, finished, tokens = time.monotonic(), "", False, (0, 0)
+        began, finish, tokens = time.monotonic(), None, (0, 0)
+        text = refusal = reasoning = ""
         stream = await self._client.post(
             _METHOD,
             cast_to=object,
@@ -234,13 +254,15 @@ class Host:
         async with stream:
             async for event in stream:
                 piece = parse_piece(event)
-                finished, tokens = finished or piece.last, piece.tokens or tokens
+                finish, tokens = finish or piece.finish, piece.tokens or tokens
+                refusal, reasoning = refusal + piece.refusal, reasoning + piece.reasoning
                 if piece.text:
                     text += piece.text
                     hand_on(piece.text)
-        if not finished:
+        if finish is None:
             raise Unreadable("it has no end")
-        return Answer(text, *tokens, round(time.monotonic() - began, 3))
+        seconds = round(time.monotonic() - began, 3)
+        return Answer(text, *tokens, seconds, finish=finish, refusal=refusal, reasoning=reasoning)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -265,7 +287,10 @@ class Host:
                 response = await self._client.post(
                     _METHOD, cast_to=httpx2.Response, content=body, options={"headers": _headers(body, sample, replied)}
                 )
-            return parse_completion(response.content, round(time.monotonic() - began, 3))
+            if error_status := _error_status(response.content):
+                failure = _failure_of_status(error_status, response.text, self.url)
+            else:
+                return parse_completion(response.content, round(time.monotonic() - began, 3))
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
             failure = failure_of(error, self.url, self._config.timeout)
         failure.args = tuple(self.without_key(str(text)) for text in failure.args)

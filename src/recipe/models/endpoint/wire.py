@@ -14,7 +14,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -48,11 +48,13 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
         fields["schema"] = request.schema
     if request.logprobs:
         fields["logprobs"] = True
+    if config.extra_body:
+        fields["extra_body"] = config.extra_body
     return fields
 
 
 def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
-    """The body of a request without the fields that not every host takes, frames as JPEG.
+    """The body of a request without the fields that not every host takes, frames as JPEG; the user's own fields last.
 
     Raises InputError for a part of a message that is neither text nor video.
     """
@@ -82,7 +84,7 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     if config.send_seed:  # a seed of its own for each sample, in the 31 bits that every endpoint takes
         sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
         fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
-    return fields | beside
+    return {**fields, **beside, **config.extra_body}
 
 
 def _images(video: Frames, config: ModelConfig) -> Iterator[JsonObject]:
@@ -207,7 +209,30 @@ class Unreadable(Exception):
 
 
 class _Message(BaseModel):
-    content: str | None = None
+    content: str | list[JsonObject] | None = None
+    """A text, or parts of which those of type `text` are the answer."""
+    refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def text(self) -> str:
+        """The answer."""
+        return self.content if isinstance(self.content, str) else _text_of(self.content, "text")
+
+    @property
+    def thought(self) -> str:
+        """What stands beside the answer, under the names that hosts give it."""
+        beside = next((said for said in (self.reasoning_content, self.reasoning) if isinstance(said, str)), "")
+        return beside or ("" if isinstance(self.content, str) else _text_of(self.content, "thinking"))
+
+
+def _text_of(parts: object, kind: str) -> str:
+    """The text of the parts of one type; a part may hold further ones."""
+    if not isinstance(parts, list):
+        return parts if isinstance(parts, str) else ""
+    own = (part.get(kind) for part in parts if isinstance(part, dict) and part.get("type", kind) == kind)
+    return "".join(said if isinstance(said, str) else _text_of(said, "text") for said in own)
 
 
 class _Token(BaseModel):
@@ -242,17 +267,19 @@ class Piece(NamedTuple):
     """A piece of an answer as it comes."""
 
     text: str
-    last: bool
-    """True where it tells how the answer ended."""
+    finish: str | None
+    """How the answer ended, where it tells that."""
     tokens: tuple[int, int] | None
     """Tokens of the prompt and of the answer, once they are reported."""
+    refusal: str
+    reasoning: str
 
 
 def parse_completion(body: bytes, seconds: float) -> Answer:
     """The completion in a response's body; raises Unreadable for HTML, half a JSON, no choices, an error in disguise.
 
-    A completion may be without text, where a filter stepped in or the limit was reached before any: it is then empty,
-    if the endpoint tells how it ended.
+    A completion may be without text, where the model refused, a filter stepped in, or the limit was reached before any:
+    it is then empty, if the endpoint tells so.
     """
     try:
         whole = body if rb"\ud" not in body.lower() else _replaced(json.loads(body))
@@ -262,13 +289,23 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     choice = completion.choices[0] if completion.choices else _Choice()
     if choice.message is None:
         raise Unreadable(f"the answer is no chat completion: {quoted(body.decode('utf-8', 'replace'))}")
-    if choice.message.content is None and choice.finish_reason is None:
+    message, told = choice.message, choice.finish_reason is not None
+    if message.content is None and not (told or message.refusal or message.thought):
         text = quoted(body.decode("utf-8", "replace"))
         raise Unreadable(f"the answer holds no text and does not say why: {text}")
     usage = completion.usage or _Usage()
     tokens = choice.logprobs.content if choice.logprobs else None
     mean = fmean(token.logprob for token in tokens) if tokens else None
-    return Answer(choice.message.content or "", usage.prompt_tokens, usage.completion_tokens, seconds, logprob=mean)
+    return Answer(
+        message.text,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        seconds,
+        logprob=mean,
+        finish=choice.finish_reason or "",
+        refusal=message.refusal or "",
+        reasoning=message.thought,
+    )
 
 
 def parse_piece(event: object) -> Piece:
@@ -278,10 +315,13 @@ def parse_piece(event: object) -> Piece:
     except (ValueError, RecursionError):
         raise Unreadable(f"a piece of the answer cannot be read: {quoted(str(event))}") from None
     choices, usage = chunk.choices or [], chunk.usage
+    deltas = [choice.delta for choice in choices if choice.delta]
     return Piece(
-        "".join(choice.delta.content or "" for choice in choices if choice.delta),
-        any(choice.finish_reason is not None for choice in choices),
+        "".join(delta.text for delta in deltas),
+        next((choice.finish_reason for choice in choices if choice.finish_reason is not None), None),
         None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
+        "".join(delta.refusal or "" for delta in deltas),
+        "".join(delta.thought for delta in deltas),
     )
 
 

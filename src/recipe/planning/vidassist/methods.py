@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from recipe.config import SamplingConfig
 from recipe.config.planning import ValueName, VidAssistConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Engine, Refusal
+from recipe.models.protocol import Answer, Engine, Refusal, read_plan
 from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
@@ -32,7 +32,7 @@ from recipe.planning.vidassist.search import (
     candidates_of,
 )
 from recipe.progress import SILENT, Progress
-from recipe.text import plan_steps
+from recipe.types import Plan
 
 _BEAMS = (1, 2, 4)
 
@@ -82,9 +82,8 @@ def written_at_once(
 
 
 def _proposals(answer: Answer | Refusal, horizon: int) -> list[Proposal]:
-    if isinstance(answer, Refusal):
-        return []
-    return [Proposal("llm", step, step) for step in plan_steps(answer.text)[:horizon]]
+    plan = None if isinstance(answer, Refusal) else read_plan(answer)
+    return [Proposal("llm", step, step) for step in plan.steps[:horizon]] if isinstance(plan, Plan) else []
 
 
 def _mapped(start: State, proposals: Sequence[Proposal], actions: ActionsOf) -> PartialPlan:

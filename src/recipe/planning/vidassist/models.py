@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import InputError
-from recipe.models.protocol import Answer, Chat, Engine, Refusal
+from recipe.models.protocol import Answer, Chat, Engine, Refusal, read_plan, unanswered
 from recipe.planning.vidassist.search import ActionsOf, CandidateStep, Proposal, State
 from recipe.progress import SILENT, Progress
 from recipe.prompting import fence, fill, json_object, packaged
-from recipe.text import SYSTEM_PROMPT, format_plan, plan_steps
-from recipe.types import Procedure
+from recipe.text import SYSTEM_PROMPT, final_answer, format_plan
+from recipe.types import Plan, Procedure
 
 Demonstrations = Mapping[str, Sequence[tuple[str, ...]]]
 """Goal to the steps of whole videos of it: the few shots."""
@@ -117,7 +117,7 @@ class Evaluation:
 
 
 def _read(answer: Answer | Refusal) -> float | None:
-    return None if isinstance(answer, Refusal) else read_score(answer.text)
+    return None if isinstance(answer, Refusal) or unanswered(answer) else read_score(answer.text)
 
 
 def read_score(text: str) -> float | None:
@@ -126,10 +126,12 @@ def read_score(text: str) -> float | None:
     >>> read_score('{"score": 7}'), read_score("I would say 7 out of 10."), read_score("good")
     (0.7, 0.7, None)
     """
-    score = (json_object(text) or {}).get("score")
+    if (answer := final_answer(text)) is None:
+        return None
+    score = (json_object(answer) or {}).get("score")
     if isinstance(score, int | float) and not isinstance(score, bool):
         return _share(score)
-    matches = (pattern.search(text[:_READ]) for pattern in _PATTERNS)
+    matches = (pattern.search(answer[:_READ]) for pattern in _PATTERNS)
     match = next(filter(None, matches), None)
     return None if match is None else _share(float(match[1]))
 
@@ -155,7 +157,9 @@ class ModelProposer:
     def _read(self, answer: Answer | Refusal) -> Proposal:
         if isinstance(answer, Refusal):
             return Proposal(self.name, "", answer.reason)
-        return Proposal(self.name, next(iter(plan_steps(answer.text)), ""), answer.text, answer.logprob)
+        plan = read_plan(answer)
+        step = plan.steps[0] if isinstance(plan, Plan) else ""
+        return Proposal(self.name, step, answer.text or answer.refusal, answer.logprob)
 
 
 def language_model(engine: Engine, sampling: SamplingConfig, shown: Demonstrations) -> ModelProposer:
