@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("openai")
 from tests.models.endpoint_server import Answering, Reply, Server, completion, kept, opened, serving
 
-from recipe.config import ModelConfig, SamplingConfig
-from recipe.errors import ComputeError, InputError
+from recipe.config import ModelConfig, SamplingConfig, parse_config
+from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint import host
-from recipe.models.model import Model
-from recipe.models.protocol import Answer, Refusal
+from recipe.models.model import Model, open_model
+from recipe.models.protocol import Answer, ModelRequest, Refusal
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(12)]
 SAMPLING = SamplingConfig(temperature=0.0, max_tokens=20)
@@ -343,3 +343,100 @@ def test_an_engine_that_is_left_by_an_interrupt_keeps_what_threads_asked(tmp_pat
         thread[0].join()
         assert ended == ["cancelled"]
         assert len(server.requests) == len(list(tmp_path.rglob("*.json"))) == 2
+
+
+OVERFLOWS = {
+    "400": Reply(400, '{"error": {"code": 400, "type": "exceed_context_size_error", "message": "too many"}}'),
+    "500": Reply(500, '{"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}}'),
+    "200": Reply(200, '{"error": {"code": 400, "message": "it exceeds the available context size"}}'),
+    "200, no number": Reply(200, '{"error": {"code": "400", "message": "it exceeds the available context size"}}'),
+}
+
+
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+def test_a_chat_that_overflows_the_context_costs_itself_only(overflow: str) -> None:
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return OVERFLOWS[overflow] if number(body) == 2 else GOOD
+
+    with engine_asking(answer) as (server, engine):
+        found = engine.outcomes(CHATS[:4], 1, SAMPLING)
+        assert [type(one) for [one] in found] == [Answer, Answer, Refusal, Answer]
+        assert len(server.requests) == 4
+        streamed = dict(one for one in engine.stream_all([ModelRequest(CHATS[2], SAMPLING)]) if one[0] == 0)
+        assert isinstance(streamed[0], Refusal)
+
+
+@pytest.mark.parametrize(("status", "tries"), [(502, 2), (429, 2), (401, 1)])
+def test_an_error_with_status_200_is_the_error_that_it_names(status: int, tries: int) -> None:
+    body = json.dumps({"error": {"message": "no", "code": status}})
+    with engine_asking(lambda *_: Reply(body=body), tries=2) as (server, engine):
+        with pytest.raises((ComputeError, InputError)) as error:
+            engine.outcomes(CHATS[:1], 1, SAMPLING)
+        assert f"answers {status}" in str(error.value)
+        assert len(server.requests) == tries
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("Use 'max_completion_tokens' instead.", "--token-limit max_completion_tokens"),
+        ("'temperature' is 1", "temperature"),
+    ],
+)
+def test_a_refused_parameter_has_a_remedy(message: str, hint: str) -> None:
+    with engine_asking(lambda *_: error(400, message)) as (_, engine):
+        with pytest.raises(InputError) as refused:
+            engine.outcomes(CHATS[:1], 1, SAMPLING)
+        assert hint in str(refused.value).rpartition(";")[2]
+
+
+def test_further_fields_are_sent_and_make_another_request(tmp_path: Path) -> None:
+    further = {"chat_template_kwargs": {"enable_thinking": False}}
+    with serving(lambda *_: GOOD) as server:
+        for extra_body in ({}, further, json.dumps(further), {"top_k": 3}):
+            config = ModelConfig.model_validate({"endpoint": server.url, "model": "m", "extra_body": extra_body})
+            with opened(config, tmp_path) as engine:
+                engine.outcomes(CHATS[:1], 1, SAMPLING)
+                assert engine.identity.get("extra_body", {}) == config.extra_body
+    assert [{name: body.get(name) for name in ("chat_template_kwargs", "top_k")} for body in server.requests] == [
+        {"chat_template_kwargs": None, "top_k": None},
+        {"chat_template_kwargs": {"enable_thinking": False}, "top_k": None},
+        {"chat_template_kwargs": None, "top_k": 3},
+    ]
+
+
+@pytest.mark.parametrize("extra_body", ["[1]", "{", '{"messages": []}', '{"n": 2}'])
+def test_further_fields_are_checked(extra_body: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_config({"model": "m", "extra_body": extra_body}, ModelConfig, "options")
+    assert "extra_body" in str(refused.value)
+    with pytest.raises(InputError) as needed, open_model(ModelConfig(model="m", extra_body={"top_k": 1})):
+        pass
+    assert "top_k" in str(needed.value)
+
+
+def test_the_end_of_a_stream_is_kept() -> None:
+    deltas: list[tuple[dict[str, Any], str | None]] = [
+        ({"reasoning_content": "1. no\n"}, None),
+        ({"content": [{"type": "text", "text": "1. rinse"}]}, None),
+        ({"content": " it\n2. sim"}, None),
+        ({}, "length"),
+    ]
+    chunks = [{"id": "x", "choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in deltas]
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    with engine_asking(lambda *_: Reply(body=body, kind="text/event-stream")) as (_, engine):
+        *pieces, (_, last) = engine.stream_all([ModelRequest(CHATS[0], SAMPLING)])
+    assert "".join(str(piece) for _, piece in pieces) == "1. rinse it\n2. sim"
+    assert isinstance(last, Answer)
+    assert (last.cut, last.reasoning) == (True, "1. no\n")
+
+
+def test_the_cache_keeps_how_an_answer_ended(tmp_path: Path) -> None:
+    message = {"role": "assistant", "content": None, "refusal": "no", "reasoning": "hm"}
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+    with engine_asking(lambda *_: Reply(body=body), tmp_path) as (server, engine):
+        [[first]], [[again]] = (engine.outcomes(CHATS[:1], 1, SAMPLING) for _ in range(2))
+        assert isinstance(first, Answer)
+        assert again == first._replace(cached=True)
+        assert (first.refusal, first.reasoning) == ("no", "hm")
+        assert len(server.requests) == 1

@@ -100,6 +100,8 @@ def read_plan(answer: Answer) -> Plan | Malformed:
     """The plan in an answer (`parse_plan`), or why it holds none."""
     if answer.refusal and not answer.text.strip():
         return Malformed(f"refused: {quoted(answer.refusal)}", answer.refusal)
+    if answer.cut and not answer.text.strip():
+        return Malformed("the completion is cut off before its answer", answer.text)
     return parse_plan(answer.text, cut=answer.cut)
 
 
