@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,3 +100,37 @@ def test_wrong_usage_is_one_clear_sentence(
     assert code == 1
     assert out == ""
     assert message in err
+
+
+def test_answers_of_an_endpoint_say_how_they_ended(recipe: Command, examples: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    from tests.models.endpoint_server import Reply, completion, serving
+
+    goals = list(load_world().goals)[:3]
+    replies = {
+        goals[0]: completion("<think>1. no\n</think>1. rinse it\n2. simm", "length"),
+        goals[1]: Reply(500, '{"error": {"message": "Context size has been exceeded."}}'),
+        goals[2]: completion("<think>1. no\n", "length"),
+    }
+
+    def answer(body: dict[str, Any], before: int) -> Reply:
+        return next(reply for goal, reply in replies.items() if f"Goal: {goal}\n" in body["messages"][-1]["content"])
+
+    output = tmp_path / "plans.jsonl"
+    with serving(answer) as server:
+        asked = ("plan", "--endpoint", server.url, "--model", "m", "--concurrency", 1)
+        code, out, _ = recipe(*asked, "--examples", examples, "--output", output, "--json")
+        assert code == 0
+        code, single, _ = recipe(*asked, "--goal", goals[2], "--json")
+        assert code == 0
+        code, shown, _ = recipe(*asked, "--goal", goals[0])
+    found = json.loads(out)
+    assert (found["predictions"], found["without_steps"], found["cut"]) == (2, 1, 2)
+    assert list(found["unanswered"]) == ["e1"]
+    assert list(found["malformed"].values()) == [1]
+    whole, open_ = read_predictions(output)
+    assert (whole.example_id, whole.steps, whole.cut, whole.malformed) == ("e0", ("rinse it",), True, None)
+    assert (open_.example_id, open_.steps, bool(open_.malformed)) == ("e2", (), True)
+    [plan] = json.loads(single)["plans"]
+    assert (plan["steps"], plan["cut"], bool(plan["malformed"])) == ([], True, True)
+    assert (code, shown.splitlines()[0]) == (0, "1. rinse it")

@@ -293,3 +293,22 @@ def test_metrics_count_what_happened(serve: Any) -> None:
         assert 'recipe_page_runs_total{state="done"} 1.0' in text
         assert "recipe_page_first_step_seconds_count 1.0" in text
         assert 'endpoint="/api/runs/{identity}/events"' in text
+
+
+def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> None:
+    thought = plan_text(SALAD)
+    texts = [f"{thought}\n</think>\n{plan_text(TEA[:2])}", f"<think>{thought}\n</think>\n{plan_text(TEA)}"]
+    with serve(texts) as page:
+        events = page.events(page.begin(plans=2))
+    plans = {event.data["plan"]: event.data for event in events if event.kind == "plan"}
+    assert (plans[0]["steps"], plans[1]["steps"]) == (list(TEA[:2]), list(TEA))
+    numbers: dict[int, list[int]] = {0: [], 1: []}
+    shown: dict[int, dict[int, str]] = {0: {}, 1: {}}
+    for event in events:
+        if event.kind == "step":
+            numbers[event.data["plan"]].append(event.data["number"])
+            shown[event.data["plan"]][event.data["number"]] = event.data["text"]
+    assert numbers == {0: [1, 2, 3, 4, 5, 1, 2], 1: [1, 2, 3, 4, 5]}
+    for number, steps in ((0, TEA[:2]), (1, TEA)):
+        assert [shown[number][place] for place in range(1, len(steps) + 1)] == list(steps)
+        assert {row["number"] for row in plans[number]["evidence"]} <= set(range(1, len(steps) + 1))
