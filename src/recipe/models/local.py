@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra
-from recipe.models.checkpoints import Checkpoint, Reader, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, Reader, end_of_turn, end_tokens, load_checkpoint
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.protocol import (
     Answer,
@@ -161,13 +161,6 @@ class ClipPatches:
                 assert prompt.frames is not None
                 self._made[prompt.clip] = kept.get(prompt.clip) or self._video(prompt.frames)
         return [self._made[prompt.clip] if prompt.clip else None for prompt in prompts] if self._made else None
-
-
-def end_tokens(settings: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: those of the model's generation settings, and the tokenizer's."""
-    ends = settings.eos_token_id
-    listed = ends if isinstance(ends, list) else [ends]
-    return sorted({end for end in (*listed, tokenizer.eos_token_id) if end is not None})
 
 
 class LocalEngine(Engine):
@@ -366,7 +359,7 @@ class LocalEngine(Engine):
 
     def _answer(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        end = self._tokenizer.eos_token_id
+        end = end_of_turn(self._tokenizer).id
         return tokens if end is None else [*tokens, end]
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
