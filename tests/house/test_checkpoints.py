@@ -11,7 +11,7 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from recipe.errors import InputError  # noqa: E402
-from recipe.models.checkpoints import EndOfTurn, end_of_turn, end_tokens, load_checkpoint, quiet_loading  # noqa: E402
+from recipe.models.checkpoints import end_of_turn, end_tokens, load_checkpoint, quiet_loading  # noqa: E402
 
 
 def without(model: Path, target: Path, name: str) -> str:
@@ -173,7 +173,8 @@ def test_what_the_template_writes_after_a_turn_ends_it(
     tokenizer = spelled(template, special, eos)
     end = tokenizer.convert_tokens_to_ids(token)
     assert end is not None
-    assert end_of_turn(tokenizer) == EndOfTurn(end, token, written=True)
+    found = end_of_turn(tokenizer)
+    assert (found.id, found.token, found.written) == (end, token, True)
     other = tokenizer.eos_token_id
     for listed in (None, 7, [7, end], [end]):
         settings = transformers.GenerationConfig(eos_token_id=listed)
@@ -186,7 +187,8 @@ def test_without_a_token_after_a_turn_the_eos_token_ends_it(
     template: str, special: tuple[str, ...], eos: str | None
 ) -> None:
     tokenizer = spelled(template, special, eos)
-    assert end_of_turn(tokenizer) == EndOfTurn(tokenizer.eos_token_id, eos or "", written=False)
+    found = end_of_turn(tokenizer)
+    assert (found.id, found.token, found.written) == (tokenizer.eos_token_id, eos or "", False)
     settings = transformers.GenerationConfig(eos_token_id=[7, 9])
     assert set(end_tokens(settings, tokenizer)) == {7, 9, tokenizer.eos_token_id} - {None}
 
@@ -201,3 +203,17 @@ def test_an_end_that_is_not_special_is_in_no_text(tiny_model: Path, tmp_path: Pa
     assert ids[-1] == tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert checkpoint.tokenizer.decode(ids, skip_special_tokens=True) == "1. pour"
     assert ids[-1] in checkpoint.model.generation_config.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("template", "named"), [(CHATML + ASK, ["<|im_end|>", "<|endoftext|>"]), (ALPACA, []), (GLM, [])]
+)
+def test_an_end_that_is_no_token_is_named(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, template: str, named: list[str]
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "m")
+    spelled(template, (), "<|endoftext|>").save_pretrained(folder)
+    load_checkpoint(str(folder))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == bool(named)
+    assert all(token in line for line in said for token in named)

@@ -4,6 +4,7 @@ Nothing here knows how large a model is: the small one of `recipe train base` an
 differ in their name only.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
+
+_LOG = logging.getLogger(__name__)
 
 _SEEING = "qwen2_5_vl"
 """The `model_type` in config.json of Qwen2.5-VL."""
@@ -64,8 +67,14 @@ class EndOfTurn(NamedTuple):
     id: int | None
     """None where the tokenizer has none."""
     token: str
-    written: bool
-    """Whether the chat template writes it. Where it writes no token, this is the tokenizer's `eos_token`."""
+    """The tokenizer's `eos_token` where the chat template writes no token."""
+    text: str
+    """What the chat template writes after the text of the turn."""
+
+    @property
+    def written(self) -> bool:
+        """Whether the chat template writes the token."""
+        return bool(self.token) and self.token in self.text
 
 
 _REPLY = "0123456789"
@@ -95,8 +104,8 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> EndOfTurn:
     named = [id for id in ids if id in known and known[id].content.strip() and known[id].content in behind]
     special = [id for id in named if known[id].special]
     for end in special or named:
-        return EndOfTurn(end, known[end].content, written=True)
-    return EndOfTurn(tokenizer.eos_token_id, tokenizer.eos_token or "", written=False)
+        return EndOfTurn(end, known[end].content, behind)
+    return EndOfTurn(tokenizer.eos_token_id, tokenizer.eos_token or "", behind)
 
 
 def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
@@ -145,9 +154,14 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
     end = end_of_turn(tokenizer)
-    if end.id is not None and not tokenizer.added_tokens_decoder[end.id].special:
+    if end.written and not tokenizer.added_tokens_decoder[end.id].special:
         # Decoded plans would hold it.
         tokenizer.add_special_tokens({"additional_special_tokens": [end.token]}, False)
+    if end.text.strip() and not end.written:
+        _LOG.warning(
+            "model %r: its chat template ends a turn with %r, which is no token of its tokenizer; a plan ends at "
+            "eos_token, %r", name, end.text.strip(), end.token,
+        )  # fmt: skip
     return Reader(tokenizer, config, video)
 
 

@@ -187,6 +187,7 @@ class LocalEngine(Engine):
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video)
         self.reads_video = self._video is not None
+        self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
 
@@ -359,8 +360,7 @@ class LocalEngine(Engine):
 
     def _answer(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        end = end_of_turn(self._tokenizer).id
-        return tokens if end is None else [*tokens, end]
+        return tokens if self._end is None else [*tokens, self._end]
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]

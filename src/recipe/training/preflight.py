@@ -289,7 +289,8 @@ def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[Stat
     if end.written:
         said = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
     else:
-        said = f"the chat template writes no token after a turn: a plan ends at eos_token, {eos!r}"
+        after = repr(end.text.strip()) if end.text.strip() else "nothing"
+        said = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
     if isinstance(config, SFTConfig):
         return "note", f"{said}, and each continuation of the examples with {end.token!r}"
     return "note", f"{said}; a base model may not write it before SFT has taught it"
