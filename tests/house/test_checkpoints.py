@@ -2,14 +2,16 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
 
 from recipe.errors import InputError  # noqa: E402
-from recipe.models.checkpoints import load_checkpoint, quiet_loading  # noqa: E402
+from recipe.models.checkpoints import end_of_turn, end_tokens, load_checkpoint, quiet_loading  # noqa: E402
 
 
 def without(model: Path, target: Path, name: str) -> str:
@@ -94,3 +96,124 @@ def test_a_chat_template_may_lie_apart(tiny_video_model: Path, tmp_path: Path) -
     (folder / "chat_template.json").write_text("{}")
     with pytest.raises(InputError, match=r"chat_template\.json: it holds no template; restore"):
         load_checkpoint(str(folder))
+
+
+CHATML = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+ASK = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+GEMMA = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+    "{% for m in messages %}<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+)
+STRICT = "{% if messages[0].role != 'system' %}{{ raise_exception('a system turn first') }}{% endif %}" + CHATML
+LLAMA3 = (
+    "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+    "{{ m.content | trim }}<|eot_id|>{% endfor %}"
+)
+MISTRAL = (
+    "{{ bos_token }}{% for m in messages if m.role != 'system' %}{% if m.role == 'user' %}[INST] {{ m.content }} "
+    "[/INST]{% else %} {{ m.content }} {{ eos_token }}{% endif %}{% endfor %}"
+)
+PHI3 = (
+    "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% else %}{{ eos_token }}{% endif %}"
+)
+COHERE = "{% for m in messages %}<|start|>{{ m.content }}<|end_response|><|end_of_turn|>{% endfor %}"
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}<think>\n\n</think>\n\n{% endif %}"
+    "{{ m.content.split('</think>')[-1] }}<|im_end|>\n{% endfor %}"
+)
+ALPACA = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}"
+"""Ends a turn with whitespace."""
+GLM = "[gMASK]{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+"""Ends no turn: the next one begins."""
+
+
+def spelled(template: str, special: tuple[str, ...], eos: str | None, plain: tuple[str, ...] = ()) -> Any:
+    """A tokenizer of bytes with this template, these special tokens, and added ones that are not special."""
+    bytes_ = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    core = tokenizers.Tokenizer(tokenizers.models.BPE({letter: n for n, letter in enumerate(sorted(bytes_))}, []))
+    core.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = tokenizers.decoders.ByteLevel()
+    core.add_tokens(list(plain))
+    named = {} if eos is None else {"eos_token": eos}
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, bos_token="<s>", additional_special_tokens=list(special), chat_template=template, **named
+    )
+
+
+CHAT = ("<|im_start|>", "<|im_end|>")
+FORMS = {
+    "qwen base": (CHATML + ASK, CHAT, "<|endoftext|>", "<|im_end|>"),
+    "qwen instruct": (CHATML + ASK, CHAT, "<|im_end|>", "<|im_end|>"),
+    "without an eos": (CHATML + ASK, CHAT, None, "<|im_end|>"),
+    "always asks": (CHATML + "<|im_start|>assistant\n", CHAT, "<|endoftext|>", "<|im_end|>"),
+    "thinking": (THINKING, (*CHAT, "<think>", "</think>"), "<|endoftext|>", "<|im_end|>"),
+    "system first": (STRICT, CHAT, "<|endoftext|>", "<|im_end|>"),
+    "gemma": (GEMMA, ("<start_of_turn>", "<end_of_turn>"), "<eos>", "<end_of_turn>"),
+    "llama 3": (LLAMA3, ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"), "<|end_of_text|>", "<|eot_id|>"),
+    "mistral": (MISTRAL, ("[INST]", "[/INST]"), "</s>", "</s>"),
+    "phi 3": (PHI3, ("<|user|>", "<|assistant|>", "<|end|>"), "<|endoftext|>", "<|end|>"),
+    "two tokens": (COHERE, ("<|start|>", "<|end_response|>", "<|end_of_turn|>"), "<eos>", "<|end_response|>"),
+}
+WITHOUT = {
+    "whitespace": (ALPACA, (), "</s>"),
+    "nothing": (GLM, ("<|user|>", "<|assistant|>", "<|system|>"), "<|endoftext|>"),
+    "no eos either": (ALPACA, (), None),
+    "no token of the tokenizer": (CHATML + ASK, (), "<|endoftext|>"),
+    "the messages themselves": ("{{ messages }}", (), "</s>"),
+    "no turn of an assistant": ("{{ messages[0].content }}<|im_end|>", CHAT, "</s>"),
+    "broken": ("{{ raise_exception('no') }}", CHAT, "</s>"),
+}
+
+
+@pytest.mark.parametrize(("template", "special", "eos", "token"), FORMS.values(), ids=FORMS)
+def test_what_the_template_writes_after_a_turn_ends_it(
+    template: str, special: tuple[str, ...], eos: str | None, token: str
+) -> None:
+    tokenizer = spelled(template, special, eos)
+    end = tokenizer.convert_tokens_to_ids(token)
+    assert end is not None
+    found = end_of_turn(tokenizer)
+    assert (found.id, found.token, found.written) == (end, token, True)
+    other = tokenizer.eos_token_id
+    for listed in (None, 7, [7, end], [end]):
+        settings = transformers.GenerationConfig(eos_token_id=listed)
+        known = listed if isinstance(listed, list) else [listed]
+        assert set(end_tokens(settings, tokenizer)) == {end, other, *known} - {None}
+
+
+@pytest.mark.parametrize(("template", "special", "eos"), WITHOUT.values(), ids=WITHOUT)
+def test_without_a_token_after_a_turn_the_eos_token_ends_it(
+    template: str, special: tuple[str, ...], eos: str | None
+) -> None:
+    tokenizer = spelled(template, special, eos)
+    found = end_of_turn(tokenizer)
+    assert (found.id, found.token, found.written) == (tokenizer.eos_token_id, eos or "", False)
+    settings = transformers.GenerationConfig(eos_token_id=[7, 9])
+    assert set(end_tokens(settings, tokenizer)) == {7, 9, tokenizer.eos_token_id} - {None}
+
+
+def test_an_end_that_is_not_special_is_in_no_text(tiny_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "m")
+    tokenizer = spelled(CHATML + ASK, (), "<|endoftext|>", plain=("<|im_start|>", "<|im_end|>"))
+    assert end_of_turn(tokenizer).token == "<|im_end|>"
+    tokenizer.save_pretrained(folder)
+    checkpoint = load_checkpoint(str(folder))
+    ids = checkpoint.tokenizer("1. pour<|im_end|>")["input_ids"]
+    assert ids[-1] == tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert checkpoint.tokenizer.decode(ids, skip_special_tokens=True) == "1. pour"
+    assert ids[-1] in checkpoint.model.generation_config.eos_token_id
+
+
+@pytest.mark.parametrize(
+    ("template", "named"), [(CHATML + ASK, ["<|im_end|>", "<|endoftext|>"]), (ALPACA, []), (GLM, [])]
+)
+def test_an_end_that_is_no_token_is_named(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, template: str, named: list[str]
+) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "m")
+    spelled(template, (), "<|endoftext|>").save_pretrained(folder)
+    load_checkpoint(str(folder))
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == bool(named)
+    assert all(token in line for line in said for token in named)

@@ -234,9 +234,25 @@ def test_a_rising_reward_alone_is_no_finding() -> None:
 def test_levels_that_cannot_be_right(change: dict[str, Any], signal: str) -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()
     for step in range(1, LATEST + LASTING):
-        told = watchdog.observe(step, [one._replace(**change) for one in rollouts(rng, 5.0)])
+        # All but the first: that no completion ends is said earlier.
+        step_of = [one._replace(**change if place else {}) for place, one in enumerate(rollouts(rng, 5.0))]
+        told = watchdog.observe(step, step_of)
     assert [finding.signal for finding in told] == [signal]
     assert told[0].since == LATEST
+
+
+@given(st.lists(st.sampled_from([0, 1, 31, 32]), max_size=LATEST - 1))
+def test_three_steps_in_a_row_in_which_nothing_ends_are_a_finding(cut: list[int]) -> None:
+    rng, watchdog = np.random.default_rng(0), Watchdog()
+    streak, since = 0, None
+    for step, count in enumerate(cut, start=1):
+        plans = [one._replace(clipped=place < count) for place, one in enumerate(rollouts(rng, 5.0))]
+        told = watchdog.observe(step, plans)
+        streak = streak + 1 if count == 32 else 0
+        if new := streak == 3 and since is None:
+            since = step - 2
+        assert [(finding.signal, finding.since) for finding in told] == ([("clipped", since)] if new else [])
+    assert [finding.since for finding in watchdog.findings] == ([] if since is None else [since])
 
 
 def test_what_has_passed_is_said_to_have_passed() -> None:

@@ -4,11 +4,13 @@ Nothing here knows how large a model is: the small one of `recipe train base` an
 differ in their name only.
 """
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError, MissingExtra
@@ -17,14 +19,17 @@ from recipe.models.smollm2 import NAME, smollm2_folder
 try:
     import torch
     import transformers
+    from jinja2 import TemplateError
     from safetensors import SafetensorError
-    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import cached_file
 
     from recipe.models.vision import VideoProcessor
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
+
+_LOG = logging.getLogger(__name__)
 
 _SEEING = "qwen2_5_vl"
 """The `model_type` in config.json of Qwen2.5-VL."""
@@ -56,18 +61,77 @@ class Reader:
     """As in a `Checkpoint`."""
 
 
+class EndOfTurn(NamedTuple):
+    """The token that ends an assistant's turn."""
+
+    id: int | None
+    """None where the tokenizer has none."""
+    token: str
+    """The tokenizer's `eos_token` where the chat template writes no token."""
+    text: str
+    """What the chat template writes after the text of the turn."""
+
+    @property
+    def written(self) -> bool:
+        """Whether the chat template writes the token."""
+        return bool(self.token) and self.token in self.text
+
+
+_REPLY = "0123456789"
+"""Stands for the text of an assistant's turn."""
+
+
+def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> EndOfTurn:
+    """The first special token that the chat template writes after the text of an assistant's turn.
+
+    Whitespace before it and what follows it do not count. Where the template writes a token that the tokenizer does not
+    list as special, it is the first of these. Text that is no token of its own ends nothing.
+    """
+    chat = [{"role": role, "content": role} for role in ("system", "user")]
+    chat.append({"role": "assistant", "content": _REPLY})
+    behind = ""
+    for turns in (chat, chat[1:]):  # some templates refuse a system turn, some a chat without
+        try:
+            _, held, behind = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition(_REPLY)
+        except (TemplateError, TypeError, ValueError):
+            continue
+        if held:
+            break
+        behind = ""
+    known = tokenizer.added_tokens_decoder
+    # An unknown text may be read as a token whose name it does not hold.
+    ids = tokenizer(behind, add_special_tokens=False)["input_ids"]
+    named = [id for id in ids if id in known and known[id].content.strip() and known[id].content in behind]
+    special = [id for id in named if known[id].special]
+    for end in special or named:
+        return EndOfTurn(end, known[end].content, behind)
+    return EndOfTurn(tokenizer.eos_token_id, tokenizer.eos_token or "", behind)
+
+
+def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a completion: `end_of_turn`, those of the model's generation settings, and `eos_token`."""
+    listed = settings.eos_token_id
+    ends = (end_of_turn(tokenizer).id, *(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id)
+    return list(dict.fromkeys(end for end in ends if end is not None))
+
+
 def load_checkpoint(
     name: str, revision: str | None = None, dtype: torch.dtype = torch.float32, attention: str | None = None
 ) -> Checkpoint:
     """The model and tokenizer of a hub id, of a folder in the standard layout, or `smollm2`; weights on the CPU.
 
-    A Qwen2.5-VL comes with its video processor. `attention` names the kernel, such as `eager`; without it
+    A Qwen2.5-VL comes with its video processor. The model's generation settings hold all `end_tokens`, so that trainers
+    stop at them, and whoever uses a model that is saved. `attention` names the kernel, such as `eager`; without it
     transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
     """
     reader, place = load_reader(name, revision), location(name, revision)
     with _model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
         model = kind.from_pretrained(place, revision=revision, dtype=dtype, attn_implementation=attention)
+    settings = model.generation_config
+    ends = end_tokens(settings, reader.tokenizer)
+    if ends not in (settings.eos_token_id, [settings.eos_token_id]):
+        settings.eos_token_id = ends
     return Checkpoint(model, reader.tokenizer, reader.video)
 
 
@@ -89,6 +153,15 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
     tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     if not tokenizer.chat_template:
         raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
+    end = end_of_turn(tokenizer)
+    if end.written and not tokenizer.added_tokens_decoder[end.id].special:
+        # Decoded plans would hold it.
+        tokenizer.add_special_tokens({"additional_special_tokens": [end.token]}, False)
+    if end.text.strip() and not end.written:
+        _LOG.warning(
+            "model %r: its chat template ends a turn with %r, which is no token of its tokenizer; a plan ends at "
+            "eos_token, %r", name, end.text.strip(), end.token,
+        )  # fmt: skip
     return Reader(tokenizer, config, video)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra
-from recipe.models.checkpoints import Checkpoint, Reader, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, Reader, end_of_turn, end_tokens, load_checkpoint
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.protocol import (
     Answer,
@@ -163,13 +163,6 @@ class ClipPatches:
         return [self._made[prompt.clip] if prompt.clip else None for prompt in prompts] if self._made else None
 
 
-def end_tokens(settings: Any, tokenizer: Any) -> list[int]:
-    """The tokens that end a completion: those of the model's generation settings, and the tokenizer's."""
-    ends = settings.eos_token_id
-    listed = ends if isinstance(ends, list) else [ends]
-    return sorted({end for end in (*listed, tokenizer.eos_token_id) if end is not None})
-
-
 class LocalEngine(Engine):
     """Completes chats with a causal language model; bfloat16 on a GPU, float32 on the CPU."""
 
@@ -194,6 +187,7 @@ class LocalEngine(Engine):
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video)
         self.reads_video = self._video is not None
+        self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
 
@@ -366,8 +360,7 @@ class LocalEngine(Engine):
 
     def _answer(self, text: str) -> list[int]:
         tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        end = self._tokenizer.eos_token_id
-        return tokens if end is None else [*tokens, end]
+        return tokens if self._end is None else [*tokens, self._end]
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]

@@ -17,8 +17,8 @@ import transformers
 
 from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.checkpoints import load_reader, location
-from recipe.models.local import Prompt, Prompts, end_tokens
+from recipe.models.checkpoints import end_tokens, load_reader, location
+from recipe.models.local import Prompt, Prompts
 from recipe.models.protocol import (
     Answer,
     Engine,

@@ -39,7 +39,7 @@ from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, end_tokens
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -180,9 +180,7 @@ class Rounds:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             self.model.enable_input_require_grads()
         self._trained = [weight for weight in self.model.parameters() if weight.requires_grad]
-        ended = policy.model.generation_config.eos_token_id
-        ends = ended if isinstance(ended, list) else [ended]
-        ends = [*ends, self._tokenizer.eos_token_id, self._tokenizer.pad_token_id]
+        ends = [*end_tokens(policy.model.generation_config, self._tokenizer), self._tokenizer.pad_token_id]
         self._ends = sorted({token for token in ends if token is not None})
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""

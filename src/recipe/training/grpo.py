@@ -25,7 +25,7 @@ from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, end_tokens
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -120,7 +120,8 @@ def train_grpo(
             # In view until the run ends.
             shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
 
-        reward = RewardFunction(config, scorer, run, on_finding)
+        ends = [*end_tokens(policy.model.generation_config, policy.tokenizer), policy.tokenizer.pad_token_id]
+        reward = RewardFunction(config, scorer, run, on_finding, ends)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
         if config.validation is not None and ranks.main() and not (run.folder / ROWS).is_file():
             require_held_out(config.validation, config.examples, examples, config.corpus)
@@ -167,7 +168,16 @@ class RewardFunction:
 
     __name__ = "verifier"
 
-    def __init__(self, config: GRPOConfig, scorer: Scorer | None, run: Run, on_finding: OnFinding) -> None:
+    def __init__(
+        self,
+        config: GRPOConfig,
+        scorer: Scorer | None,
+        run: Run,
+        on_finding: OnFinding,
+        ends: Sequence[int | None] = (),
+    ) -> None:
+        """`ends` are the tokens that end a completion: without one at its limit it was cut."""
+        self._ends = ends
         self._reward = None if scorer is None else trainer_reward(scorer)
         self._folder, self._longest = run.completions, config.max_completion_tokens
         self._grounded = config.reward.grounded
@@ -195,7 +205,7 @@ class RewardFunction:
                     "goal": aim,
                     "history": list(done),
                     "completion": str(turns[0]["content"]),
-                    "clipped": len(tokens) >= self._longest,
+                    "clipped": len(tokens) >= self._longest and tokens[-1] not in self._ends,
                 }
                 for name, aim, done, turns, tokens in zip(
                     example_id, goal, history, completions, completion_ids, strict=True

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.prompting import PLAIN, PlannerPrompt
@@ -106,13 +106,16 @@ def reference_likelihood(model: PeftModel, policy: Checkpoint, asked: PlannerPro
 
     `asked` is the prompt of the run.
     """
-    end = policy.tokenizer.eos_token_id
+    end = end_of_turn(policy.tokenizer).id
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
         chats = [asked.chat(*prompt) for prompt in prompts]
         rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
         read = rendered["input_ids"]
-        said = [[*tokens, end] for tokens in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        said = [
+            tokens if end is None else [*tokens, end]
+            for tokens in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+        ]
         totals: list[float] = []
         training = model.training
         model.eval()

@@ -242,6 +242,8 @@ def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bo
     """What fine-tuning needs beside its examples."""
     if installed:
         yield from model_findings(config.model, config.revision, reader)
+    if reader:
+        yield tried("end of turn", lambda: _end_of_turn(config, reader[0]))
     if config.prompt:
         yield tried("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read")
     if config.input == "video":
@@ -273,6 +275,25 @@ def _of_training(config: TrainingSettings, reader: "list[Reader]", installed: bo
             yield tried("validation.graphs", lambda: f"{graphs} is there" if graphs.exists() else _file(graphs))
         if settings.measure in ("matched_f1", "proxy") or settings.graphs is not None:
             yield tried("validation.encoder", lambda: encoder_at_hand({"name": settings.encoder}, installed))
+
+
+def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[State, str]:
+    """Which token ends a plan, and what is done where that is not the tokenizer's `eos_token`."""
+    from recipe.models.checkpoints import end_of_turn  # noqa: PLC0415 - loads torch
+
+    end, eos = end_of_turn(reader.tokenizer), reader.tokenizer.eos_token
+    if end.id is None:
+        return "note", "neither the chat template nor the tokenizer has a token that ends a turn, so that no plan ends"
+    if end.written and end.token == eos:
+        return f"{eos!r} ends a plan"
+    if end.written:
+        said = f"the chat template ends a turn with {end.token!r}, and eos_token is {eos!r}: a plan ends at either"
+    else:
+        after = repr(end.text.strip()) if end.text.strip() else "nothing"
+        said = f"the chat template writes {after} after a turn, and no token: a plan ends at eos_token, {eos!r}"
+    if isinstance(config, SFTConfig):
+        return "note", f"{said}, and each continuation of the examples with {end.token!r}"
+    return "note", f"{said}; a base model may not write it before SFT has taught it"
 
 
 def _file(path: Path) -> str:

@@ -15,7 +15,7 @@ from trl import SFTTrainer
 from recipe.config import SFTConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, end_of_turn
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
 from recipe.text import format_plan
@@ -90,12 +90,14 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
 
 
 def sft_trainer(config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run) -> SFTTrainer:
-    """The trainer of one run; labels outside the assistant's turn are masked."""
-    prompt = run_prompt(config)
+    """The trainer of one run; labels outside the assistant's turn, of which its end is a part, are masked."""
+    prompt, end = run_prompt(config), end_of_turn(policy.tokenizer)
+    # Where the template writes no end, none would be learned.
+    ending = "" if end.written else end.token
     return SilentSFTTrainer(
         model=policy.model,
         args=trl_arguments(config, run, num_train_epochs=config.epochs, max_length=config.max_tokens),
-        train_dataset=Dataset.from_list([_row_of(example, prompt) for example in examples]),
+        train_dataset=Dataset.from_list([_row_of(example, prompt, ending) for example in examples]),
         processing_class=policy.tokenizer,
         peft_config=lora_config(config.lora, policy.model),
     )
@@ -137,6 +139,6 @@ def trl_arguments(config: SFTConfig, run: Run, **further: Any) -> TrlSFTConfig:
     )
 
 
-def _row_of(example: Example, prompt: PlannerPrompt) -> dict[str, list[dict[str, str]]]:
-    reply = {"role": "assistant", "content": format_plan(example.continuation)}
+def _row_of(example: Example, prompt: PlannerPrompt, ending: str) -> dict[str, list[dict[str, str]]]:
+    reply = {"role": "assistant", "content": format_plan(example.continuation) + ending}
     return {"prompt": prompt.training_chat(example), "completion": [reply]}

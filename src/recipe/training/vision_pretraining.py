@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import DynamicCache, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, end_of_turn
 from recipe.models.vision import Patches, VideoProcessor, fast_vision, mrope_positions
 from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages
@@ -372,14 +372,14 @@ def tokenise_examples(
     checkpoint: Checkpoint, world: World, examples: Sequence[Example], *, shown: bool
 ) -> tuple[list[int], list[TokenisedExample]]:
     """What all chats begin with, and each example as a chat whose history is shown or written, shortest first."""
-    tokenizer = checkpoint.tokenizer
+    tokenizer, end = checkpoint.tokenizer, end_of_turn(checkpoint.tokenizer).token
     rows, opening = [], ""
     for example in examples:
         chat = planner_messages(example.goal, example.history)
         opening = opening or chat_text(tokenizer, chat[:1]) + "<|im_start|>user\n"
         history = format_plan(example.history)
         before, after = chat_text(tokenizer, chat, ask=True).removeprefix(opening).split(history)
-        answer = format_plan(example.continuation) + tokenizer.eos_token
+        answer = format_plan(example.continuation) + end
         if shown:
             before, after = f"{before}<|vision_start|>", f"<|vision_end|>{after}"
         parts = tokenizer([before, history, after, answer], add_special_tokens=False)["input_ids"]

@@ -53,7 +53,8 @@ SENTENCES = {
     "{since}: longer plans get a higher reward, whatever they say, unless they are far too short; expect plans to "
     "grow, and watch whether they outgrow the true continuations.",
     "clipped": "{now:.0%} of completions end at the token limit since step {since}: their last step is cut, and "
-    "the limit keeps them short; raise max_completion_tokens, or find out why they grow.",
+    "the limit keeps them short; raise max_completion_tokens, find out why they grow, or, where no completion ends, "
+    "train on examples first: the policy may not know the token that ends a turn (`recipe train check` names it).",
     "gated": "{now:.0%} of completions fall below the gate since step {since}: the policy learns "
     "mostly from penalties; check that the corpus covers these goals, or lower tau.",
     "still": "In {now:.0%} of the groups all completions get the same reward since step {since}: such groups "
@@ -219,6 +220,8 @@ class Watchdog:
             now = float(np.median(values[-LATEST:])) if len(values) >= LATEST else -np.inf
             if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LATEST):
                 held[name] = Evidence(now, now)
+        if self.steps[-1].clipped == 1:
+            held["clipped"] = Evidence(1.0, 1.0)
         return held
 
 

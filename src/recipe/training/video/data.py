@@ -13,7 +13,7 @@ import torch
 from recipe.config import FrameConfig, TrainingSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, InputError, listed
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, end_of_turn
 from recipe.models.local import Prompts
 from recipe.models.vision import Patches
 from recipe.text import format_plan, video_messages
@@ -127,6 +127,8 @@ class VideoPrompts:
         self._prompts, self.video = Prompts(name, policy, policy.video), policy.video
         self.video_token = self._prompts.video_token
         self._tokenizer, self._histories = policy.tokenizer, histories
+        end = end_of_turn(policy.tokenizer)
+        self._ending = "" if end.written else end.token
 
     def prompt(self, example: Example, draw: int) -> VideoPrompt:
         """The prompt of an example at its place `draw` in the run; raises what its clip raises."""
@@ -138,7 +140,7 @@ class VideoPrompts:
     def reply(self, example: Example) -> list[int]:
         """Token ids of the continuation and of what ends the assistant's turn."""
         turn = {"role": "user", "content": ""}
-        reply = {"role": "assistant", "content": format_plan(example.continuation)}
+        reply = {"role": "assistant", "content": format_plan(example.continuation) + self._ending}
         text = chat_text(self._tokenizer, [turn, reply]).removeprefix(chat_text(self._tokenizer, [turn], ask=True))
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
