@@ -29,6 +29,8 @@ _TAGS = (
     (r"(?i:Here(?: is|'s|’s) my thought process:)", r"(?i:Here(?: is|'s|’s) my response:)"),  # Granite 3.2
 )  # fmt: skip
 _OPENS, _CLOSES = (re.compile("|".join(pair)) for pair in zip(*_TAGS, strict=True))
+TAG_PARTS = frozenset({"<|channel|>", "<|message|>", "<|channel>", "<channel|>"})
+"""Tokens that are a tag only with the word behind them."""
 _WRAPPER = re.compile(
     r"</?(?:answer|solution|output|response)>|<\|(?:begin|end)_of_solution\|>|<\|(?:START|END)_\w+\|>"
 )
@@ -60,6 +62,16 @@ _COLUMNS = ("step", "action", "instruction", "description", "task", "what")
 _STEPS = frozenset({"steps", "plan", "remaining_steps", "next_steps", "continuation", "actions", "instructions"})
 _STEP = ("step", "text", "description", "action", "instruction", "title", "name")
 """Fields of JSON that hold a plan, and those that hold a step."""
+
+
+def thought_tag(text: str) -> str:
+    """The first tag in a text that opens or closes a thought, empty where there is none.
+
+    >>> thought_tag("<|im_start|>assistant\\n<think>\\n"), thought_tag("<|im_end|>")
+    ('<think>', '')
+    """
+    tag = _OPENS.search(text) or _CLOSES.search(text)
+    return tag[0] if tag else ""
 
 
 def final_answer(text: str, *, cut: bool = False) -> str | None:
@@ -119,13 +131,13 @@ def parse_plan(text: str, *, cut: bool = False) -> Plan | Malformed:
     return Plan(steps) if steps else Malformed("no line of the completion holds a step", text)
 
 
-def plan_steps(text: str) -> tuple[str, ...]:
-    """The steps of a completion, none where it is malformed.
+def plan_steps(text: str, *, cut: bool = False) -> tuple[str, ...]:
+    """The steps of a completion (`parse_plan`), none where it is malformed.
 
     >>> plan_steps("1. Boil water"), plan_steps(" ")
     (('Boil water',), ())
     """
-    plan = parse_plan(text)
+    plan = parse_plan(text, cut=cut)
     return plan.steps if isinstance(plan, Plan) else ()
 
 

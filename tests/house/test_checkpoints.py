@@ -11,7 +11,15 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from recipe.errors import InputError  # noqa: E402
-from recipe.models.checkpoints import end_of_turn, end_tokens, load_checkpoint, quiet_loading  # noqa: E402
+from recipe.models.checkpoints import (  # noqa: E402
+    decode_completions,
+    end_of_turn,
+    end_tokens,
+    load_checkpoint,
+    quiet_loading,
+    thought_opening,
+)
+from recipe.text import plan_steps  # noqa: E402
 
 
 def without(model: Path, target: Path, name: str) -> str:
@@ -217,3 +225,59 @@ def test_an_end_that_is_no_token_is_named(
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == bool(named)
     assert all(token in line for line in said for token in named)
+
+
+THINK_FIRST = CHATML + "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+THINK_ASKED = CHATML + (
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n"
+    "{% if enable_thinking is defined and not enable_thinking %}\n</think>\n\n{% endif %}{% endif %}"
+)
+MAGISTRAL = MISTRAL + "{% if add_generation_prompt %}[THINK]{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "opening"),
+    [
+        (CHATML + ASK, {}, ""),
+        (THINKING, {}, ""),
+        (THINK_FIRST, {}, "<think>"),
+        (THINK_ASKED, {}, "<think>"),
+        (THINK_ASKED, {"enable_thinking": False}, ""),
+        (MAGISTRAL, {}, "[THINK]"),
+        (STRICT + "{% if add_generation_prompt %}<|im_start|>assistant\n<thinking>{% endif %}", {}, "<thinking>"),
+        (GEMMA + "{% if add_generation_prompt %}<think>{% endif %}", {}, "<think>"),
+        ("{{ raise_exception('no') }}", {}, ""),
+    ],
+)
+def test_a_prompt_that_opens_a_thought_gives_its_tag_to_the_completion(
+    template: str, settings: dict[str, Any], opening: str
+) -> None:
+    tokenizer = spelled(template, (*CHAT, "[THINK]", "[/THINK]"), "</s>")
+    assert thought_opening(tokenizer, settings) == opening
+    [text] = decode_completions(tokenizer, [tokenizer("1. no", add_special_tokens=False)["input_ids"]], opening)
+    assert plan_steps(text) == (() if opening else ("no",))
+
+
+@pytest.mark.parametrize(
+    "tags", [("<think>", "</think>"), ("[THINK]", "[/THINK]"), ("<|START_THINKING|>", "<|END_THINKING|>")]
+)
+def test_special_tokens_of_a_thought_stay_in_the_text_and_others_do_not(tags: tuple[str, str]) -> None:
+    opened, closed = tags
+    written = f"{opened}1. no{closed}1. yes<|im_end|>"
+    for special, plain in ((tags, ()), ((), tags)):
+        tokenizer = spelled(CHATML, (*CHAT, *special), "<|im_end|>", plain)
+        ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+        [text, cut] = decode_completions(tokenizer, [ids, ids[:-5]])
+        assert (plan_steps(text), "<|im_end|>" in text, closed in text) == (("yes",), False, True)
+        assert plan_steps(cut, cut=True) == ()
+    without = spelled(CHATML, CHAT, "<|im_end|>")
+    assert decode_completions(without, [without("1. yes<|im_end|>")["input_ids"]]) == ["1. yes"]
+
+
+def test_channels_of_a_thought_are_read() -> None:
+    channels = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>")
+    tokenizer = spelled(CHATML, channels, "<|return|>")
+    written = "<|channel|>analysis<|message|>1. no<|end|><|start|>assistant<|channel|>final<|message|>1. yes<|return|>"
+    ids = tokenizer(written, add_special_tokens=False)["input_ids"]
+    assert plan_steps(decode_completions(tokenizer, [ids])[0]) == ("yes",)
+    assert plan_steps(tokenizer.decode(ids, skip_special_tokens=True)) == ("yes",)

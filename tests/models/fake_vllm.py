@@ -104,7 +104,7 @@ class LLM:
                 clips=clips,
             )
         self.written.append(written)
-        return _output(tokens, written, chosen)
+        return _output(tokens, written, chosen, parameters.stop_token_ids)
 
     def reset_prefix_cache(self) -> None:
         self.calls.append("reset_prefix_cache")
@@ -116,9 +116,12 @@ class LLM:
         self.calls.append(f"sleep {level}")
 
 
-def _output(prompt: list[int], written: list[int], chosen: list[float]) -> Any:
+def _output(prompt: list[int], written: list[int], chosen: list[float], ends: list[int]) -> Any:
     logprobs = [{token: SimpleNamespace(logprob=one, rank=1)} for token, one in zip(written, chosen, strict=True)]
-    completion = SimpleNamespace(token_ids=written, logprobs=logprobs, cumulative_logprob=sum(chosen))
+    finish = "stop" if written and written[-1] in ends else "length"
+    completion = SimpleNamespace(
+        token_ids=written, logprobs=logprobs, cumulative_logprob=sum(chosen), finish_reason=finish
+    )
     return SimpleNamespace(prompt_token_ids=prompt, outputs=[completion], finished=True)
 
 
@@ -165,7 +168,9 @@ class _Core:
         [completion] = whole.outputs
         for length in itertools.count(1):
             part = SimpleNamespace(
-                token_ids=completion.token_ids[:length], cumulative_logprob=completion.cumulative_logprob
+                token_ids=completion.token_ids[:length],
+                cumulative_logprob=completion.cumulative_logprob,
+                finish_reason=completion.finish_reason if length == len(completion.token_ids) else None,
             )
             finished = length == len(completion.token_ids)
             yield SimpleNamespace(request_id=name, outputs=[part], finished=finished)

@@ -50,6 +50,8 @@ def _request_fields(value: Any) -> Any:
             raise ValueError('give a JSON object, such as {"top_k": 20}') from None
     if isinstance(value, dict) and (own := [name for name in _OWN if name in value]):
         raise ValueError(f"{own[0]} is no further field; leave it out")
+    if isinstance(value, dict) and not isinstance(value.get("chat_template_kwargs", {}), dict):
+        raise ValueError('chat_template_kwargs is no object; give one, such as {"enable_thinking": false}')
     return value
 
 

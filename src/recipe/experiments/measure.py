@@ -201,7 +201,7 @@ def training_curve(run_dir: Path, measured: Measurement, run: TrainingRun) -> Cu
 
 def _mean_quality(measured: Measurement, completions: Sequence[JsonObject]) -> float:
     """Mean validity of recorded completions on a world, else their mean matched step F1."""
-    plans = [plan_steps(row["completion"]) for row in completions]
+    plans = [plan_steps(row["completion"], cut=bool(row.get("clipped", False))) for row in completions]
     if measured.world is not None:
         world = measured.world
         return fmean(

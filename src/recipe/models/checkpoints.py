@@ -6,15 +6,16 @@ differ in their name only.
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recipe.artifacts import read_json
 from recipe.errors import InputError, MissingExtra
 from recipe.models.smollm2 import NAME, smollm2_folder
+from recipe.text import TAG_PARTS, final_answer, thought_tag
 
 try:
     import torch
@@ -113,6 +114,38 @@ def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -
     listed = settings.eos_token_id
     ends = (end_of_turn(tokenizer).id, *(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id)
     return list(dict.fromkeys(end for end in ends if end is not None))
+
+
+def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, Any] | None = None) -> str:
+    """The tag with which the prompt of a turn opens a thought; empty where it opens none, or closes it.
+
+    `template` are further arguments of the chat template. A completion does not hold the tag, and is read with it.
+    """
+    settings: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
+    user = {"role": "user", "content": _REPLY}
+    for chat in ([{"role": "system", "content": "system"}, user], [user]):  # some templates refuse a system turn
+        with suppress(TemplateError, TypeError, ValueError):
+            asked = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
+            return thought_tag(asked) if final_answer(asked) is None else ""
+    return ""
+
+
+def decode_completions(
+    tokenizer: PreTrainedTokenizerBase, completions: Sequence[Sequence[int]], opening: str = ""
+) -> list[str]:
+    """The texts of completions without special tokens, but for those that open or close a thought.
+
+    `opening` is the tag with which their prompts open one.
+    """
+    added = tokenizer.added_tokens_decoder
+    special = {id for id, token in added.items() if token.special}
+    tags = {id for id in special if thought_tag(added[id].content) or added[id].content in TAG_PARTS}
+    if not tags:
+        texts = tokenizer.batch_decode([list(tokens) for tokens in completions], skip_special_tokens=True)
+    else:
+        shown = [[id for id in tokens if id in tags or id not in special] for tokens in completions]
+        texts = tokenizer.batch_decode(shown, skip_special_tokens=False)
+    return [f"{opening}{text}" for text in texts]
 
 
 def load_checkpoint(

@@ -9,14 +9,22 @@ share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also a
 import functools
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from recipe.config import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra
-from recipe.models.checkpoints import Checkpoint, Reader, end_of_turn, end_tokens, load_checkpoint
+from recipe.models.checkpoints import (
+    Checkpoint,
+    Reader,
+    decode_completions,
+    end_of_turn,
+    end_tokens,
+    load_checkpoint,
+    thought_opening,
+)
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
 from recipe.models.protocol import (
     Answer,
@@ -62,11 +70,17 @@ class Prompts:
     """Renders chats for one checkpoint."""
 
     def __init__(
-        self, name: str, reader: Reader | Checkpoint, video: VideoProcessor | None, context: int | None = None
+        self,
+        name: str,
+        reader: Reader | Checkpoint,
+        video: VideoProcessor | None,
+        context: int | None = None,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         """`name` is what errors call the model; `video` makes the patches; `context` bounds prompts, in place of the
-        model's own bound.
+        model's own bound; `template` are further arguments of the chat template.
         """
+        self._template = template or {}
         self._name, self._video = name, video
         self._tokenizer = reader.tokenizer
         self.video_token: int = getattr(reader.config, "video_token_id", -1)
@@ -114,7 +128,7 @@ class Prompts:
 
     def _tokens(self, chat: Chat) -> list[int]:
         rendered: list[int] = self._tokenizer.apply_chat_template(
-            chat, tokenize=True, add_generation_prompt=True, return_dict=False
+            chat, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template
         )
         return rendered
 
@@ -172,10 +186,12 @@ class LocalEngine(Engine):
         revision: str | None = None,
         device: str | None = None,
         frames: FrameConfig | None = None,
+        template: Mapping[str, Any] | None = None,
     ) -> None:
         """Load a model folder or hub id; raises InputError when there is none or it has no chat template.
 
-        `frames` may bound the area of frames, in place of the model's own bounds.
+        `frames` may bound the area of frames, in place of the model's own bounds; `template` are further arguments of
+        the chat template.
         """
         self._device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
@@ -185,7 +201,8 @@ class LocalEngine(Engine):
         if self._device.type == "cpu":
             fast_vision(self.module)
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
-        self._prompts = Prompts(str(model), checkpoint, self._video)
+        self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
+        self._opening = thought_opening(self._tokenizer, template)
         self.reads_video = self._video is not None
         self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
@@ -251,7 +268,8 @@ class LocalEngine(Engine):
                 seconds = round((time.monotonic() - began) / len(batch), 3)
                 means = choose.means() if isinstance(choose, _LogProbabilities) else [None] * len(batch)
                 for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
-                    yield row, Answer(text, len(prompt.tokens), len(tokens), seconds, logprob=mean)
+                    count, finish = len(prompt.tokens), self._finish(tokens)
+                    yield row, Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish)
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; the texts are those of `answer`, written in batches in the order of requests.
@@ -317,7 +335,8 @@ class LocalEngine(Engine):
                     yield places[row], piece
                 if ended:
                     seconds = round(time.monotonic() - began, 3)
-                    yield places[row], Answer(texts[row].text, len(prompts[row].tokens), len(tokens[row]), seconds)
+                    counts, finish = (len(prompts[row].tokens), len(tokens[row])), self._finish(tokens[row])
+                    yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish)
 
     def log_likelihood(
         self,
@@ -359,12 +378,17 @@ class LocalEngine(Engine):
         return totals
 
     def _answer(self, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        said = text.removeprefix(self._opening)
+        tokens: list[int] = self._tokenizer(said, add_special_tokens=False)["input_ids"]
         return tokens if self._end is None else [*tokens, self._end]
 
     def _decode(self, rows: list[list[int]]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]
-        return list(self._tokenizer.batch_decode(bare, skip_special_tokens=True))
+        return decode_completions(self._tokenizer, bare, self._opening)
+
+    def _finish(self, tokens: Sequence[int]) -> str:
+        """Why a completion ended."""
+        return "stop" if tokens and tokens[-1] in self._ends else "length"
 
 
 def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -67,6 +67,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         identity = model_identity(
             config.model, config.revision, None if config.cache is None else AnswerStore(config.cache)
         )
+        if config.extra_body:
+            identity = identity | {"extra_body": config.extra_body}
         if config.engine == "vllm":  # other random numbers
             identity |= {"engine": "vllm", "structured": config.structured}
         if config.replay:
@@ -80,7 +82,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
             LOADING.info("loading model %r ...", config.model)
             from recipe.models.local import LocalEngine  # noqa: PLC0415 - loads torch
 
-            engine = LocalEngine(config.model, config.revision, config.device, frames)
+            template = config.extra_body.get("chat_template_kwargs")
+            engine = LocalEngine(config.model, config.revision, config.device, frames, template)
         fields, note = functools.partial(local_fields, identity=identity), {}
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
     model = Model(engine, fields, config.cache, identity=identity, note=note, ledger=ledger, budget=budget)

@@ -17,7 +17,7 @@ import transformers
 
 from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.checkpoints import end_tokens, load_reader, location
+from recipe.models.checkpoints import decode_completions, end_tokens, load_reader, location, thought_opening
 from recipe.models.local import Prompt, Prompts
 from recipe.models.protocol import (
     Answer,
@@ -87,7 +87,9 @@ class VllmEngine(Engine):
             raise InputError.at(f"model {config.model!r}", problem, "leave --engine vllm out, or see above") from error
         self._engine = self._llm.llm_engine
         context = self._engine.model_config.max_model_len
-        self._prompts = Prompts(config.model, reader, self._video, context)
+        template = config.extra_body.get("chat_template_kwargs")
+        self._prompts = Prompts(config.model, reader, self._video, context, template)
+        self._opening = thought_opening(reader.tokenizer, template)
         self._numbers = itertools.count()
         self.reads_video = self._video is not None
 
@@ -199,12 +201,13 @@ class VllmEngine(Engine):
         tokens = completion.token_ids
         structured = "" if request.schema is None else self._structured.replace("auto", "json_schema")
         logprob = completion.cumulative_logprob / len(tokens) if request.logprobs else None
-        text = self._decode(tokens)
-        return Answer(text, len(prompt.tokens), len(tokens), round(seconds, 3), logprob=logprob, structured=structured)
+        counts, finish = (len(prompt.tokens), len(tokens)), str(completion.finish_reason or "")
+        text, seconds = self._decode(tokens), round(seconds, 3)
+        return Answer(text, *counts, seconds, logprob=logprob, structured=structured, finish=finish)
 
     def _decode(self, tokens: Sequence[int]) -> str:
         bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens
-        return str(self._tokenizer.decode(list(bare), skip_special_tokens=True))
+        return decode_completions(self._tokenizer, [bare], self._opening)[0]
 
 
 def seed_of(key: str) -> int:

@@ -39,13 +39,12 @@ from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, end_tokens
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, step_statistics
 from recipe.reward.wire import rewards_of_rows
-from recipe.text import plan_steps
 from recipe.training import ranks
 from recipe.training.cards import card_files, run_prompt
 from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet, uses_bf16
@@ -182,6 +181,7 @@ class Rounds:
         self._trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         ends = [*end_tokens(policy.model.generation_config, self._tokenizer), self._tokenizer.pad_token_id]
         self._ends = sorted({token for token in ends if token is not None})
+        self._opening = thought_opening(self._tokenizer)
         self._size = config.prompts_per_round or len(examples)
         """Prompts of a round."""
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
@@ -360,7 +360,7 @@ class Rounds:
                     ends=self._ends,
                 )
             pulse.remove()
-        texts = self._tokenizer.batch_decode(completions, skip_special_tokens=True)
+        texts = decode_completions(self._tokenizer, completions, self._opening)
         batches = -(-self._size // max(1, config.completions_at_once // config.n))
         return [
             {
@@ -523,7 +523,7 @@ def round_metrics(config: BestOfNConfig, rows: Sequence[JsonObject]) -> Row:
         figures |= {
             "chosen_reward": fmean(map(_total, chosen)),
             "chosen_steps": fmean(row["reward"]["steps"] for row in chosen),
-            "chosen_copied": fmean(copied_share(row["history"], plan_steps(row["completion"])) for row in chosen),
+            "chosen_copied": fmean(copied_share(row["history"], as_rollout(row).plan) for row in chosen),
         }
     return {name: value for name, value in figures.items() if value is not None}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
 from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
@@ -25,7 +26,7 @@ from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint, end_tokens
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -121,7 +122,7 @@ def train_grpo(
             shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
 
         ends = [*end_tokens(policy.model.generation_config, policy.tokenizer), policy.tokenizer.pad_token_id]
-        reward = RewardFunction(config, scorer, run, on_finding, ends)
+        reward = RewardFunction(config, scorer, run, on_finding, policy.tokenizer, ends)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
         if config.validation is not None and ranks.main() and not (run.folder / ROWS).is_file():
             require_held_out(config.validation, config.examples, examples, config.corpus)
@@ -174,10 +175,16 @@ class RewardFunction:
         scorer: Scorer | None,
         run: Run,
         on_finding: OnFinding,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         ends: Sequence[int | None] = (),
     ) -> None:
-        """`ends` are the tokens that end a completion: without one at its limit it was cut."""
-        self._ends = ends
+        """`ends` are the tokens that end a completion: without one at its limit it was cut.
+
+        With a tokenizer, completions are decoded again, because the trainer drops the tags of a thought where they are
+        special tokens.
+        """
+        self._ends, self._tokenizer = ends, tokenizer
+        self._opening = "" if tokenizer is None else thought_opening(tokenizer)
         self._reward = None if scorer is None else trainer_reward(scorer)
         self._folder, self._longest = run.completions, config.max_completion_tokens
         self._grounded = config.reward.grounded
@@ -198,18 +205,19 @@ class RewardFunction:
         log_metric: Callable[[str, float], None],
         **_: Any,
     ) -> list[float | None]:
+        texts = [str(turns[0]["content"]) for turns in completions]
+        if self._tokenizer is not None:
+            texts = decode_completions(self._tokenizer, completion_ids, self._opening)
         rows = ranks.gathered(
             [
                 {
                     "example_id": name,
                     "goal": aim,
                     "history": list(done),
-                    "completion": str(turns[0]["content"]),
+                    "completion": text,
                     "clipped": len(tokens) >= self._longest and tokens[-1] not in self._ends,
                 }
-                for name, aim, done, turns, tokens in zip(
-                    example_id, goal, history, completions, completion_ids, strict=True
-                )
+                for name, aim, done, text, tokens in zip(example_id, goal, history, texts, completion_ids, strict=True)
             ]
         )
         step = trainer_state.global_step + 1

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint
+from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint, thought_opening
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.prompting import PLAIN, PlannerPrompt
@@ -106,15 +106,15 @@ def reference_likelihood(model: PeftModel, policy: Checkpoint, asked: PlannerPro
 
     `asked` is the prompt of the run.
     """
-    end = end_of_turn(policy.tokenizer).id
+    end, opening = end_of_turn(policy.tokenizer).id, thought_opening(policy.tokenizer)
 
     def likelihood(prompts: Sequence[Prompt], texts: Sequence[str]) -> list[float]:
         chats = [asked.chat(*prompt) for prompt in prompts]
         rendered = policy.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=True)
-        read = rendered["input_ids"]
+        read, bare = rendered["input_ids"], [text.removeprefix(opening) for text in texts]
         said = [
             tokens if end is None else [*tokens, end]
-            for tokens in policy.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+            for tokens in policy.tokenizer(bare, add_special_tokens=False)["input_ids"]
         ]
         totals: list[float] = []
         training = model.training

@@ -15,7 +15,7 @@ from recipe.reward.coverage import corpus_share, prompt_outcomes
 from recipe.reward.trainers import Scorer, TrainerReward
 from recipe.reward.watchdog import Finding
 from recipe.reward.wire import reward_row
-from recipe.text import parse_plan
+from recipe.text import final_answer, parse_plan
 from recipe.training import ranks
 from recipe.training.cards import run_prompt
 from recipe.training.runs import Run, model_input, open_run, prompt_input
@@ -119,11 +119,13 @@ def score_completions(reward: TrainerReward, rows: Sequence[JsonObject]) -> list
     """The rewards of completions, which are added to their rows: `malformed`, `clipped` and `reward`, null where there
     is none.
 
-    A row has `goal`, `history`, `completion` and `clipped`.
+    A row has `goal`, `history`, `completion` and `clipped`. Of one that is clipped, the last line is no step where it
+    does not end.
     """
-    rewards = reward(*([row[name] for row in rows] for name in ("goal", "history", "completion")))
-    for row, own in zip(rows, rewards, strict=True):
-        bad, clipped = isinstance(parse_plan(row["completion"]), Malformed), row.pop("clipped")
+    texts = [final_answer(row["completion"], cut=row["clipped"]) or "" for row in rows]
+    rewards = reward([row["goal"] for row in rows], [row["history"] for row in rows], texts)
+    for row, text, own in zip(rows, texts, rewards, strict=True):
+        bad, clipped = isinstance(parse_plan(text), Malformed), row.pop("clipped")
         row |= {"malformed": bad, "clipped": clipped, "reward": None if own is None else reward_row(own)}
     return rewards
 

@@ -22,12 +22,12 @@ from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
 from recipe.config import ValidationSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
-from recipe.models.checkpoints import Checkpoint
+from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
 from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.reward.trainers import Scorer, trainer_reward
 from recipe.stats import Interval, paired_interval
-from recipe.text import plan_steps
+from recipe.text import final_answer, plan_steps
 from recipe.training import ranks
 from recipe.training.kl_budget import TOLERANCE, plan_kl
 from recipe.training.policy import sample, write_errors
@@ -228,7 +228,7 @@ class Validation:
                 for draw in range(self._settings.samples)
             )
         ][ranks.rank() :: ranks.world()]
-        plans: list[_Plan] = []
+        opening, plans = thought_opening(self._tokenizer), list[_Plan]()
         for first in range(0, len(asked), self._sampling.at_once):
             places, prompts, keys = zip(*asked[first : first + self._sampling.at_once], strict=True)
             written = sample(
@@ -239,7 +239,10 @@ class Validation:
                 longest=self._sampling.longest,
                 ends=self._sampling.ends,
             )
-            texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+            texts = [
+                final_answer(text, cut=tokens[-1] not in self._sampling.ends) or ""
+                for text, tokens in zip(decode_completions(self._tokenizer, written, opening), written, strict=True)
+            ]
             plans += map(_Plan, places, texts, divergences(model, prompts, written, self._temperature))
         return plans
 

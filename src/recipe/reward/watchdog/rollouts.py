@@ -191,7 +191,7 @@ def as_rollout(row: JsonObject) -> Rollout:
     return Rollout(
         goal=row["goal"],
         history=tuple(row["history"]),
-        plan=plan_steps(row["completion"]),
+        plan=plan_steps(row["completion"], cut=bool(row.get("clipped", False))),
         reward=None if total is None else float(total),
         gated=bool(gated),
         clipped=bool(row.get("clipped", False)),
