@@ -1,5 +1,6 @@
 """The local engine on a tiny random model: the sampling law, and that batching changes nothing."""
 
+import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -236,3 +237,13 @@ def test_a_completion_that_is_stopped_gets_no_further_token(engine: LocalEngine)
     assert late == []
     assert ended == {0, 2, 3}
     assert len({len(text) for text in whole}) > 1
+
+
+def test_a_chat_that_the_template_refuses_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model, tmp_path / "m")
+    only = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception('users only') }}{% endif %}{% endfor %}"
+    (folder / "chat_template.jinja").write_text(only + (tiny_model / "chat_template.jinja").read_text())
+    engine = LocalEngine(folder)
+    assert engine.generate([[{"role": "user", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))
+    with pytest.raises(InputError, match=f"'{folder}'.*'users only'"):
+        engine.generate([[{"role": "system", "content": "w1"}]], 1, SamplingConfig(max_tokens=2))

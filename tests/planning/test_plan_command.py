@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from recipe.config import CorpusConfig, EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
+from recipe.models.model import open_model
+from recipe.models.protocol import Answer, ModelRequest
+from recipe.models.store import AnswerStore
+from recipe.planning.planner import Request
 from recipe.planning.predictions import read_predictions
 from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
@@ -43,7 +47,13 @@ def test_plans_are_ranked_with_their_evidence(recipe: Command, tiny_model: Path,
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
     build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--max-tokens", 8)
+    texts = ["1. w1 w2", "1. w5 w6\n2. w3 w4", "1. w1 w2\n2. w3 w4\n3. w5 w6", "w9"]
+    recorded = AnswerStore(tmp_path / "cache")
+    model = open_model(ModelConfig(model=str(tiny_model), cache=tmp_path / "cache", replay=True))
+    for sample, text in enumerate(texts):
+        request = ModelRequest(Request("w1").chat(model.prompt), SamplingConfig(), sample)
+        recorded.keep(model.key(request), Answer(text)._asdict())
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 4, "--replay", "--cache", tmp_path / "cache")
     code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus", "--json")
     plans = json.loads(out)["plans"]
     assert code == 0

@@ -14,6 +14,7 @@ from trl.generation import vllm_generation
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import BestOfNConfig, GRPOConfig, LoraSettings, ModelConfig, SamplingConfig, SFTConfig
 from recipe.data.examples import write_examples
+from recipe.errors import InputError
 from recipe.models.checkpoints import load_checkpoint
 from recipe.models.local import LocalEngine
 from recipe.models.model import open_model
@@ -236,3 +237,16 @@ def test_the_check_names_the_token_that_ends_a_turn(
         [said] = [finding for finding in check_run(stage, config).findings if finding.subject == "end of turn"]
         assert said.state == state
         assert {token for token in (PAD, END) if token in said.sentence} == named
+
+
+def test_a_template_that_refuses_the_turns_of_a_planner_is_refused(
+    base_model: Path, examples_file: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(base_model, tmp_path / "model"))
+    refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
+    template = folder / "chat_template.jinja"
+    template.write_text(refusal + template.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(InputError, match=f"'{folder}'.*'no system turn'"):
+        load_policy(str(folder))
+    config = SFTConfig(model=str(folder), examples=examples_file, output=tmp_path / "run")
+    assert {finding.subject for finding in check_run("sft", config).findings if finding.state == "missing"} == {"model"}

@@ -267,12 +267,12 @@ def _write(
 
 
 def _ended(answer: "Answer") -> dict[str, Any]:
-    """How an answer ended, where that is of interest: why it holds no plan, and whether it was cut."""
+    """The text of an answer, and how it ended: why it holds no plan, and whether it was cut."""
     from recipe.models.protocol import read_plan
 
     plan = read_plan(answer)
     why = {} if hasattr(plan, "steps") else {"malformed": plan.reason}
-    return why | ({"cut": True} if answer.cut else {})
+    return {"text": answer.text or answer.refusal} | why | ({"cut": True} if answer.cut else {})
 
 
 def _show_end(row: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recipe.config import FrameConfig, SamplingConfig
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.checkpoints import (
     Checkpoint,
     Reader,
@@ -48,6 +48,7 @@ from recipe.types import Frames
 
 try:
     import torch
+    from jinja2 import TemplateError
 except ModuleNotFoundError as error:
     raise MissingExtra("planning with a local model", "encoder") from error
 
@@ -127,9 +128,13 @@ class Prompts:
         return prompts
 
     def _tokens(self, chat: Chat) -> list[int]:
-        rendered: list[int] = self._tokenizer.apply_chat_template(
-            chat, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template
-        )
+        try:
+            rendered: list[int] = self._tokenizer.apply_chat_template(
+                chat, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template
+            )
+        except TemplateError as error:
+            problem = f"its chat template refuses the chat ({quoted(str(error))})"
+            raise InputError.at(f"model {self._name!r}", problem, "give a model whose template takes it") from error
         return rendered
 
     def _with_video(self, chat: Chat, frames: Frames) -> list[int]:

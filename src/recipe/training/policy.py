@@ -16,10 +16,12 @@ from recipe.config import LoraSettings
 from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint, thought_opening
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
+from recipe.models.local import Prompts
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Prompt
+from recipe.text import planner_messages
 
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
@@ -34,10 +36,14 @@ def on_cuda() -> bool:
 
 
 def load_policy(name: str, revision: str | None = None, *, bf16: bool = False) -> Checkpoint:
-    """The model of a hub id or folder, in bfloat16 or float32, with what comes with it; raises as `load_checkpoint`."""
+    """The model of a hub id or folder, in bfloat16 or float32, with what comes with it.
+
+    Raises as `load_checkpoint`, and InputError where its chat template refuses the turns of a planner.
+    """
     # Plain attention repeats shared keys and values at every token, which makes sampling on a processor two to three
     # times slower (SmolLM2, 64 plans of 64 tokens: 116 s against 38 s).
     policy = load_checkpoint(name, revision, torch.bfloat16 if bf16 else torch.float32, "sdpa")
+    Prompts(name, policy, policy.video).render_all([planner_messages("a goal", ())])
     if not on_cuda():
         fast_vision(policy.model)
     return policy

@@ -337,6 +337,7 @@ def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
 def model_findings(name: str, revision: str | None, into: "list[Reader]", subject: str = "model") -> Iterator[Finding]:
     """Whether a model is there; what reads chats for it goes into `into`."""
     from recipe.models.checkpoints import load_reader  # noqa: PLC0415 - loads torch
+    from recipe.models.local import Prompts  # noqa: PLC0415
     from recipe.models.smollm2 import NAME, smollm2_identity  # noqa: PLC0415
 
     local = Path(name).is_dir() or Path(name).is_absolute() or name.startswith(".") or name.count("/") > 1
@@ -351,7 +352,9 @@ def model_findings(name: str, revision: str | None, into: "list[Reader]", subjec
                 )
         elif not local and not _in_hub_cache(name, revision, "config.json"):
             return _from_hub(name, revision)
-        into.append(load_reader(name, revision))
+        reader = load_reader(name, revision)
+        Prompts(name, reader, reader.video).render_all([planner_messages("a goal", ())])
+        into.append(reader)
         if local and not [*Path(name).glob("*.safetensors"), *Path(name).glob("*.bin")]:
             raise InputError.at(name, "there are no weights in this folder", "restore model.safetensors")
         weights = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
