@@ -79,6 +79,7 @@ def base_config(examples_file: Path, tmp_path_factory: pytest.TempPathFactory) -
         steps=60,
         learning_rate=2e-2,
         batch_tokens=256,
+        bf16=False,
     )
 
 

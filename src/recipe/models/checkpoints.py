@@ -4,6 +4,8 @@ Nothing here knows how large a model is: the small one of `recipe train base` an
 differ in their name only.
 """
 
+import functools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,8 +28,11 @@ except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
 
+_LOG = logging.getLogger(__name__)
 _SEEING = "qwen2_5_vl"
 """The `model_type` in config.json of Qwen2.5-VL."""
+_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
+"""Names of a processor's bfloat16 instructions: Intel, Intel and AMD, ARM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,36 @@ class Reader:
     config: PreTrainedConfig
     video: VideoProcessor | None = None
     """As in a `Checkpoint`."""
+
+
+def computes_bfloat16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16: where it is emulated it is slower than float32, not faster."""
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    instructions = torch.cpu.get_capabilities()
+    return device.type == "cpu" and any(instructions.get(name) for name in _BFLOAT16)
+
+
+def use_bf16(asked: bool | None) -> bool:
+    """Whether training computes in bfloat16: as asked, and on CUDA only where nothing is.
+
+    A processor without instructions for it computes in float32, and a warning says so once.
+    """
+    if torch.cuda.is_available():
+        return asked is not False
+    if not asked or computes_bfloat16(torch.device("cpu")):
+        return bool(asked)
+    _warn_of_float32()
+    return False
+
+
+@functools.cache
+def _warn_of_float32() -> None:
+    _LOG.warning(
+        "bf16: this processor has no instructions for bfloat16 and would take several times as long; "
+        "training computes in float32."
+    )
 
 
 def load_checkpoint(
