@@ -4,12 +4,19 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+
+# An example has no time limit: a busy machine finds no faults.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 # What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
