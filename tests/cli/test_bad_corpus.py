@@ -179,7 +179,7 @@ def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     shards = recipe.folder / "new" / "shards"
     process = start((*build, "new"), shards / "00001")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
@@ -189,7 +189,7 @@ def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     process.send_signal(signal.SIGSTOP)  # it holds the folder, and writes nothing while the folder is compared
     recipe.refuses(*build, "new", because="new: another process", leaves="new")
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert not (recipe.folder / "new" / "manifest.json").exists()
     assert recipe(*build, "new").code == 0
     assert recipe(*build, "whole").code == 0

@@ -72,7 +72,7 @@ def launch(*words: object) -> subprocess.CompletedProcess[str]:
     """Two processes on gloo."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 Runs = dict[str, SFTConfig | GRPOConfig]
