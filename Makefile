@@ -16,7 +16,7 @@ DATA ?= ../shared/data
 # The Python of an environment with vLLM; docs/scale.md says how it is made.
 VLLM ?= .venv-vllm/bin/python
 
-.PHONY: install lock demo demo-video narrations reproduce test fuzz release vllm lint types contracts docs site check bench clean
+.PHONY: install lock demo demo-video narrations reproduce test test-portable fuzz release vllm lint types contracts docs site check bench clean
 
 install: $(INSTALLED)
 
@@ -51,6 +51,13 @@ test: export HF_HUB_OFFLINE = 1
 test: export TRANSFORMERS_OFFLINE = 1
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+# What computes with torch, once more with the arithmetic of a processor without AVX.
+test-portable: export HF_HUB_OFFLINE = 1
+test-portable: export TRANSFORMERS_OFFLINE = 1
+test-portable: export ATEN_CPU_CAPABILITY = default
+test-portable: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder tests/training tests/reward tests/cli
 
 # A minute or two; prints what it measures.
 vllm: export HF_HUB_OFFLINE = 1

@@ -54,7 +54,7 @@ def prepare(folder: Path) -> dict[str, Settings]:
     goals = [graph.goal for graph in world.goals.values() if not graph.held_out][:2]
     examples = [e for e in draw_examples(world, "train", 200) if e.goal in goals][:24]
     write_examples(folder / "examples.jsonl", examples)
-    encoder = EncoderConfig(name="minilm", dtype="bfloat16", device="cpu")
+    encoder = EncoderConfig(name="minilm", dtype="auto", device="cpu")
     build_corpus(narrate(world, 8, goals=goals), folder / "corpus", CorpusConfig(encoder=encoder))
     base = BaseModelConfig(
         examples=folder / "examples.jsonl", output=folder / "base", hidden_size=32, layers=2, head_size=16,

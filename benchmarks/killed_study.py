@@ -28,7 +28,7 @@ from recipe.reproduce.study import Study
 SCALE = """
 title = "a few thousand parameters"
 world = { narrations = 60, documents = 200, train = 16, test = 4 }
-corpus = { encoder = { name = "minilm", dtype = "bfloat16" } }
+corpus = { encoder = { name = "minilm", dtype = "auto" } }
 sampling = { max_tokens = 24, batch_size = 64 }
 base = { steps = 30, hidden_size = 32, layers = 1, bf16 = false, save_every = 10 }
 sft = { epochs = 1, bf16 = false, save_every = 2, metrics = [] }

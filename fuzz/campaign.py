@@ -241,7 +241,7 @@ def work(names: list[str], seed: int, until: float, told: Connection, last: Path
 
 
 def try_inputs(names: list[str], seed: int, until: float, told: Connection, last: Path) -> None:
-    """Run changed inputs until a time: the target that had least time is next."""
+    """Run changed inputs until a time, some of every target at least: the one that had least time is next."""
     signal.signal(signal.SIGPROF, late)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
@@ -256,7 +256,7 @@ def try_inputs(names: list[str], seed: int, until: float, told: Connection, last
             outcome(known[name], known[name].seeds[0], Path(folder))
             told.send(("count", {}))
         _limit_memory()
-        while time.time() < until:
+        while time.time() < until or not all(spent.values()):
             name = min(names, key=spent.__getitem__)
             began = time.monotonic()
             for _ in range(20):
@@ -302,7 +302,7 @@ class Campaign:
                 worker.start()
                 there.close()
                 self.counts[self._begun] = {}
-                running[here] = (worker, last, time.monotonic() + 60)  # it imports first
+                running[here] = (worker, last, time.monotonic() + 10 * _DEAD)  # it imports first
                 self._begun += 1
             for ready in wait(list(running), timeout=1.0):
                 worker, last, _ = running[ready]  # type: ignore[index]

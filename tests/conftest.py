@@ -1,14 +1,25 @@
 """Fixtures that every room's tests share."""
 
 import os
+import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+
+# An example has no time limit: a busy machine finds no faults.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+
+# What a shell starts in the background ignores Ctrl-C, and so would the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Processes of several are given the size of a terminal that they do not have.
 for name in ("COLUMNS", "LINES"):
@@ -42,6 +53,14 @@ def shared_golden() -> Path:
     if not folder.is_dir():
         pytest.skip("the golden values are not beside this checkout")
     return folder
+
+
+@pytest.fixture(params=[True])
+def native_bfloat16(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the processor is said to have instructions for bfloat16; a parameter of False takes them away."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": request.param})
+    return bool(request.param)
 
 
 WORDS = ["<pad>", "<end>", "user", "assistant", *(f"w{n}" for n in range(28))]

@@ -70,7 +70,7 @@ def served(made: tuple[str, str], tmp_path: Path) -> Iterator[str]:
     with (tmp_path / "serve.log").open("wb") as told:
         process = subprocess.Popen(command, stderr=told, stdout=told)
     url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
+    while True:
         try:
             urllib.request.urlopen(f"{url}/healthz", timeout=5).read()
             break
@@ -79,7 +79,7 @@ def served(made: tuple[str, str], tmp_path: Path) -> Iterator[str]:
             time.sleep(0.1)
     yield url
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == -signal.SIGTERM or process.returncode == 0
+    assert process.wait(300) == -signal.SIGTERM or process.returncode == 0
 
 
 def test_the_whole_way_of_a_submission(
@@ -181,7 +181,7 @@ def test_settings_that_cannot_be_used_change_nothing(tmp_path: Path, examples: l
 def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "recipe", "board", "worker", "--database", made[0]]
     process = subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         accounts = json.loads(recipe("board", "account", "list", "--database", made[0], "--json"))
         assert accounts
@@ -195,6 +195,6 @@ def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> Non
             break
         time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert "8 jobs scored" in said

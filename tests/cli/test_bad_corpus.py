@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -172,24 +173,43 @@ def test_a_full_disk_keeps_what_was_there(recipe: Recipe) -> None:
     assert recipe(*build).code == 0
 
 
+def holding(shard: Path) -> str:
+    """A program whose builds stand still once a shard is there, as if the machine was busy."""
+    return f"""
+import os, signal
+from pathlib import Path
+import recipe.corpus.encode as encode
+embed = encode._embed
+def held(*given):
+    if Path({str(shard)!r}).exists():
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return embed(*given)
+encode._embed = held
+{MAIN}
+"""
+
+
 def test_an_interrupted_build_goes_on(recipe: Recipe) -> None:
     rows = [{"video_id": f"v{n}", "sentences": [f"word{n} then w{n}x{k}" for k in range(10)]} for n in range(700)]
     write_lines(recipe.folder / "many", *rows)
     build = ("corpus", "build", "many", "--encoder", "hash:64", "--shard-size", "10", "--output")
     shards = recipe.folder / "new" / "shards"
-    process = start((*build, "new"), shards / "00001")
+    process = start((*build, "new"), shards / "00001", holding(shards / "00001"))
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    process.send_signal(signal.SIGCONT)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
     assert not list(recipe.folder.rglob("*.partial"))
     recipe.refuses("corpus", "info", "new", because="new: .*not finished")
-    process = start((*build, "new"), shards / "00003")
-    process.send_signal(signal.SIGSTOP)  # it holds the folder, and writes nothing while the folder is compared
+    process = start((*build, "new"), shards / "00003", holding(shards / "00003"))
+    # It holds the folder, and writes nothing while the folder is compared.
+    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
     recipe.refuses(*build, "new", because="new: another process", leaves="new")
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=300)
     assert not (recipe.folder / "new" / "manifest.json").exists()
     assert recipe(*build, "new").code == 0
     assert recipe(*build, "whole").code == 0

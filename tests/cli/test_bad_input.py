@@ -560,7 +560,7 @@ def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     write_toml(recipe.folder / "long.toml", BASE | {"steps": 100_000})
     process = start(("train", "base", "long.toml"), recipe.folder / "run" / "run.json")
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=300)
     assert (process.returncode, output) == (130, "")
     assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors

@@ -113,6 +113,7 @@ class TestMiniLM:
         for text, vector in zip(texts, vectors, strict=True):
             np.testing.assert_allclose(encoder.encode([text])[0], vector, atol=1e-5)
 
+    @pytest.mark.usefixtures("native_bfloat16")
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
     def test_at_a_fixed_shape_a_vector_depends_on_its_text_alone(self, dtype: Literal["float32", "bfloat16"]) -> None:
         encoder = open_encoder(EncoderConfig(name="minilm", dtype=dtype), fixed_shape=True)
@@ -137,6 +138,7 @@ class TestMiniLM:
         cut = open_encoder(EncoderConfig(name="minilm", dimension=64)).encode(texts)
         np.testing.assert_allclose(cut, whole / np.linalg.norm(whole, axis=1, keepdims=True), atol=1e-6)
 
+    @pytest.mark.usefixtures("native_bfloat16")
     def test_bfloat16_is_close_to_float32(self) -> None:
         texts = ["chop the onion", "pour the water into the kettle"]
         exact = open_encoder(EncoderConfig(name="minilm")).encode(texts)

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recipe.config import EncoderConfig
+from recipe.config import CorpusConfig, EncoderConfig
+from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import JINA_V3, Encoder, is_jina_v3, licence_note, open_encoder, recorded_settings
+from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError
+from recipe.types import Narration, Segment
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("sentence_transformers", "transformers", "peft")),
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(40))]
 TEXTS = [f"w{n} w{n + 1}" + f" w{n % 5}" * (n % 7) for n in range(30)]
+SPOKEN = [Narration(f"v{n}", (Segment(f"w{n} w3"), Segment(f"w{n} w4 w5"))) for n in range(6)]
 ADAPTED = ["word_embeddings", "q_proj", "k_proj", "v_proj", "o_proj", "fc1", "fc2"]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -115,6 +119,7 @@ def test_rows_follow_their_texts_in_any_order(encoder: Encoder, texts: list[str]
         np.testing.assert_array_equal(encoder.encode(order), np.stack([rows[text] for text in order]))
 
 
+@pytest.mark.usefixtures("native_bfloat16")
 @pytest.mark.parametrize(("dtype", "rounding"), [("float32", 2e-6), ("bfloat16", 2e-2)])
 def test_neighbours_change_a_vector_by_rounding_only(checkpoint: Path, dtype: str, rounding: float) -> None:
     encoder = open_encoder(EncoderConfig.model_validate({"name": str(checkpoint), "dtype": dtype}))
@@ -138,6 +143,7 @@ def test_recurring_texts_are_encoded_once(encoder: Encoder, monkeypatch: pytest.
     assert [len(text) for text in seen] == sorted(map(len, TEXTS), reverse=True)
 
 
+@pytest.mark.usefixtures("native_bfloat16")
 def test_bfloat16_is_close_and_cut_vectors_are_normalised(checkpoint: Path, encoder: Encoder) -> None:
     exact = encoder.encode(TEXTS)
     rough = open_encoder(EncoderConfig(name=str(checkpoint), dtype="bfloat16")).encode(TEXTS)
@@ -146,19 +152,53 @@ def test_bfloat16_is_close_and_cut_vectors_are_normalised(checkpoint: Path, enco
     np.testing.assert_allclose(cut, exact[:, :8] / np.linalg.norm(exact[:, :8], axis=1, keepdims=True), atol=1e-6)
 
 
-@pytest.mark.parametrize(("native", "dtype"), [(True, "bfloat16"), (False, "float32")])
-def test_auto_is_bfloat16_where_the_processor_has_it(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, native: bool, dtype: str
-) -> None:
+@pytest.mark.parametrize(
+    ("native_bfloat16", "dtype"), [(True, "bfloat16"), (False, "float32")], indirect=["native_bfloat16"]
+)
+@pytest.mark.usefixtures("native_bfloat16")
+def test_auto_is_bfloat16_where_the_processor_has_it(checkpoint: Path, dtype: str) -> None:
     import torch
 
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": native})
     encoder = open_encoder(EncoderConfig(name=str(checkpoint), dtype="auto", device="cpu"))
     assert encoder.identity["dtype"] == dtype
     assert {parameter.dtype for parameter in encoder._model.parameters()} == {getattr(torch, dtype)}  # type: ignore[attr-defined]
     reopened = recorded_settings(encoder.identity, EncoderConfig(name=str(checkpoint), dtype="auto"))
     assert reopened.dtype == dtype
     assert open_encoder(reopened).identity == encoder.identity
+
+
+@pytest.mark.parametrize("native_bfloat16", [False], indirect=True)
+@pytest.mark.usefixtures("native_bfloat16")
+def test_no_corpus_is_built_in_bfloat16_that_the_processor_emulates(checkpoint: Path, tmp_path: Path) -> None:
+    rough = EncoderConfig(name=str(checkpoint), dtype="bfloat16", device="cpu")
+    with pytest.raises(ConfigError, match=r"bfloat16.*--dtype float32"):
+        build_corpus(SPOKEN, tmp_path / "corpus", CorpusConfig(encoder=rough))
+    assert not (tmp_path / "corpus").exists()
+    exact = build_corpus(SPOKEN, tmp_path / "corpus", CorpusConfig(encoder=rough.model_copy(update={"dtype": "auto"})))
+    assert Corpus.open(exact).manifest["encoder"]["dtype"] == "float32"
+
+
+def test_a_corpus_in_bfloat16_is_asked_in_it_anywhere_and_a_warning_says_what_it_costs(
+    checkpoint: Path,
+    tmp_path: Path,
+    native_bfloat16: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import torch
+
+    rough = EncoderConfig(name=str(checkpoint), dtype="bfloat16", device="cpu")
+    folder = build_corpus(SPOKEN, tmp_path / "corpus", CorpusConfig(encoder=rough))
+    before = Corpus.open(folder).encoder.encode(TEXTS)
+    assert native_bfloat16
+    assert not caplog.records
+    monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
+    corpus = Corpus.open(folder)
+    np.testing.assert_array_equal(corpus.encoder.encode(TEXTS), before)
+    assert corpus.encoder.identity == corpus.manifest["encoder"]
+    [record] = caplog.records
+    assert record.levelname == "WARNING"
+    assert {"bfloat16", "--dtype"} <= set(record.getMessage().replace(";", " ").split())
 
 
 def test_a_device_is_no_part_of_the_identity_and_must_be_there(checkpoint: Path, encoder: Encoder) -> None:

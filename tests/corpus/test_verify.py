@@ -121,6 +121,7 @@ def test_an_edit_of_the_manifest_is_found(folder: Path, key: str, value: object)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("native_bfloat16")
 def test_the_tolerance_tells_rounding_from_other_texts(tmp_path: Path) -> None:
     """Sentences that share most words are still far beyond what any number format loses."""
     pytest.importorskip("sentence_transformers")

@@ -2,9 +2,9 @@
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ def answer(body: dict[str, Any], _: int) -> Reply:
     scores = {name: byte % 6 for name, byte in zip(CRITERIA, digest, strict=False)}
     lines = "\n".join(f"{name}: {score}" for name, score in scores.items())
     texts = [lines, "I would rather not say."] + [json.dumps(scores)] * 18
-    return completion(texts[digest[10] % 20])._replace(delay=0.02)
+    return completion(texts[digest[10] % 20])
 
 
 def write_files(folder: Path, count: int) -> None:
@@ -79,12 +79,15 @@ def killed(folder: Path, count: int, kills: int) -> Asked:
             process = subprocess.Popen(
                 command(folder, server, folder / "killed.json"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            while len(server.requests) < kill * count // (kills + 1) and process.poll() is None:
-                time.sleep(0.002)
-            assert process.poll() is None, "it was done before it could be killed"
+            # The next request is held back, so that it is not done before it is killed.
+            server.held_from = kill * count // (kills + 1)
+            server.until(lambda process=process: len(server.requests) >= server.held_from or process.poll() is not None)  # type: ignore[misc]
+            assert process.poll() is None
             process.kill()
-            in_flight += server.under_way
             process.wait()
+            in_flight += server.under_way
+            server.held_from = math.inf
+            server.until(lambda: not server.under_way)
             assert not (folder / "killed.json").exists()
         subprocess.run(
             command(folder, server, folder / "killed.json"),

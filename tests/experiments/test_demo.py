@@ -41,7 +41,7 @@ def test_the_demo_from_interruptions_to_a_second_run(tmp_path: Path) -> None:
 
     process = start(run_dir, run_dir / "stages" / "corpus.json")
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors.splitlines()[-1] == "interrupted: finished work is kept; the same command resumes from there."
     assert "Traceback" not in errors
@@ -51,7 +51,7 @@ def test_the_demo_from_interruptions_to_a_second_run(tmp_path: Path) -> None:
     process = start(run_dir, run_dir / "best-of-n" / "run.json")
     finished = modified(run_dir / "corpus")
     process.kill()
-    process.communicate(timeout=60)  # the pipes close once the workers have ended, too
+    process.communicate(timeout=300)  # the pipes close once the workers have ended, too
 
     first = finish(run_dir)
     assert "Warning" not in first.stderr

@@ -114,7 +114,7 @@ def test_the_campaign_as_a_command() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(FUZZ / "campaign.py"), "--minutes", "0.2", "--jobs", "1", "--seed", "1"]
         command += ["--target", "plan text", "--target", "number text", "--failures", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     counted = {line.rsplit(maxsplit=1)[0].strip(): line.split()[-1] for line in done.stdout.splitlines()[:2]}
     assert counted.keys() == {"plan text", "number text"}

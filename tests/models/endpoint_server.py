@@ -1,6 +1,7 @@
 """A local endpoint that answers as it is told to, misbehaviour included."""
 
 import json
+import math
 import sys
 import threading
 import time
@@ -78,6 +79,12 @@ class Server:
         self.headers: list[dict[str, str]] = []
         self.moments: list[float] = []
         self.under_way = self.most = 0
+        self.held_from = math.inf
+        """Requests from this one on, counted from 0, get no answer before the number rises."""
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            time.sleep(0.002)
 
 
 class _Listening(ThreadingHTTPServer):
@@ -108,6 +115,7 @@ def serving(answer: Answering) -> Iterator[Server]:
                 server.under_way += 1
                 server.most = max(server.most, server.under_way)
             try:
+                server.until(lambda: before < server.held_from)
                 self._reply(answer(body, before))
             except (BrokenPipeError, ConnectionResetError):
                 self.close_connection = True

@@ -1,18 +1,17 @@
 """Jobs that ask an endpoint and are killed: what was answered is not asked again."""
 
+import math
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("openai")
-from tests.models.endpoint_server import Reply, Server, completion, kept, opened, serving
+from tests.models.endpoint_server import Server, completion, kept, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig
 
@@ -30,8 +29,8 @@ with terminated(), open_model(config) as engine:
 """
 
 
-def started(server: Server, cache: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", JOB, server.url, str(cache)], stderr=subprocess.DEVNULL)
+def started(server: Server, cache: Path, told: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", JOB, server.url, str(cache)], stderr=told)
 
 
 def known(server: Server, cache: Path) -> set[str]:
@@ -46,22 +45,21 @@ def asked(server: Server, since: int = 0) -> list[str]:
 
 
 def wait_for(server: Server, requests: int, job: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while len(server.requests) < requests and job.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.001)
+    """The request that comes next is held back, so that the job does not end."""
+    server.held_from = requests
+    server.until(lambda: len(server.requests) >= requests or job.poll() is not None)
 
 
 def test_a_job_that_is_killed_five_times_asks_for_nothing_twice_that_it_had(tmp_path: Path) -> None:
-    def answer(body: dict[str, Any], before: int) -> Reply:
-        return completion("1. Boil water")._replace(delay=0.005)
-
-    with serving(answer) as server:
+    with serving(lambda body, before: completion("1. Boil water")) as server:
         for kill in range(1, KILLS + 1):
             before, had = len(server.requests), known(server, tmp_path)
             job = started(server, tmp_path)
             wait_for(server, before + 7 + 5 * kill, job)
             os.kill(job.pid, signal.SIGKILL)
             assert job.wait() == -signal.SIGKILL
+            server.held_from = math.inf
+            server.until(lambda: not server.under_way)
             assert had.isdisjoint(asked(server, before))
             has = known(server, tmp_path)
             assert had < has
@@ -82,9 +80,16 @@ def test_a_job_that_is_killed_five_times_asks_for_nothing_twice_that_it_had(tmp_
 def test_a_job_that_is_asked_to_end_keeps_what_is_under_way(
     tmp_path: Path, number: signal.Signals, code: int | None
 ) -> None:
-    with serving(lambda body, before: completion("1. Boil water")._replace(delay=0.3)) as server:
-        job = started(server, tmp_path)
-        wait_for(server, 2 * AT_ONCE, job)
+    with (
+        serving(lambda body, before: completion("1. Boil water")) as server,
+        started(server, tmp_path, subprocess.PIPE) as job,
+    ):
+        assert job.stderr is not None
+        server.held_from = AT_ONCE
+        server.until(lambda: len(server.requests) == 2 * AT_ONCE)
         job.send_signal(number)
+        # It says so once it asks for nothing more.
+        assert any(b"awaiting answers under way" in line for line in job.stderr)
+        server.held_from = math.inf
         assert job.wait() == (-signal.SIGINT if code is None else code)
         assert len(server.requests) == len(known(server, tmp_path)) == 2 * AT_ONCE

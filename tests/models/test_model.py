@@ -190,7 +190,7 @@ class Slow(Echo):
 
     def answer(self, requests: Sequence[ModelRequest], *more: object, **options: object) -> list[Answer | Refusal]:
         self.begun.set()
-        assert self.go.wait(10)
+        assert self.go.wait(300)
         return super().answer(requests, *more, **options)  # type: ignore[arg-type]
 
 
@@ -205,7 +205,7 @@ def test_threads_that_ask_the_same_pay_once(tmp_path: Path, monkeypatch: pytest.
         known = look_up(key)
         if threading.current_thread() is threads[1]:  # the first answers between this look-up and what follows it
             slow.go.set()
-            threads[0].join(10)
+            threads[0].join(300)
         return known
 
     def ask(*names: str) -> None:
@@ -214,10 +214,10 @@ def test_threads_that_ask_the_same_pay_once(tmp_path: Path, monkeypatch: pytest.
     threads = [threading.Thread(target=ask, args=names) for names in (("a", "b"), ("b", "a", "c"))]
     monkeypatch.setattr(model.store, "answer", after_the_first)
     threads[0].start()
-    assert slow.begun.wait(10)
+    assert slow.begun.wait(300)
     threads[1].start()
     for thread in threads:
-        thread.join(10)
+        thread.join(300)
     assert found == {"b": [["a 0"], ["b 0"]], "c": [["b 0"], ["a 0"], ["c 0"]]}
     assert sorted(slow.asked) == ["a", "b", "c"]
 

@@ -189,7 +189,7 @@ def test_a_second_process_waits_for_the_first(package: Path) -> None:
         second.join(0.3)
         assert second.is_alive()
         (models / name).mkdir()
-    second.join(60)
+    second.join(300)
     assert found == [models / name]
     assert not list((models / name).iterdir())  # it was there, and was not converted again
     (models / name).rmdir()

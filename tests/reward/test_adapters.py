@@ -205,12 +205,12 @@ def test_who_has_given_up_is_not_computed_for() -> None:
     def compute(items: Sequence[int]) -> Sequence[int]:
         computed.extend(items)
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(300)
         return items
 
     batcher = MicroBatcher(compute, window=0.0, largest=2)
     first = batcher.submit(1)
-    assert begun.wait(10)
+    assert begun.wait(300)
     late = [batcher.submit(number) for number in (2, 3, 4, 5)]
     assert late[1].cancel()
     go_on.set()

@@ -38,7 +38,7 @@ class Scorer(PromptScorer):
         self.batches.append(list(groups))
         if any("slow" in group.goal for group in groups):
             self.entered.set()
-            self.gate.wait(20)
+            assert self.gate.wait(300)
         return super().score_groups(groups)
 
     def score(self, history: Sequence[str], plans: Sequence[Sequence[str]], goal: str) -> list[Reward]:
@@ -60,6 +60,21 @@ async def _gone() -> bool:
 
 
 Ask = Callable[..., Awaitable[float]]
+
+
+class Clock:
+    """The batcher's clock, which a test moves."""
+
+    now, sleep = 0.0, staticmethod(time.sleep)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    monkeypatch.setattr(batching, "time", made := Clock())
+    return made
 
 
 @asynccontextmanager
@@ -91,10 +106,17 @@ def test_many_clients_get_their_own_rewards_in_few_batches() -> None:
 
     async def run() -> list[float]:
         async with serving(scorer) as batcher:
-            return list(await asyncio.gather(*(ask(batcher, *sample) for sample in samples)))
+            # All wait behind one, so that batches are as full as they can be.
+            first = asyncio.ensure_future(ask(batcher, "slow"))
+            await asyncio.to_thread(scorer.entered.wait)
+            waiting = [asyncio.ensure_future(ask(batcher, *sample)) for sample in samples]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            await first
+            return list(await asyncio.gather(*waiting))
 
     assert asyncio.run(run()) == [value(goal, ("h",), (plan,)) for goal, plan in samples]
-    assert len(scorer.batches) <= 12
+    assert len(scorer.batches) == 1 + 8  # of 64 plans
     for batch in scorer.batches:
         assert sum(len(group.plans) for group in batch) <= 64
         assert len(batch) == len({(group.goal, group.history) for group in batch})
@@ -144,13 +166,16 @@ def test_a_full_queue_turns_away_and_a_request_beyond_it_is_too_large() -> None:
     assert all(isinstance(one, float) for one in answered)
 
 
-def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered() -> None:
+def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered(clock: Clock) -> None:
     async def run() -> Any:
         scorer = Scorer()
         async with serving(scorer, timeout=0.3) as batcher:
             first = asyncio.ensure_future(outcome(ask(batcher, "slow")))
             await asyncio.to_thread(scorer.entered.wait)
-            behind = await outcome(ask(batcher, "tea", "a"))
+            late = asyncio.ensure_future(outcome(ask(batcher, "tea", "a")))
+            await asyncio.sleep(0)
+            clock.now = 1.0
+            behind = await late
             stuck = batcher.unready
             scorer.gate.set()
             after = [await outcome(ask(batcher, "tea", "b")) for _ in range(3)]
@@ -164,12 +189,14 @@ def test_what_a_slow_encoder_holds_up_times_out_and_the_rest_is_answered() -> No
     assert scored == [(), ("b",), ("b",), ("b",)], "a plan whose time is up while it waits is not scored"
 
 
-def test_a_busy_event_loop_is_no_timeout() -> None:
+def test_a_busy_event_loop_is_no_timeout(clock: Clock) -> None:
     async def run() -> float:
         async with serving(Scorer(), timeout=0.3) as batcher:
             request = asyncio.ensure_future(ask(batcher, "tea", "a"))
             await asyncio.sleep(0)
-            time.sleep(1.0)  # nothing else runs in the event loop, while the worker scores
+            while batcher._open():  # nothing else runs in the event loop, while the worker scores
+                time.sleep(0.01)
+            clock.now = 1.0
             return await request
 
     assert asyncio.run(run()) == value("tea", ("h",), ("a",))
@@ -234,10 +261,8 @@ def test_a_service_that_cannot_warm_up_says_why() -> None:
 
     async def run() -> tuple[str, str]:
         async with serving(Scorer(), warm=warm) as batcher:
-            for _ in range(100):
+            while not batcher.failure:
                 await asyncio.sleep(0.01)
-                if batcher.failure:
-                    break
             return batcher.failure, batcher.unready
 
     assert asyncio.run(run()) == ("the encoder is another.", "Warming up failed: the encoder is another.")
@@ -247,10 +272,8 @@ def test_a_service_that_cannot_warm_up_says_why() -> None:
 def no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    deadline = time.monotonic() + 5
-    while (left := _ours() - before) and time.monotonic() < deadline:
+    while _ours() - before:
         time.sleep(0.01)
-    assert not left
 
 
 def _ours() -> set[threading.Thread]:

@@ -25,7 +25,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("recipe.reward.service.server")
 
 SLOW = """
-import time, zlib, sys
+import os, time, zlib, sys
 from recipe.reward.service.app import create_app
 from recipe.reward.service.server import serve
 from recipe.web.process import listen
@@ -34,7 +34,8 @@ from recipe.types import Reward
 
 class Scorer:
     def score_groups(self, groups):
-        time.sleep(0.5 if any(group.goal == "slow" for group in groups) else 0.001)
+        while any(group.goal == "slow" for group in groups) and not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
         return [[self.reward(goal, history, plan) for plan in plans] for goal, history, plans in groups]
 
     def reward(self, goal, history, plan):
@@ -51,7 +52,7 @@ def total(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
 
 
 def ask(port: int, path: str, body: object = None, method: str = "POST") -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()
@@ -77,17 +78,25 @@ def patiently(port: Callable[[], int], goal: str, *plan: str) -> float:
 
 
 class Started:
-    """A process that serves the slow scorer."""
+    """A process that serves the slow scorer, which scores the goal "slow" once the file `gate` is there."""
 
-    def __init__(self, port: int = 0) -> None:
-        command = [sys.executable, "-c", SLOW, str(port)]
+    def __init__(self, port: int = 0, gate: Path = Path("none")) -> None:
+        command = [sys.executable, "-c", SLOW, str(port), str(gate)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
+    def accepted(self, count: int) -> None:
+        """Return when it has accepted so many plans."""
+        held = 0
+        while held < count:
+            _, page = text(self.port, "/metrics")
+            names = ("recipe_reward_queue_plans", "recipe_reward_batch_plans_sum")
+            held = sum(float(line.split()[1]) for line in page.splitlines() if line.split()[0] in names)  # type: ignore[assignment]
+
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=300)
         return self.process.returncode
 
 
@@ -106,11 +115,13 @@ def test_nothing_is_lost_and_nothing_is_wrong_while_it_restarts_under_load() -> 
     assert answers == [total(goal, ["h"], [plan]) for goal, plan in samples]
 
 
-def test_sigterm_finishes_what_is_accepted() -> None:
-    service = Started()
+def test_sigterm_finishes_what_is_accepted(tmp_path: Path) -> None:
+    service = Started(gate=tmp_path / "gate")
     with ThreadPoolExecutor(8) as clients:
         asked = [clients.submit(score, service.port, "slow", str(n)) for n in range(8)]
-        time.sleep(0.25)
+        service.accepted(8)
+        service.process.send_signal(signal.SIGTERM)
+        (tmp_path / "gate").touch()
         code = service.end()
         answers = [one.result() for one in asked]
     assert code == 0
@@ -120,17 +131,21 @@ def test_sigterm_finishes_what_is_accepted() -> None:
         score(service.port, "tea", "late")
 
 
-def test_clients_that_hang_up_do_no_harm() -> None:
-    service = Started()
+def test_clients_that_hang_up_do_no_harm(tmp_path: Path) -> None:
+    service = Started(gate=tmp_path / "gate")
     body = json.dumps({"goal": "slow", "history": [], "continuation": ["gone"]}).encode()
     head = b"POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
     with ThreadPoolExecutor(1) as clients:
         held = clients.submit(score, service.port, "slow", "held")  # the next batch waits behind it
-        time.sleep(0.1)
+        service.accepted(1)
         for sent in (head + body, head + body, head + body[:10], head[:20], b"\x16\x03\x01 no HTTP at all\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", service.port)) as client:
                 client.sendall(sent)
                 time.sleep(0.02)
+        page = ""
+        while 'recipe_reward_failures_total{class="hung_up"} 3.0' not in page:
+            _, page = text(service.port, "/metrics")
+        (tmp_path / "gate").touch()
         assert held.result()[0] == 200
     assert score(service.port, "tea", "pour")[1]["reward"]["total"] == total("tea", ["h"], ["pour"])
     status, page = text(service.port, "/metrics")
@@ -170,13 +185,13 @@ class Served:
 
     def end(self) -> str:
         self.process.send_signal(signal.SIGTERM)
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return "".join(self.lines) + said
 
 
 def text(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -241,7 +256,7 @@ def test_a_corpus_that_is_replaced_is_kept_and_told_of(tmp_path: Path) -> None:
 def test_what_keeps_it_from_starting_is_told_in_one_sentence(tmp_path: Path) -> None:
     def serve(*options: object) -> tuple[int, str]:
         command = [sys.executable, "-m", "recipe", "reward", "serve", *map(str, options)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         return done.returncode, done.stderr.strip().splitlines()[-1]
 
     with socket.create_server(("127.0.0.1", 0)) as taken, ThreadPoolExecutor(3) as pool:

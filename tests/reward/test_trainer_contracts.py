@@ -317,7 +317,7 @@ Post = Callable[[str, object], Any]
 
 @pytest.fixture
 def post(address: str) -> Iterator[Post]:
-    with httpx2.Client(base_url=address, timeout=30) as http:
+    with httpx2.Client(base_url=address, timeout=300) as http:
         yield lambda path, body: http.post(path, json=body)
 
 

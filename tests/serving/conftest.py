@@ -118,7 +118,7 @@ class Page:
 
     def __init__(self, url: str, app: Any) -> None:
         self.url, self.app = url, app
-        self.client = httpx2.Client(base_url=url, timeout=20)
+        self.client = httpx2.Client(base_url=url, timeout=300)
 
     def begin(self, goal: str = "make tea", **more: Any) -> str:
         answer = self.client.post("/api/runs", json={"goal": goal} | more)
@@ -150,7 +150,7 @@ def listening(served: Served, settings: PageSettings | None = None, keep: Path |
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 300
     while not server.started:
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -161,7 +161,7 @@ def listening(served: Served, settings: PageSettings | None = None, keep: Path |
     finally:
         page.client.close()
         server.should_exit = True
-        thread.join(20)
+        thread.join(300)
         assert not thread.is_alive()
 
 

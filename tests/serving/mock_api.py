@@ -154,7 +154,7 @@ class MockServer:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 300
         while not self._server.started:
             assert time.monotonic() < until, "the mock server did not start"
             time.sleep(0.01)
@@ -163,7 +163,7 @@ class MockServer:
     def stop(self) -> None:
         """Die in the middle of whatever is being sent."""
         self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
+        self._thread.join(300)
 
     def bodies(self, method: str, ending: str) -> list[Any]:
         """What was sent by this method to addresses that end so."""

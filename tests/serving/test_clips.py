@@ -132,7 +132,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(serve: Any, clip: bytes) -> No
 def test_clips_are_deleted_some_time_after_their_last_use(serve: Any, clip: bytes) -> None:
     with serve(settings=PageSettings(keep_seconds=0.2)) as page:
         assert send(page, clip).status_code == 201
-        until = time.monotonic() + 10
+        until = time.monotonic() + 300
         while left(page) and time.monotonic() < until:
             time.sleep(0.1)
         assert left(page) == []

@@ -32,6 +32,14 @@ def test_equal_seeds_give_equal_weights(base_model: Path, base_config: BaseModel
     assert file_sha256(again / "model.safetensors") == file_sha256(base_model / "model.safetensors")
 
 
+@pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
+def test_bfloat16_is_not_emulated(native_bfloat16: bool, base_config: BaseModelConfig, tmp_path: Path) -> None:
+    short = base_config.model_copy(update={"steps": 2, "bf16": True, "output": tmp_path / "asked"})
+    exact = short.model_copy(update={"bf16": False, "output": tmp_path / "exact"})
+    first, second = (file_sha256(train_base(config) / "model.safetensors") for config in (short, exact))
+    assert (first == second) is not native_bfloat16
+
+
 def test_shared_head_and_padding_leave_the_loss_as_it_is(base_model: Path) -> None:
     model = load_policy(str(base_model)).model
     draw = torch.Generator().manual_seed(3)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.config import BestOfNConfig, GRPOConfig, ValidationSettings
+from recipe.config import BestOfNConfig, GRPOConfig, LoraSettings, ValidationSettings
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.decoding import log_likelihood
@@ -182,11 +182,12 @@ def finished(base_model: Path, examples_file: Path, tmp_path_factory: pytest.Tem
     return config
 
 
-def test_rounds_raise_the_reward_and_count_the_divergence(finished: BestOfNConfig) -> None:
+def test_rounds_record_rewards_and_count_the_divergence(finished: BestOfNConfig) -> None:
     found = rounds(finished)
     assert [row["round"] for row in found] == [1, 2, 3]
-    assert found[1]["reward"] > found[0]["reward"] + 0.5
-    assert all(row["chosen_reward"] > row["reward"] for row in found[:2])
+    for row in found[:2]:
+        chosen = [plan["reward"]["total"] for plan in records(finished, row["round"]) if plan["chosen"]]
+        assert row["chosen_reward"] == pytest.approx(fmean(chosen))
     assert "chosen_reward" not in found[2]
     assert found[0]["kl_plan"] == 0 < found[1]["kl_plan"]
     assert [row["kl_bound"] for row in found] == pytest.approx(
@@ -280,16 +281,35 @@ def test_validation_keeps_the_best_round(
     torch.testing.assert_close(after[f"{name}.weight"], before[f"{name}.weight"] + 2 * b @ a)
 
 
-def test_cut_plans_are_trained_on_or_never_chosen(config: BestOfNConfig) -> None:
-    # Two tokens end no plan.
-    cut = config.model_copy(update={"max_completion_tokens": 2, "n": 2})
-    train_best_of_n(cut, WordScorer())
-    assert rounds(cut)[0]["clipped_ratio"] == 1
-    assert [len(plan["tokens"]) for plan in records(cut, 1) if plan["chosen"]] == [2] * 12
-    masked = cut.model_copy(update={"truncated": "mask", "output": cut.output.with_name("masked")})
-    with pytest.raises(ComputeError, match="truncated = 'mask'"):
-        train_best_of_n(masked, WordScorer())
-    assert not any(plan["chosen"] for plan in records(masked, 1))
+def test_a_step_raises_the_likelihood_of_the_plans_that_are_trained_on(config: BestOfNConfig) -> None:
+    # Without dropout, on all plans at once and at a small rate the second loss is below the first.
+    config = config.model_copy(
+        update={"epochs": 2, "batch_size": 12, "learning_rate": 1e-4, "warmup": 0.0, "lora": LoraSettings(dropout=0.0)}
+    )
+    train_best_of_n(config, WordScorer())
+    first, second = (row["loss"] for row in steps(config))
+    assert second < first
+
+
+@pytest.mark.parametrize("how", ["keep", "mask"])
+@pytest.mark.parametrize("one_ends", [True, False])
+def test_cut_plans_are_trained_on_or_never_chosen(
+    config: BestOfNConfig, monkeypatch: pytest.MonkeyPatch, one_ends: bool, how: str
+) -> None:
+    """Each prompt has a cut plan of the highest reward beside one that ends, or two that are cut."""
+    tokenizer = load_policy(config.model).tokenizer
+    cut, ended = tokenizer.encode("1. boil"), [*tokenizer.encode("1. boil the water"), tokenizer.eos_token_id]
+    pair = [cut, ended if one_ends else cut]
+    monkeypatch.setattr(best_of_n, "sample", lambda _model, prompts, *_, **__: pair * (len(prompts) // 2))
+    config = config.model_copy(update={"n": 2, "truncated": how})
+    chosen = cut if how == "keep" else ended if one_ends else None
+    if chosen is None:
+        with pytest.raises(ComputeError, match="truncated = 'mask'"):
+            train_best_of_n(config, WordScorer())
+    else:
+        train_best_of_n(config, WordScorer())
+        assert rounds(config)[0]["clipped_ratio"] == (0.5 if one_ends else 1)
+    assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 12 * (chosen is not None)
 
 
 def test_both_optimisers_have_the_same_settings_of_sampling() -> None:

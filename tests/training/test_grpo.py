@@ -154,8 +154,9 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
     assert {tuple(row["history"]) for row in rows} == scorer.histories
 
 
-def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, scorer: Any) -> None:
-    # Two tokens end no plan: every completion is cut.
+def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every completion is cut, and no two are alike.
+    monkeypatch.setattr(policy, "sample", lambda _, prompts, *__, **___: [[20 + n, 40] for n in range(len(prompts))])
     cut = {"max_completion_tokens": 2, "micro_batch": 4, "steps": 1, "beta": 0.0}
     before = load_file(Path(config.model) / "model.safetensors")
     moved = {}

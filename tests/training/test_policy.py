@@ -7,7 +7,8 @@ import torch
 from peft import get_peft_model
 
 from recipe.config import LoraSettings
-from recipe.models.checkpoints import Checkpoint
+from recipe.models import checkpoints
+from recipe.models.checkpoints import Checkpoint, use_bf16
 from recipe.training.policy import load_policy, lora_config, sample, save_merged
 
 
@@ -77,3 +78,17 @@ def test_draws_follow_the_models_probabilities(policy: Checkpoint) -> None:
     for token in expected.topk(5).indices.tolist():
         deviation = (expected[token] * (1 - expected[token]) / count).sqrt().item()
         assert abs(first[token] / count - expected[token].item()) < 5 * deviation
+
+
+@pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
+def test_a_processor_without_bfloat16_trains_in_float32_and_one_warning_says_so(
+    native_bfloat16: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoints._warn_of_float32.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert [use_bf16(asked) for asked in (None, False)] == [False, False]
+    assert not caplog.records
+    assert [use_bf16(True), use_bf16(True)] == [native_bfloat16] * 2
+    assert ["float32" in record.getMessage() for record in caplog.records] == [True] * (not native_bfloat16)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [use_bf16(asked) for asked in (None, False, True)] == [True, False, True]

@@ -87,7 +87,7 @@ def services(world_run: dict[str, Any]) -> Iterator[Services]:
     assert services.process.stdout is not None
     services.process.stdin.close()
     services.process.stdout.close()
-    assert services.process.wait(30) == 0
+    assert services.process.wait(300) == 0
 
 
 class Back(logging.Handler):

@@ -20,6 +20,7 @@ from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.plan_measures import plan_measure
+from recipe.training import validation
 from recipe.training.grpo import train_grpo
 from recipe.training.kl_budget import TOLERANCE
 from recipe.training.validation import require_held_out
@@ -109,17 +110,18 @@ def test_where_no_step_was_better_the_base_is_the_result(config: GRPOConfig, sco
     assert all(row["kl_plan"] > 0 for row in others)
 
 
-def test_a_step_beyond_the_budget_is_not_chosen(config: GRPOConfig, scorer: Any, tmp_path: Path) -> None:
-    values = [0.2, 0.9, 0.4, 0.3]
-    train_grpo(config, scorer, measure=Scripted(values))
-    spent = [row["kl_plan"] for row in rows(config)]
-    budget = spent[1] / TOLERANCE * 0.95
-    assert max(spent[2:]) < budget
-    # A weight too small to change what is learned.
-    bounded = config.model_copy(update={"kl_budget": budget, "beta": 1e-9, "output": tmp_path / "bounded"})
-    model = train_grpo(bounded, scorer, measure=Scripted(values))
+def test_a_step_beyond_the_budget_is_not_chosen(
+    config: GRPOConfig, scorer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = 2.0
+    spent = [0.0, 1.01 * TOLERANCE * budget, 0.99 * TOLERANCE * budget, 0.0]
+    measure = Scripted([0.2, 0.9, 0.4, 0.3])
+    monkeypatch.setattr(validation, "divergences", lambda *given: [spent[len(measure.asked)]] * len(given[2]))
+    model = train_grpo(config.model_copy(update={"kl_budget": budget, "beta": 1e-9}), scorer, measure=measure)
+    assert [row["kl_plan"] for row in rows(config)] == pytest.approx(spent)
     assert read_json(model / "card.json")["step"] == 4
-    assert any("Step 2" in note and "budget" in note for note in read_json(bounded.output / "run.json")["notes"])
+    assert [folder.name for folder in (config.output / "best").iterdir()] == ["step-00004"]
+    assert any("Step 2" in note and "budget" in note for note in read_json(config.output / "run.json")["notes"])
 
 
 def test_training_stops_when_its_patience_ends(config: GRPOConfig, scorer: Any) -> None:

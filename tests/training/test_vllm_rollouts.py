@@ -91,10 +91,12 @@ def test_the_same_completions_train_the_same_model_as_without_an_engine(
         assert row["engine_ratio"] == pytest.approx(1, abs=1e-3)
         assert row["clip_ratio"] == 0
     train_grpo(replayed(config, llm, monkeypatch), scorer, histories=histories)
-    assert distance(config.output, config.output.with_name("own")) < 1e-5
-    assert distance(config.output, Path(config.model).parent) > 1e-3
+    moved = distance(config.output, Path(config.model).parent)
+    assert moved > 1e-3
+    assert distance(config.output, config.output.with_name("own")) < moved / 100
 
 
+@pytest.mark.usefixtures("native_bfloat16")
 def test_pushing_weights_leaves_the_frozen_ones_as_they_were(
     config: GRPOConfig, examples: Any, scorer: Any, vllm: type[fake_vllm.LLM]
 ) -> None:

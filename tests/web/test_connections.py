@@ -1,11 +1,14 @@
-"""Connections that are too slow are closed; those that are not are served, and idle ones make room."""
+"""Connections that are too slow are closed; those that are not are served, and idle ones make room.
+
+The server's clock stands still until a test moves it, so that no machine is too slow or too fast for a limit.
+"""
 
 import asyncio
 import importlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +24,8 @@ QUICK = ConnectionLimits(
     head_seconds=0.6, head_bytes=4096, body_rate=1000, stalled_seconds=0.6, connections=12, every=0.05
 )
 LARGE = 1 << 23
+WAIT = 300
+"""Seconds after which a socket is given up; nothing waits for so long."""
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -41,136 +46,224 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+class Stopped(asyncio.SelectorEventLoop):
+    """An event loop whose clock the tests move."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Service:
+    """The app on a real port, in a thread."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        service, limited = self, limited_protocol(QUICK)
+
+        class Counting(limited):  # type: ignore[misc, valid-type]
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                service.received += len(data)
+
+        config = uvicorn.Config(app, http=Counting, log_config=None, lifespan="off", timeout_keep_alive=WAIT)
+        self.server, self.loop = uvicorn.Server(config), Stopped()
+        bound = socket.create_server(("127.0.0.1", 0))
+        # Small, so that the server notices each part of a large answer that is read.
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        self.port = bound.getsockname()[1]
+        self.thread = threading.Thread(target=lambda: self.loop.run_until_complete(self.server.serve([bound])))
+        self.thread.start()
+        until(lambda: self.server.started)
+
+    def stop(self) -> None:
+        self.server.should_exit = True
+        while self.thread.is_alive():
+            self.loop.now += 1
+            self.thread.join(0.01)
+        self.loop.close()
+
+    def settle(self) -> None:
+        """Return when the loop has done what was due."""
+        for _ in range(3):
+            done = threading.Event()
+            self.loop.call_soon_threadsafe(done.set)
+            assert done.wait(WAIT)
+
+    def move(self, seconds: float) -> None:
+        self.loop.now += seconds
+        self.settle()
+
+    @property
+    def open(self) -> list[Any]:
+        """The server's side of the connections."""
+        self.settle()
+        return list(self.server.server_state.connections)
+
+    def client(self) -> socket.socket:
+        before = len(self.open)
+        client = socket.create_connection(("127.0.0.1", self.port))
+        client.settimeout(WAIT)
+        until(lambda: len(self.open) != before or before == QUICK.connections)
+        return client
+
+    def send(self, client: socket.socket, data: bytes) -> None:
+        """Send, and wait until the server has it."""
+        before = self.received
+        client.sendall(data)
+        until(lambda: self.received >= before + len(data) or not self.open)
+
+    def closed_after(self, send: Callable[[], object] | None = None) -> float:
+        """Seconds of the server's clock until it closes its only connection, `send` being called before each look."""
+        began = self.loop.now
+        while self.open and self.loop.now < began + 5:
+            if send is not None:
+                send()
+            self.move(QUICK.every)
+        return self.loop.now - began
+
+
+def until(holds: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    while not holds():
+        pause.wait(0.001)
+
+
 @pytest.fixture(scope="module", params=["h11_impl.H11Protocol", "httptools_impl.HttpToolsProtocol"])
-def port(request: pytest.FixtureRequest) -> Iterator[int]:
+def running(request: pytest.FixtureRequest) -> Iterator[Service]:
     module, name = request.param.split(".")
     pytest.importorskip("h11" if module == "h11_impl" else "httptools")
+    protocol = getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name)
     with pytest.MonkeyPatch.context() as patch:
-        protocol = getattr(importlib.import_module(f"uvicorn.protocols.http.{module}"), name)
         patch.setattr(connections, "AutoHTTPProtocol", protocol)
-        config = uvicorn.Config(
-            app, http=limited_protocol(QUICK), log_config=None, lifespan="off", timeout_keep_alive=5
-        )
-    server = uvicorn.Server(config)
-    bound = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, args=([bound],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield bound.getsockname()[1]
-    server.should_exit = True
-    thread.join()
+        service = Service()
+    yield service
+    service.stop()
 
 
-def opened(port: int) -> socket.socket:
-    client = socket.create_connection(("127.0.0.1", port))
-    client.settimeout(5)
-    return client
+@pytest.fixture
+def service(running: Service) -> Service:
+    """Without connections of an earlier test."""
+    until(lambda: not running.open)
+    return running
 
 
 def ask(client: socket.socket, path: str = "/", body: bytes = b"") -> bytes:
+    """The body of the answer."""
     client.sendall(f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
-    return client.recv(1 << 16)
+    return answer(client)
 
 
-def closed_after(client: socket.socket, send: Callable[[], object] | None = None) -> float:
-    """Seconds until the other side closes, `send` being called meanwhile."""
-    began = time.monotonic()
-    client.settimeout(0.05)
-    while time.monotonic() - began < 5:
-        try:
-            if send is not None:
-                send()
-            if client.recv(1 << 16) == b"":
-                break
-        except TimeoutError:
-            continue
-        except OSError:
-            break
-    return time.monotonic() - began
+def answer(client: socket.socket) -> bytes:
+    read = client.makefile("rb")
+    lengths = [int(line.split(b":")[1]) for line in iter(read.readline, b"\r\n") if line.startswith(b"content-length")]
+    return read.read(lengths[0])
 
 
-def test_a_connection_that_says_nothing_is_closed(port: int) -> None:
-    with opened(port) as client:
-        assert 0.5 < closed_after(client) < 2
+def hung_up(client: socket.socket) -> bool:
+    try:
+        return client.recv(1 << 16) == b""
+    except OSError:
+        return True
 
 
-def test_headers_that_arrive_letter_by_letter_are_not_waited_for(port: int) -> None:
-    with opened(port) as client:
-        client.sendall(b"GET / HTTP/1.1\r\n")
-        assert 0.5 < closed_after(client, lambda: client.sendall(b"x")) < 2
+def in_time(seconds: float) -> bool:
+    """Whether a limit of 0.6 s was kept by a server that looks every 0.05 s."""
+    return 0.6 < seconds < 0.6 + 3 * QUICK.every
 
 
-def test_headers_without_end_are_not_kept(port: int) -> None:
-    with opened(port) as client:
-        client.sendall(b"GET / HTTP/1.1\r\n")
-        assert closed_after(client, lambda: client.sendall(b"a: " + b"b" * 500 + b"\r\n")) < 0.6
+def test_a_connection_that_says_nothing_is_closed(service: Service) -> None:
+    with service.client() as client:
+        assert in_time(service.closed_after())
+        assert hung_up(client)
 
 
-def test_a_body_that_drips_is_not_waited_for(port: int) -> None:
-    with opened(port) as client:
-        client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
-        assert 0.5 < closed_after(client, lambda: client.sendall(b"x")) < 2
+def test_headers_that_arrive_letter_by_letter_are_not_waited_for(service: Service) -> None:
+    with service.client() as client:
+        service.send(client, b"GET / HTTP/1.1\r\n")
+        assert in_time(service.closed_after(lambda: service.send(client, b"x")))
 
 
-def test_an_answer_that_nobody_reads_is_given_up(port: int) -> None:
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        client.connect(("127.0.0.1", port))
-        client.settimeout(5)
-        read = len(ask(client, "/large"))
-        time.sleep(2)
-        while some := client.recv(1 << 16):
-            read += len(some)
-        assert read < LARGE / 2
+def test_headers_without_end_are_not_kept(service: Service) -> None:
+    with service.client() as client:
+        sent, line = b"GET / HTTP/1.1\r\n", b"a: " + b"b" * 500 + b"\r\n"
+        service.send(client, sent)
+        while service.open:
+            sent += line
+            service.send(client, line)
+        assert QUICK.head_bytes < len(sent) <= QUICK.head_bytes + len(line)
 
 
-def test_a_large_answer_is_read_slowly_to_its_end(port: int) -> None:
-    with opened(port) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-        began, read = time.monotonic(), len(ask(client, "/large"))
+def test_a_body_that_drips_is_not_waited_for(service: Service) -> None:
+    with service.client() as client:
+        service.send(client, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+        assert in_time(service.closed_after(lambda: service.send(client, b"x")))
+
+
+def test_an_answer_that_nobody_reads_is_given_up(service: Service) -> None:
+    with service.client() as client:
+        client.sendall(b"POST /large HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        read = len(client.recv(1 << 16))
+        assert 0.6 < service.closed_after() < 5
+        with suppress(OSError):
+            while some := client.recv(1 << 16):
+                read += len(some)
+        assert read < LARGE
+
+
+def test_a_large_answer_is_read_slowly_to_its_end(service: Service) -> None:
+    with service.client() as client:
+        client.sendall(b"POST /large HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        [other] = service.open
+        began, unsent, read = service.loop.now, LARGE, 0
         while read < LARGE:
-            time.sleep(0.01)
             read += len(client.recv(1 << 16))
-        assert time.monotonic() - began > 2 * QUICK.head_seconds
+            # Time passes where the server can notice that something was read.
+            if (left := other.transport.get_write_buffer_size()) < unsent:
+                unsent = left
+                service.move(0.1)
+        assert service.loop.now - began > 2 * QUICK.stalled_seconds
 
 
-def test_a_body_in_time_and_a_slow_answer_are_served(port: int) -> None:
-    with opened(port) as client:
-        client.sendall(b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 12000\r\n\r\n")
+def test_a_body_in_time_and_a_slow_answer_are_served(service: Service) -> None:
+    with service.client() as client:
+        service.send(client, b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 12000\r\n\r\n")
         for _ in range(12):
-            client.sendall(b"x" * 1000)
-            time.sleep(0.12)
-        assert client.recv(1 << 16).endswith(b"12000")
+            service.send(client, b"x" * 1000)
+            service.move(0.12)
+        for _ in range(32):
+            service.move(QUICK.every)
+        assert answer(client) == b"12000"
 
 
 @pytest.mark.parametrize("length", [3000, 50 * QUICK.head_bytes])
-def test_a_connection_that_is_used_again_and_again_stays(port: int, length: int) -> None:
-    with opened(port) as client:
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
-            assert ask(client, body=b"x" * length).endswith(str(length).encode())
-            time.sleep(0.002)
+def test_a_connection_that_is_used_again_and_again_stays(service: Service, length: int) -> None:
+    with service.client() as client:
+        for _ in range(30):
+            assert ask(client, body=b"x" * length) == str(length).encode()
+            service.move(QUICK.every)
 
 
-def test_headers_in_pieces_behind_a_large_body_are_waited_for(port: int) -> None:
-    with opened(port) as client:
+def test_headers_in_pieces_behind_a_large_body_are_waited_for(service: Service) -> None:
+    with service.client() as client:
         for _ in range(5):
-            client.sendall(b"POST / HTTP/1.1\r\nhost: x\r\n")
-            time.sleep(0.02)
+            service.send(client, b"POST / HTTP/1.1\r\nhost: x\r\n")
+            service.move(0.02)
             client.sendall(b"content-length: 9000\r\n\r\n" + b"x" * 9000)
-            assert client.recv(1 << 16).endswith(b"9000")
+            assert answer(client) == b"9000"
 
 
-def test_idle_connections_make_room_the_longest_idle_first(port: int) -> None:
+def test_idle_connections_make_room_the_longest_idle_first(service: Service) -> None:
     idle = []
     for _ in range(QUICK.connections):
-        idle.append(opened(port))
-        time.sleep(0.01)
-    with opened(port) as client:
-        assert ask(client).endswith(b"0")
-        assert closed_after(idle[0]) < 0.2
-        assert ask(idle[-1]).endswith(b"0")
+        idle.append(service.client())
+        service.move(0.01)
+    with service.client() as client:
+        assert ask(client) == b"0"
+        assert hung_up(idle[0])
+        assert len(service.open) == QUICK.connections
+        assert [ask(one) for one in idle[1:]] == [b"0"] * (QUICK.connections - 1)
     for one in idle:
         one.close()
 

@@ -20,7 +20,8 @@ class EncoderConfig(Settings):
     dimension: Positive | None = None
     """Truncate vectors to this many dimensions (Matryoshka models)."""
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32."""
+    """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32. A corpus is
+    not built in bfloat16 by a processor without instructions for it."""
     device: Annotated[str | None, Flag()] = None
     """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
     trust_remote_code: bool = False

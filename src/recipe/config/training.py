@@ -43,6 +43,7 @@ class BaseModelConfig(Settings):
     save_every: Positive = 200
     """Optimiser steps between two resumable checkpoints."""
     bf16: bool = True
+    """Compute in bfloat16; a processor without instructions for it computes in float32, and says so."""
     seed: int = 0
 
 
@@ -99,7 +100,8 @@ class TrainingSettings(Settings):
     metrics: tuple[Metrics, ...] = ("tensorboard",)
     """Where metrics go beside `metrics.jsonl`."""
     bf16: bool | None = None
-    """Ours. Compute in bfloat16; left out: on CUDA only."""
+    """Ours. Compute in bfloat16; left out: on CUDA only. A processor without instructions for it computes in float32,
+    and says so."""
     gradient_checkpointing: bool = False
     """Ours. Recompute activations in the backward pass: less memory, more time."""
     seed: int = 0

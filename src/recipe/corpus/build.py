@@ -99,7 +99,10 @@ def build_corpus(
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
     kernels("scan.quantise")  # a missing package shows now and not after the first shard
-    encoder = encoder or open_encoder(on_device(config.encoder, devices[0]) if devices else config.encoder)
+    if encoder is None:
+        # On a cluster this machine encodes nothing: its processor may lack what the workers' devices have.
+        settings = on_device(config.encoder, devices[0]) if devices else config.encoder
+        encoder = open_encoder(settings, emulate=engine == "ray")
     plan = Plan(
         format=FORMAT,
         encoder=encoder.identity,

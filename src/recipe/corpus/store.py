@@ -107,7 +107,7 @@ class Corpus:
 
         Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
         """
-        encoder = open_encoder(self._encoder_config, fixed_shape=True)
+        encoder = open_encoder(self._encoder_config, fixed_shape=True, emulate=True)
         found, recorded = encoder.identity, self.manifest["encoder"]
         if found["weights"] and found["weights"] == recorded["weights"]:
             found["name"] = recorded["name"]  # the same model in a folder that has moved

@@ -215,7 +215,7 @@ class ValidityScores:
     graphs: str
     """`world`, or the name of the graphs."""
     metrics: dict[str, Interval]
-    """By the names of `results.METRICS`; clusters are goals."""
+    """By the names of `metrics.METRICS`; clusters are goals."""
     counts: Counts
     settings: dict[str, str] = field(default_factory=dict)
     by_goal: dict[str, float] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from recipe.artifacts import write_jsonl
 from recipe.config import BaseModelConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
+from recipe.models.checkpoints import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training import ranks
@@ -182,6 +183,7 @@ def _optimise(
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
+    bf16 = use_bf16(config.bf16)
     rows: list[dict[str, float]] = []
     if checkpoint is not None:
         saved = torch.load(checkpoint / _STATE, map_location=device)
@@ -198,7 +200,7 @@ def _optimise(
             for group in optimiser.param_groups:
                 group["lr"] = rate
             batch = Batch(batch.head.to(device), batch.ids.to(device), batch.labels.to(device))
-            with torch.autocast(device.type, torch.bfloat16, enabled=config.bf16):
+            with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 loss = batch_loss(model, batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -39,7 +39,7 @@ from recipe.artifacts import JsonObject, read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
 from recipe.progress import SILENT, Advance, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -47,7 +47,7 @@ from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, 
 from recipe.reward.wire import rewards_of_rows
 from recipe.training import ranks
 from recipe.training.cards import card_files, run_prompt
-from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet, uses_bf16
+from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet
 from recipe.training.policy import (
     load_policy,
     lora_config,
@@ -107,7 +107,7 @@ def train_best_of_n(
         began = time.monotonic()
         log = MetricsLog(run.folder, config.metrics, run.manifest, dict)
         stack.enter_context(quiet())
-        policy = load_policy(config.model, config.revision, bf16=uses_bf16(config))
+        policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
         examples = read_training_examples(config.examples, config.split)
         if config.validation is not None and not (run.folder / ROWS).is_file():
             require_held_out(config.validation, config.examples, examples, config.corpus)
@@ -465,7 +465,7 @@ class Rounds:
         total = 0.0
         for first in range(0, len(prompts), width):
             part = slice(first, first + width)
-            with torch.autocast(self._device.type, torch.bfloat16, enabled=uses_bf16(self._config)):
+            with torch.autocast(self._device.type, torch.bfloat16, enabled=use_bf16(self._config.bf16)):
                 loss = completion_loss(self.model, prompts[part], completions[part], share) / tokens
             loss.backward()
             total += loss.item()

@@ -26,7 +26,7 @@ from recipe.artifacts import write_jsonl
 from recipe.config import GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
+from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening, use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.reward.language_model import Likelihood
 from recipe.reward.trainers import Scorer, trainer_reward
@@ -43,7 +43,6 @@ from recipe.training.loop import (
     quiet,
     renamed,
     shared_arguments,
-    uses_bf16,
 )
 from recipe.training.policy import RollOuts, load_policy, lora_config, reference_likelihood
 from recipe.training.rewards import (
@@ -112,7 +111,7 @@ def train_grpo(
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, _row)
     with quiet(), closing, ExitStack() as shown:
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
+        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         if ranks.main():
             _drop_later_completions(run)
 

@@ -22,7 +22,7 @@ from trl import GRPOTrainer
 from recipe.artifacts import write_jsonl
 from recipe.config import Metrics, TrainingSettings
 from recipe.errors import ComputeError, InputError, MissingExtra
-from recipe.models.checkpoints import quiet_loading
+from recipe.models.checkpoints import quiet_loading, use_bf16
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Advance, Progress
 from recipe.training import ranks
@@ -158,17 +158,12 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
             hook.remove()
 
 
-def uses_bf16(config: TrainingSettings) -> bool:
-    """Whether to compute in bfloat16: as set, or on CUDA only."""
-    return on_cuda() if config.bf16 is None else config.bf16
-
-
 def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
     """Arguments of any TRL trainer: it writes nothing but checkpoints and sends nothing anywhere."""
     return {
         "output_dir": str(run.checkpoints),
         "optim": "adamw_torch_fused",
-        "bf16": uses_bf16(config),
+        "bf16": use_bf16(config.bf16),
         "use_cpu": not on_cuda(),
         "gradient_checkpointing": config.gradient_checkpointing,
         "save_strategy": "steps",

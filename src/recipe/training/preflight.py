@@ -191,6 +191,8 @@ def model_rates(config: AnyTraining, model: str = "", base: BaseModelConfig | No
 
     The model is a hub id or folder, or the `base` from nothing; None where its size is not known. Raises ConfigError.
     """
+    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
+
     reader: list[Reader] = []
     lora = config if isinstance(config, TrainingSettings) else None
     if base is not None or isinstance(config, BaseModelConfig):
@@ -200,7 +202,7 @@ def model_rates(config: AnyTraining, model: str = "", base: BaseModelConfig | No
         if not reader:
             return None
         shape = _measured_shape(reader[0].config, lora)
-    bf16 = _bf16(config)
+    bf16 = use_bf16(config.bf16)
     return cost.rates(config, shape, _lengths(config, [], reader), _device(shape, bf16), bf16=bf16)
 
 
@@ -515,8 +517,10 @@ def _lengths(config: AnyTraining, examples: list[Example], reader: "list[Reader]
 
 
 def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader: "list[Reader]") -> Estimate:
+    from recipe.models.checkpoints import use_bf16  # noqa: PLC0415 - loads torch
+
     lengths = _lengths(config, examples, reader)
-    bf16 = _bf16(config)
+    bf16 = use_bf16(config.bf16)
     device = _device(shape, bf16)
     rates = cost.rates(config, shape, lengths, device, bf16=bf16)
     return Estimate(
@@ -530,12 +534,6 @@ def _estimate(config: AnyTraining, shape: Shape, examples: list[Example], reader
         device=device.name,
         source=device.source,
     )
-
-
-def _bf16(config: AnyTraining) -> bool:
-    import torch  # noqa: PLC0415
-
-    return config.bf16 if config.bf16 is not None else bool(torch.cuda.is_available())
 
 
 def _device(shape: Shape, bf16: bool) -> Device:

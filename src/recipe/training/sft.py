@@ -15,7 +15,7 @@ from trl import SFTTrainer
 from recipe.config import SFTConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
-from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
 from recipe.text import format_plan
@@ -28,7 +28,6 @@ from recipe.training.loop import (
     quiet,
     renamed,
     shared_arguments,
-    uses_bf16,
 )
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, model_input, open_run, prompt_input
@@ -76,7 +75,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
         return run.model
     log = MetricsLog(run.folder, config.metrics, run.manifest, partial(renamed, names=_FIELDS))
     with quiet():
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=uses_bf16(config)), source)
+        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         if source is not None:
             trainer = video_sft_trainer(config, policy, source, run)
             total = math.ceil(len(trainer.train_dataset) / config.batch_size)

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import DynamicCache, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.errors import ComputeError, ConfigError
-from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
 from recipe.models.vision import Patches, VideoProcessor, fast_vision, mrope_positions
 from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages
@@ -80,11 +80,11 @@ def optimise(
         weight_decay=0.05,
         fused=True,
     )
-    losses, rows = batch_losses(), []
+    losses, rows, bf16 = batch_losses(), [], use_bf16(schedule.bf16)
     for step in range(schedule.steps):
         for (_, rate), group in zip(groups, optimiser.param_groups, strict=True):
             group["lr"] = rate * schedule.share(step)
-        with torch.autocast("cpu", torch.bfloat16, enabled=schedule.bf16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = next(losses)
         if not torch.isfinite(loss):
             raise ComputeError("Training diverged: the loss is no longer finite; lower the learning rate.")

@@ -17,9 +17,10 @@ from trl.generation import vllm_generation
 
 from recipe.config import GRPOConfig
 from recipe.errors import ConfigError, MissingExtra
+from recipe.models.checkpoints import use_bf16
 from recipe.reward.watchdog import Finding
 from recipe.training import ranks
-from recipe.training.loop import SilentGRPOTrainer, uses_bf16
+from recipe.training.loop import SilentGRPOTrainer
 from recipe.training.policy import RollOuts, row_keys
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 
@@ -160,7 +161,7 @@ class VllmTrainer:
         self._on_finding, self._since = on_finding, 0
         video = options["prompts"].video if config.input == "video" else None
         given = {"revision": config.revision, "tokenizer_revision": config.revision}
-        with _engine_options(**precision(bf16=uses_bf16(config)), **one_video(video), **given):
+        with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **given):
             super().__init__(**options)
         trainer: Any = self
         trainer.vllm_generation._iter_named_params = functools.partial(merged_weights, trainer.model)

@@ -202,7 +202,7 @@ def played(chromium: str, tmp_path: Path) -> Callable[..., object]:
         found = subprocess.run(
             [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000", "--dump-dom",
              "--window-size=400,800", f"{file.as_uri()}{address}"],
-            capture_output=True, timeout=120, check=True,
+            capture_output=True, timeout=600, check=True,
         )  # fmt: skip
         told = re.search(r"<title>(.*?)</title>", found.stdout.decode("utf-8"), re.DOTALL)
         assert told

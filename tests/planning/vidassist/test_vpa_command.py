@@ -1,10 +1,10 @@
 """`recipe vpa plan` and `recipe vpa trace` from options to files: local models, an endpoint, bounds, kills."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,17 +118,14 @@ def test_a_killed_run_goes_on_where_it_stood(recipe: Recipe, crosstask: Path, tm
     whole, output, few = tmp_path / "whole.jsonl", tmp_path / "plans.jsonl", ("--limit", "3")
     _, requests = run_whole(recipe, crosstask, whole, *few)
 
-    def slow(body: dict[str, Any], before: int) -> Reply:
-        return answering(body, before)._replace(delay=0.02)
-
-    with serving(slow) as server:
+    with serving(answering) as server:
         arguments = [str(one) for one in options(server.url, crosstask, output, "--concurrency", 2, *few)]
         process = subprocess.Popen([sys.executable, "-m", "recipe", *arguments], stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 60
-        while len(server.requests) < requests // 2 and time.monotonic() < deadline:
-            time.sleep(0.005)
+        server.held_from = requests // 2
+        server.until(lambda: len(server.requests) >= requests // 2)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        server.held_from = math.inf
         assert not output.exists()
         before = len(server.requests)
         assert recipe(*arguments)[0] == 0

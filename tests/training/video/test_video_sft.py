@@ -112,6 +112,7 @@ def test_accumulation_and_recomputed_activations_change_nothing(config: SFTConfi
             torch.testing.assert_close(other[name], weight, rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.usefixtures("native_bfloat16")
 def test_bfloat16_keeps_what_is_trained_in_float32(config: SFTConfig, paintings: Any) -> None:
     config = config.model_copy(update={"bf16": True, "epochs": 1})
     run = open_run("sft", config, config.output, {})

@@ -41,7 +41,7 @@ class SearchResult(NamedTuple):
 
 
 class Scores(Protocol):
-    """ApproximateScores scores of Q queries with N narrations, each within a known bound of the exact one."""
+    """Approximate scores of Q queries with N narrations, each within a known bound of the exact one."""
 
     @property
     def method(self) -> str:

@@ -158,7 +158,7 @@ def _panel(typing_context: Any, x: Any, d: Any, count: Any, steps: Any, excess: 
     """Dot products of up to eight rows of codes at x with groups of 16 steps, by AVX512-VNNI, written to w.
 
     steps: address of uint8 [groups, d / 4, 16, 4], the step's codes + 128; excess: of int32 [8], what those 128 add to
-    each row's products; w: of int32, rows `stride` bytes apart. DiskArray from `count` on repeat the last.
+    each row's products; w: of int32, rows `stride` bytes apart. Rows from `count` on repeat the last.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

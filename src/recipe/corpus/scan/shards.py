@@ -41,7 +41,7 @@ class DiskArray(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """DiskArray and columns."""
+        """Rows and columns."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class DiskArray(Protocol):
         ...
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """DiskArray first:last, contiguous. Raises CorpusError where they cannot be read."""
+        """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
         ...
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
@@ -67,7 +67,7 @@ class MappedArray:
         self._array = np.asarray(np.memmap(path, dtype, "r", start, shape))
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """DiskArray first:last, contiguous."""
+        """Rows first:last, contiguous."""
         return self._array[first:last]
 
     def spans(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64]) -> Spans:
@@ -83,7 +83,7 @@ class StreamedArray:
         self._path, self.shape, self.dtype, self._start = path, shape, dtype, start
 
     def rows(self, first: int, last: int) -> NDArray[Any]:
-        """DiskArray first:last, contiguous. Raises CorpusError where they cannot be read."""
+        """Rows first:last, contiguous. Raises CorpusError where they cannot be read."""
         array = np.empty((last - first, *self.shape[1:]), self.dtype)
         view, at = array.data.cast("B"), self._start + first * array.strides[0]
         descriptor = os.open(self._path, os.O_RDONLY)

@@ -139,7 +139,7 @@ def _examples(paths: Sequence[Path]) -> dict[str, Example]:
 
 
 def _require_known(source: Source, known: dict[str, Example]) -> None:
-    """Judgement and checked plans are for examples; samples of VPA are cut by a protocol of their own."""
+    """Judgements and checked plans belong to examples; samples of VPA are cut by a protocol of their own."""
     if source.scores.kind not in ("judge", "validity", "match", "critical-failures"):
         return
     unknown = [name for name in dict.fromkeys(_ids(source)) if name not in known]

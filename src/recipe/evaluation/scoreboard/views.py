@@ -46,7 +46,7 @@ _NO_SPLITS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class PlanView:
-    """One plan of one system while its rows are gatherer."""
+    """One plan of one system while its rows are gathered."""
 
     system: int
     sample: int
@@ -69,7 +69,7 @@ class PlanView:
 
 @dataclass(slots=True)
 class ExampleView:
-    """One example while its rows are gatherer."""
+    """One example while its rows are gathered."""
 
     example_id: str
     dataset: str = ""

@@ -199,7 +199,7 @@ class Candidates(NamedTuple):
 
     first: tuple[StepCandidate, ...] = ()
     then: tuple[StepCandidate, ...] = ()
-    """StepCandidate only where all of `first` are done."""
+    """Only where all of `first` are done."""
 
 
 class _Cost(NamedTuple):
