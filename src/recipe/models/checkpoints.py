@@ -140,9 +140,7 @@ def decode_completions(
 
     `opening` is the tag with which their prompts open one.
     """
-    added = tokenizer.added_tokens_decoder
-    special = {id for id, token in added.items() if token.special}
-    tags = {id for id in special if thought_tag(added[id].content) or added[id].content in TAG_PARTS}
+    special, tags = _special_tokens(tokenizer)
     if not tags:
         texts = tokenizer.batch_decode([list(tokens) for tokens in completions], skip_special_tokens=True)
     else:
@@ -179,6 +177,14 @@ def _warn_of_float32() -> None:
         "bf16: this processor has no instructions for bfloat16 and would take several times as long; "
         "training computes in float32."
     )
+
+
+@functools.lru_cache(maxsize=8)  # a stream decodes at every token
+def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[frozenset[int], frozenset[int]]:
+    """The ids of the special tokens, and of those among them that are tags of a thought."""
+    special = {id: token.content for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    tags = (id for id, content in special.items() if thought_tag(content) or content in TAG_PARTS)
+    return frozenset(special), frozenset(tags)
 
 
 def load_checkpoint(
