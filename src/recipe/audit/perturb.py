@@ -74,7 +74,7 @@ def select(
     limit: int | None = None,
     corpus_videos: Collection[str] = frozenset(),
 ) -> Selection:
-    """The procedures of 5 to 20 steps whose videos are not narrated in the corpus, in an order of their own.
+    """The procedures of 5 to 20 steps whose videos are none of `corpus_videos`, in an order of their own.
 
     The order, and so the `limit` of each source, follows from a hash of seed, source and video id: neither the
     order of the files nor other procedures change it.

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 LENGTH = 11
 """Characters of a YouTube id."""
+_CHANCE = 6
+"""Fewest characters of an id that does not stand in one of a million YouTube ids by chance."""
 _ID = rf"[A-Za-z0-9_-]{{{LENGTH}}}"
 YOUTUBE = re.compile(_ID)
 _WORD = r"(?:[A-Z]?[a-z]*|[A-Z]*|[0-9]*)"
@@ -19,10 +21,11 @@ _WORDS = re.compile(rf"{_WORD}(?:[-_]+{_WORD})*")
 _BRACKETS = re.compile(rf".*\[({_ID})\]", re.DOTALL)
 _TAIL = re.compile(rf"(.*)-({_ID})", re.DOTALL)
 _ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
+_ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
 _LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
-_MEDIA = frozenset("3gp aac avi flac m4a m4v mkv mov mp3 mp4 mpeg mpg ogg opus wav webm wma wmv".split())
+_MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
 _MARKS = _DESCRIBED | _AUTOMATIC | _MEDIA | {"captions", "default", "forced", "subtitles", "transcript"}
 _METADATA = re.compile(r"\.(info|live_chat)\.json$", re.IGNORECASE)
 
@@ -105,7 +108,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
     parts = stem.split(".")
     language, marks = "", list[str]()
     kept = len(parts)
-    while kept > 1:
+    while kept > 1 and any(parts[: kept - 1]):
         part, before = parts[kept - 1], parts[kept - 2] if kept > 2 else ""
         # `hi` is Hindi, or after a language a track for those who are hard of hearing.
         marked = part.lower() in _MARKS and (part.lower() != "hi" or _LANGUAGE.fullmatch(before) is not None)
@@ -154,39 +157,48 @@ class VideoIds:
     """Ids of videos, and the one rule by which names are compared with them; safe to share between threads."""
 
     def __init__(self, ids: Iterable[str]) -> None:
-        self.ids = frozenset(ids)
+        self.ids = frozenset(filter(None, ids))
         self._youtube = frozenset(filter(YOUTUBE.fullmatch, self.ids))
         self._others = self.ids - self._youtube
         self._lengths = sorted({len(one) for one in self._others})
         self._in_paths = sorted({len(one) for one in self._others if len(one) >= LENGTH or "/" in one})
-        forms = ((video_name(one, suffix=False).id, one) for one in sorted(self._others))
+        forms = ((form, one) for one in sorted(self._others) for form in _forms(one))
         self._forms = {form: one for form, one in forms if YOUTUBE.fullmatch(form)}
         self._parts = {part: one for one in sorted(self._others) for part in _windows(one)}
 
     def find(self, name: str) -> str | None:
-        """The id of the video that a narration of this id is of, also where the id is the name of a file; or None."""
+        """The id of the video that a name is of, itself or as the name of a file or an address of YouTube; or None."""
         if name in self.ids:
             return name
         if name in self._forms:
             return self._forms[name]
         if YOUTUBE.fullmatch(name):
             return None
-        read = video_name(name, suffix=False)
-        return next((one for one in (read.id, read.other) if one and one in self.ids), None)
+        forms = (*_forms(name), video_name(name, suffix=False).other)
+        return next((self._forms.get(one, one) for one in forms if one in self.ids or one in self._forms), None)
+
+    def may_be(self, name: str) -> str | None:
+        """The id of a video that a narration of this id is, or may be, of; None where it is of none."""
+        return self.find(name) or self.inside(name)
 
     def inside(self, text: str, *, path: bool = False) -> str | None:
         """An id that occurs in a text that is no form of it, such as the id of another video or with `path` a path.
 
         A YouTube id counts anywhere. Any other counts where it cuts no word; one of letters or of digits alone only in
         brackets, after a last hyphen or before a dot; and in a path only one of 11 characters or more, or with a slash.
-        A YouTube id that is part of a longer id of the list counts, too.
+        A YouTube id that is part of a longer id of the list counts, too. In what may be a YouTube id itself, ids of
+        fewer than 6 characters do not count.
         """
-        if YOUTUBE.fullmatch(text):
-            return self._parts.get(text)
+        random = YOUTUBE.fullmatch(text) and not _WORDS.fullmatch(text)
+        if text in self._parts:
+            return self._parts[text]
         if self._youtube and (found := next((part for part in _windows(text) if part in self._youtube), None)):
             return found
+        if not self._others:
+            return None
         edges = [i == 0 or i == len(text) or not text[i - 1 : i + 1].isalnum() for i in range(len(text) + 1)]
         lengths = self._in_paths if path else self._lengths
+        lengths = [length for length in lengths if length >= _CHANCE] if random else lengths
         for start in (i for i, edge in enumerate(edges) if edge):
             for length in lengths:
                 end = start + length
@@ -195,6 +207,11 @@ class VideoIds:
                 if edges[end] and (one := text[start:end]) in self._others and _counts(one, text, start, path):
                     return one
         return None
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    """The ids that a name gives as an address of YouTube, or as the name of a file."""
+    return (*_ADDRESS.findall(name), video_name(name, suffix=False).id)
 
 
 def _windows(text: str) -> Iterable[str]:

@@ -68,7 +68,7 @@ class ReadingOptions(Settings):
     @field_validator("language")
     @classmethod
     def _language_tag(cls, tag: str | None) -> str | None:
-        if tag is not None and not is_language(tag):
+        if tag is not None and not is_language(tag.lower()):
             raise ValueError("this is no language tag; examples are en, pt-BR and zh-Hans")
         return tag and normalised(tag)
 
@@ -157,7 +157,10 @@ class ReadingReport:
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
             (self.untitled, "narration", "without a title in the file of titles"),
-            *((n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})") for reason, n in self.passed_over.items()),
+            *(
+                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
+                for reason, n in self.passed_over.items()
+            ),
             (self.unclear_ids, "file", f"whose name may mean another video id ({names_of(self.unclear_names)})"),
         ]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]

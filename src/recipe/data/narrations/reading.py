@@ -84,18 +84,24 @@ def read_narrations(
     options: ReadingOptions = DEFAULTS,
     report: ReadingReport | None = None,
     check: Callable[[str, str], None] | None = None,
+    *,
+    every_track: bool = False,
 ) -> Iterator[Narration]:
     """The narrations of files, folders and archives, in the order given, read as a stream; counts go to `report`.
 
     `check` is called with the video id and the file of each narration before it is given, and may raise. Of several
-    files of one video, such as its subtitles in several languages, one is read (`recipe.data.narrations.tracks`).
+    files of one video, such as its subtitles in several languages, one is read (`recipe.data.narrations.tracks`), or
+    with `every_track` each as a narration.
+
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
-    that is damaged or of no known format, a video in several languages, a video id that was read before unless `duplicates` is `keep-first`, and,
-    unless `options.bad` is `skip`, a narration or caption that cannot be used (docs/readers.md lists the reasons).
+    that is damaged or of no known format, a video in several languages of which `options` name none, a video id that
+    was read before unless `duplicates` is `keep-first`, and, unless `options.bad` is `skip`, a narration or caption
+    that cannot be used (docs/readers.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files
-    with VideoLog() as videos, Tracks(_names_of_one_video(paths), options.language) as tracks:
+    names = () if every_track else _names_of_one_video(paths)
+    with VideoLog() as videos, Tracks(names, options.language) as tracks:
         for path in paths:
             before = report.narrations + report.duplicates
             for draft in _drafts(path, options, report, tracks):
@@ -104,7 +110,8 @@ def read_narrations(
                     continue
                 if check is not None:
                     check(narration.video_id, draft.place.file)
-                if videos.add(narration.video_id, str(draft.place)):
+                seen = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
+                if videos.add(seen, str(draft.place)):
                     report.narrations += 1
                     report.segments += len(narration.segments)
                     yield narration

@@ -44,7 +44,10 @@ class Tracks(AbstractContextManager["Tracks"]):
         own = video_name(file.name)
         query = "SELECT language, marks FROM tracks WHERE video = ?"
         rows = self._database.execute(query, (_bytes(own.id),)).fetchall()
-        others = [VideoName(own.id, tag, tuple(marks.decode(errors="surrogatepass").split(".")) if marks else ()) for tag, marks in rows]
+        others = [
+            VideoName(own.id, tag, tuple(marks.decode(errors="surrogatepass").split(".")) if marks else ())
+            for tag, marks in rows
+        ]
         tracks = [own, *others]
         if self._language:
             pool = [one for one in tracks if one.speaks(self._language)]
