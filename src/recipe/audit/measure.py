@@ -61,7 +61,7 @@ from recipe.audit.shares import (
     win_table,
 )
 from recipe.data.benchmarks import has_own_id
-from recipe.data.video_ids import VideoIds
+from recipe.data.video_ids import YOUTUBE, VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -163,8 +163,14 @@ def audited_prompts(
     """The procedures that are audited, and their prompts. Raises InputError where there are none."""
     procedures = list(procedures)
     ids = VideoIds(one.video_id for one in procedures)
-    held = {ids.may_be(corpus.narration(index).video_id) for index in range(len(corpus))}
-    selection = select(procedures, extent.seed, extent.limit, set(filter(None, held)))
+    held, unclear = set[str](), set[str]()
+    for name in (corpus.narration(index).video_id for index in range(len(corpus))):
+        if found := ids.find(name):
+            held.add(found)
+        elif found := ids.inside(name):
+            (held if YOUTUBE.fullmatch(found) else unclear).add(found)
+    selection = select(procedures, extent.seed, extent.limit, held)
+    selection = selection._replace(unclear=sum(one.video_id in unclear for one in selection.audited))
     if not selection.audited:
         counts = _counts(selection) or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
@@ -196,6 +202,11 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
         found.append(
             f"{inside} of the videos {'is' if inside == 1 else 'are'} in the corpus, and a reward that reads the "
             "answer proves nothing: to audit them, too, build the corpus with --exclude and the file of the procedures."
+        )
+    if selection.unclear:
+        found.append(
+            f"The ids of {selection.unclear} of the videos occur inside ids of narrations of the corpus; "
+            "where these are the same videos, build the corpus without them."
         )
     own = Counter(one.source for one in selection.audited if has_own_id(one.source, one.video_id))
     found += [

@@ -66,6 +66,8 @@ class Selection(NamedTuple):
     """All that could be audited."""
     left_out: dict[str, int]
     """Reason in words -> number of procedures; reasons that did not occur have 0."""
+    unclear: int = 0
+    """Audited procedures whose id occurs inside the id of a narration of the corpus."""
 
 
 def select(

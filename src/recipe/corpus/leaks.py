@@ -350,7 +350,7 @@ class LeakReport:
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table of two columns, for people."""
         unchecked = sum(one.unchecked for one in self.checked)
-        unknown = f", and of {unchecked:,} it is not known" if unchecked else ""
+        unknown = f"; {unchecked:,} cannot be checked" if unchecked else ""
         names = listed([f"{video_id} holds {excluded}" for video_id, excluded in self.unclear])
         return [
             ("excluded videos", f"{len(self.videos):,} of {self.excluded_videos:,} are in the corpus{unknown}"),
