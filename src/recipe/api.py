@@ -44,20 +44,22 @@ def build_corpus(
     reading: ReadingOptions = DEFAULTS,
     titles: Path | str | None = None,
     exclude: Paths = (),
+    ids: Path | str | None = None,
     duplicates: Duplicates = "error",
     progress: Progress = SILENT,
 ) -> Corpus:
     """The corpus of files, folders or archives of narrations, in the folder `output`; as `recipe corpus build`.
 
     A second call opens the finished corpus, or continues a build that was stopped. `encoder` is a name or its settings,
-    `titles` a file of titles, `exclude` files whose videos are kept out, `duplicates` what happens to a video id that
-    was read before.
+    `titles` a file of titles, `exclude` files whose videos are kept out, `ids` a table of the ids that corpora have for
+    these (docs/leaks.md), `duplicates` what happens to a video id that was read before.
 
     Raises InputError for files that cannot be read, ConfigError for an encoder that cannot be used, CorpusError for an
     `output` of other settings, and MissingExtra.
     """
     settings = EncoderConfig(name=encoder, dtype="auto") if isinstance(encoder, str) else encoder
-    exclusions = Exclusions.read(files) if (files := _paths(exclude)) else None
+    id_map = None if ids is None else Path(ids)
+    exclusions = Exclusions.read(files, ids=id_map) if (files := _paths(exclude)) else None
     known = None if titles is None else Path(titles)
     stream, origin = narration_source(_paths(narrations), reading, duplicates, exclusions, known)
     if note := licence_note({"name": settings.name}):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus import leaks
 from recipe.corpus.build import build_corpus
-from recipe.corpus.leaks import ExclusionReport, Exclusions, NearCopies, leakage, read_excluded, words_of
+from recipe.corpus.excluded import read_excluded
+from recipe.corpus.leaks import ExclusionReport, Exclusions, NearCopies, leakage, words_of
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.data.procedures import write_procedures
@@ -151,7 +152,9 @@ def test_what_is_left_is_clean_and_all_is_accounted_for(drawn: list[tuple[str, l
     given_ = [narration(video_id, *texts) for video_id, texts in drawn]
     report = ExclusionReport()
     kept = list(exclusions.filter(given_, report))
-    assert all(one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments)) for one in kept)
+    assert all(
+        one.segments and exclusions.compare(one) == (False, False, [None] * len(one.segments), "") for one in kept
+    )
     assert len(kept) + report.narrations_by_id + report.narrations_by_text == report.narrations == len(given_)
     assert list(exclusions.filter(kept, ExclusionReport())) == kept
     copies = [text for video_id, texts in drawn if video_id != "a" for text in texts if text in (LONG, COPY)]
@@ -182,14 +185,14 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "ids.txt").write_text("\ufeffv6\n\n -v_7 \n")
     found = {path.stem: read_excluded(path) for path in tmp_path.iterdir()}
     assert found == {
-        "e": (frozenset({"v1"}), ("e1 first", "e1 then", "e2 first", "e2 then")),
-        "p": (frozenset({"v3", "v4"}), ("boil", "pour", "x")),
-        "n": (frozenset({"v5"}), ("boil",)),
-        "ids": (frozenset({"v6", "-v_7"}), ()),
+        "e": [("made", "v1", ("e1 first", "e1 then")), ("made", "", ("e2 first", "e2 then"))],
+        "p": [("made", "v3", ("boil", "pour")), ("m", "v4", ("x",))],
+        "n": [("n.jsonl", "v5", ("boil", "boil"))],
+        "ids": [("ids.txt", "v6", ()), ("ids.txt", "-v_7", ())],
     }
-    assert read_excluded(tmp_path / "e.jsonl", "test") == (frozenset(), ("e2 first", "e2 then"))
+    assert read_excluded(tmp_path / "e.jsonl", "test") == [("made", "", ("e2 first", "e2 then"))]
     (tmp_path / "p.jsonl").write_text((tmp_path / "p.jsonl").read_text().replace('"goal": "g"', '"goal": ""'))
-    assert read_excluded(tmp_path / "p.jsonl", "val") == (frozenset({"v3"}), ("boil", "pour"))
+    assert read_excluded(tmp_path / "p.jsonl", "val") == [("made", "v3", ("boil", "pour"))]
     paths = sorted(tmp_path.iterdir())
     every = Exclusions.read(paths)
     assert every.video_ids == {"v1", "v3", "v4", "v5", "v6", "-v_7"}
@@ -253,7 +256,9 @@ def test_a_corpus_tells_what_it_holds_of_excluded_videos(corpus: Corpus, tmp_pat
         "1 of 2 are in the corpus",
         "1 of 4 narrations, by their captions",
         "4 of 10 captions, in narrations of other ids",
+        report.checked[0].line,
     ]
+    assert report.checked == (("n.jsonl", 2, 2, 1, 0),)
 
 
 def test_a_corpus_that_was_filtered_is_clean(corpus: Corpus, tmp_path: Path) -> None:

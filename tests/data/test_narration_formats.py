@@ -120,9 +120,13 @@ def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
         archive.writestr("caption.json", json.dumps(HTM))
     report = ReadingReport()
     assert [n.video_id for n in read(tmp_path / "HowTo100M.zip", report)] == ["nVbIUDjzWY4", "b"]
-    names = [Path(name).name for name in report.passed_over_names]
-    assert names == ["HowTo100M_v1.csv", "README.txt", "task_ids.csv"]
-    assert report.lines() == ["3 files without narrations passed over"]
+    (reason, labels), *others = report.passed_over_names.items()
+    names = ["HowTo100M_v1.csv", "README.txt", "task_ids.csv"]
+    assert ([Path(name).name for name in labels], others) == (names, [])
+    assert report.passed_over == {reason: 3}
+    (line,) = report.lines()
+    assert line.startswith("3 files passed over")
+    assert all(name in line for name in names)
     assert report.files == {"howto100m": 1}
 
 
@@ -256,7 +260,7 @@ def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "more.json").write_text('{"title": "Tea", "video_id": "a", "sentences": ["x"]}')
     report = ReadingReport()
     assert [n.video_id for n in read(tmp_path, report)] == ["a"]
-    assert report.passed_over == 2
+    assert report.passed_over.total() == 2
 
 
 def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:

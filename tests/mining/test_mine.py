@@ -96,6 +96,15 @@ def test_the_own_video_and_excluded_ones_are_never_mined(planted: Corpus) -> Non
     assert {one.video_id for one in mine(planted, exclusions=without).examples} == {"tea"}
 
 
+@pytest.mark.parametrize("name", ["Tea-a1B2c3D4e5F", "a1B2c3D4e5F.en.sdh", "v_a1B2c3D4e5F"])
+def test_a_video_is_known_by_the_name_of_its_file(tmp_path: Path, name: str) -> None:
+    corpus = corpus_of(tmp_path, narration(name, STEPS["tea"], "make tea"), narration("soup", STEPS["soup"], "cook"))
+    asked = [example(STEPS["tea"][:2], video_id="a1B2c3D4e5F")]
+    assert [origin.video_id for origin in mine(corpus, examples=asked).origins] in ([], ["soup"])
+    without = Exclusions(["a1B2c3D4e5F"], [])
+    assert {one.video_id for one in mine(corpus, exclusions=without).examples} == {"soup"}
+
+
 def test_near_copies_of_excluded_texts_are_no_steps(tmp_path: Path) -> None:
     copied = "pour the hot water slowly over all of the green tea leaves"
     corpus = corpus_of(tmp_path / "c", narration("a", ["boil the water", copied, "strain the tea into cups"], "tea"))

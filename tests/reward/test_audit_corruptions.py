@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recipe.audit.classes import CORRUPTIONS
+from recipe.audit.measure import audited_prompts
 from recipe.audit.perturb import (
     ALTERNATIVE,
     TRUE,
@@ -23,7 +25,7 @@ from recipe.audit.perturb import (
     select,
 )
 from recipe.audit.wordings import wordings
-from recipe.types import Procedure, Step
+from recipe.types import Narration, Procedure, Segment, Step
 
 
 def embed(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -187,6 +189,29 @@ def test_what_is_left_out_is_counted() -> None:
         "of more than 20 steps": 1,
     }
     assert {one.video_id for one in selection.usable} == {"g0v0", "g0v1"}
+
+
+class Names:
+    """A corpus of which only the ids matter."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def narration(self, index: int) -> Narration:
+        return Narration(self.names[index], (Segment("stir"),))
+
+
+def test_videos_of_the_corpus_are_known_by_the_names_of_their_files() -> None:
+    steps = [[f"do {n} of {video}" for n in range(6)] for video in "abcd"]
+    names = ("a1B2c3D4e5F", "g6H7i8J9k0L", "1_7", "1_8")
+    made = [procedure(name, "goal", texts) for name, texts in zip(names, steps, strict=True)]
+    corpus: Any = Names("Tea-a1B2c3D4e5F", "v_g6H7i8J9k0L", "kitchen 1_7")
+    selection, _ = audited_prompts(corpus, made, embed)
+    assert {one.video_id for one in selection.audited} == {"1_7", "1_8"}
+    assert (selection.left_out["narrated in the corpus"], selection.unclear) == (2, 1)
 
 
 @pytest.mark.parametrize("steps", [list("abacadae"), list("aabbccddeeff")])

@@ -238,6 +238,7 @@ def test_videos_of_the_corpus_are_refused_also_under_another_id(examples: list[E
     for name, video, segments, fault in (
         ("id", "fresh", other, "'fresh'"),
         ("text", "reupload", tuple(map(Segment, said)), "'reupload'"),
+        ("name", "Bowl-fresh", other, "'Bowl-fresh'"),
         ("clean", "another", other, None),
     ):
         build_corpus([Narration(video, segments)], tmp_path / name, encoder)
@@ -247,6 +248,20 @@ def test_videos_of_the_corpus_are_refused_also_under_another_id(examples: list[E
             continue
         with pytest.raises(InputError, match=rf"corpus.*{fault}.*--exclude"):
             require_held_out(settings, tmp_path / "train.jsonl", examples, tmp_path / name)
+
+
+def test_videos_that_a_corpus_cannot_be_searched_for_are_warned_of(
+    examples: list[Example], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = replace(examples[0], example_id="fresh", source="niv", video_id="changing_tire_0101")
+    one = replace(one, history=("jack up the car",), continuation=("loosen the nuts",))
+    path = tmp_path / "validation.jsonl"
+    write_examples(path, [one])
+    encoder = CorpusConfig(encoder=EncoderConfig(name="hash:16"))
+    build_corpus([Narration("a1B2c3D4e5F", (Segment("stir"),))], tmp_path / "c", encoder)
+    require_held_out(ValidationSettings(examples=path), tmp_path / "train.jsonl", examples, tmp_path / "c")
+    (record,) = [record for record in caplog.records if record.name == "recipe.corpus.leaks"]
+    assert "1 of 1" in record.getMessage()
 
 
 @pytest.mark.parametrize("measure", ["validity", "matched_f1", "proxy"])

@@ -28,6 +28,7 @@ from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
 from recipe.audit.score import FAR, FEWEST
 from recipe.data.procedures import read_procedures
+from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
@@ -123,8 +124,9 @@ def matches(
             for number in (*ranked, *far):
                 if number not in segments:
                     segments[number], videos[number] = corpus.embeddings(number), corpus.narration(number).video_id
-            others = [n for n in ranked if not one.video_id or videos[n] != one.video_id][:RANKS]
-            far = [n for n in far if not one.video_id or videos[n] != one.video_id][:FAR]
+            own = VideoIds([one.video_id])
+            others = [n for n in ranked if not own.may_be(videos[n])][:RANKS]
+            far = [n for n in far if not own.may_be(videos[n])][:FAR]
             x = centred(np.stack([vectors[step] for step in one.history]), baseline.mean)
             told = [segments[number] for number in (*others, *far)]
             W = calibrated(baseline.similarities(np.concatenate(told), x), baseline.floors(x))

@@ -60,6 +60,8 @@ from recipe.audit.shares import (
     win,
     win_table,
 )
+from recipe.data.benchmarks import has_own_id
+from recipe.data.video_ids import YOUTUBE, VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -159,8 +161,16 @@ def audited_prompts(
     corpus: NarrationIndex, procedures: Iterable[Procedure], embed: Embed, extent: Extent = _ALL
 ) -> tuple[Selection, list[AuditPrompt]]:
     """The procedures that are audited, and their prompts. Raises InputError where there are none."""
-    videos = frozenset(corpus.narration(index).video_id for index in range(len(corpus)))
-    selection = select(procedures, extent.seed, extent.limit, videos)
+    procedures = list(procedures)
+    ids = VideoIds(one.video_id for one in procedures)
+    held, unclear = set[str](), set[str]()
+    for name in (corpus.narration(index).video_id for index in range(len(corpus))):
+        if found := ids.find(name):
+            held.add(found)
+        elif found := ids.inside(name):
+            (held if YOUTUBE.fullmatch(found) else unclear).add(found)
+    selection = select(procedures, extent.seed, extent.limit, held)
+    selection = selection._replace(unclear=sum(one.video_id in unclear for one in selection.audited))
     if not selection.audited:
         counts = _counts(selection) or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
@@ -193,6 +203,17 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
             f"{inside} of the videos {'is' if inside == 1 else 'are'} in the corpus, and a reward that reads the "
             "answer proves nothing: to audit them, too, build the corpus with --exclude and the file of the procedures."
         )
+    if selection.unclear:
+        found.append(
+            f"The ids of {selection.unclear} of the videos occur inside ids of narrations of the corpus; "
+            "where these are the same videos, build the corpus without them."
+        )
+    own = Counter(one.source for one in selection.audited if has_own_id(one.source, one.video_id))
+    found += [
+        f"{count} of the videos of {source} have ids of their own, which no corpus of narrations knows, so that it is "
+        "not known whether the corpus narrates them."
+        for source, count in own.items()
+    ]
     names = (*EDITIONS[prompts[0].edition], ALTERNATIVE)
     missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]

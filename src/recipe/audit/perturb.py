@@ -66,6 +66,8 @@ class Selection(NamedTuple):
     """All that could be audited."""
     left_out: dict[str, int]
     """Reason in words -> number of procedures; reasons that did not occur have 0."""
+    unclear: int = 0
+    """Audited procedures whose id occurs inside the id of a narration of the corpus."""
 
 
 def select(
@@ -74,7 +76,7 @@ def select(
     limit: int | None = None,
     corpus_videos: Collection[str] = frozenset(),
 ) -> Selection:
-    """The procedures of 5 to 20 steps whose videos are not narrated in the corpus, in an order of their own.
+    """The procedures of 5 to 20 steps whose videos are none of `corpus_videos`, in an order of their own.
 
     The order, and so the `limit` of each source, follows from a hash of seed, source and video id: neither the
     order of the files nor other procedures change it.

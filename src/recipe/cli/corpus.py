@@ -52,6 +52,10 @@ def build(
     exclude_split: Annotated[
         str, typer.Option(help="Of the examples and procedures to keep out, only this split.")
     ] = "",
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="The ids that corpora have for videos to keep out: CSV of a benchmark's id, a corpus's id."),
+    ] = None,
     as_json: AsJson = False,
     *,
     reading: ReadingOptions,
@@ -72,14 +76,23 @@ def build(
     from recipe.corpus.leaks import Exclusions, narration_source
     from recipe.corpus.store import Corpus
 
-    exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
+    if ids is not None and not exclude:
+        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
+    exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     stream, origin = narration_source(narrations, reading, duplicates, exclusions, titles)
     config = CorpusConfig(encoder=settings, shard_size=shard_size)
     if note := licence_note({"name": settings.name}):
         # Before the work is done.
         _LOG.warning(note)
     build_corpus(stream, output, config, progress(), origin=origin, engine=engine, devices=names(devices))
-    _show_summary(Corpus.open(output), as_json)
+    corpus = Corpus.open(output)
+    if exclusions is not None and "checked" not in (corpus.manifest["read"] or {}):
+        _LOG.warning(
+            "%s was read when excluded ids were not yet looked for in the names of files; "
+            "`recipe corpus info --against` shows what it holds",
+            output,
+        )
+    _show_summary(corpus, as_json)
 
 
 @app.command()
@@ -90,6 +103,10 @@ def info(
         typer.Option(help="Show which of these examples, procedures, narrations or video ids the corpus holds."),
     ] = None,
     split: Annotated[str, typer.Option(help="Of the examples and procedures, only this split.")] = "",
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="The ids that corpora have for these videos: CSV of a benchmark's id, a corpus's id."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a corpus holds: counts, lengths, encoder, how it was read, size on disk and in memory.
@@ -99,11 +116,13 @@ def info(
     from recipe.corpus.leaks import leakage
     from recipe.corpus.store import Corpus
 
+    if ids is not None and not against:
+        raise typer.BadParameter("it has a use with --against only.", param_hint="--ids")
     corpus = Corpus.open(folder)
     if not against:
         _show_summary(corpus, as_json)
         return
-    report = leakage(corpus, against, progress(), split=split)
+    report = leakage(corpus, against, progress(), split=split, ids=ids)
     if as_json:
         print_json(report.as_dict())
         return
@@ -238,6 +257,7 @@ def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus]":
 
 def _show_summary(corpus: "Corpus", as_json: bool) -> None:
     """Print a corpus in figures."""
+    from recipe.corpus.leaks import Checked
     from recipe.corpus.store import summarise
 
     summary = summarise(corpus)
@@ -254,6 +274,11 @@ def _show_summary(corpus: "Corpus", as_json: bool) -> None:
             *([("licence", summary["licence"])] if summary["licence"] else []),
             ("read with", _settings(summary["reading"] or {"": "narrations handed over in Python"})),
             *(("left out", line) for line in (summary["read"] or {}).get("left_out", [])),
+            *(
+                ("excluded", line)
+                for row in (summary["read"] or {}).get("checked") or []
+                if (line := Checked(**row).line)
+            ),
             ("on disk", f"{_size(summary['disk_bytes'])} in {summary['shards']:,} shards"),
             ("search on a CPU", f"{memory['cpu_int8']} mapped, and the originals of a few narrations"),
             ("search on a GPU", f"{memory['gpu_int8']} as int8, {memory['gpu_float16']} as float16"),

@@ -27,6 +27,10 @@ def pseudo(
     exclude_split: Annotated[
         str, typer.Option(help="Of the examples and procedures to keep out, only this split.")
     ] = "",
+    ids: Annotated[
+        Path | None,
+        typer.Option(help="The ids that corpora have for videos to keep out: CSV of a benchmark's id, a corpus's id."),
+    ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many examples, drawn by the seed.")] = None,
     seed: Annotated[int, typer.Option(help="Draws examples (--limit), cut points and what the report shows.")] = 0,
     annotations: Annotated[
@@ -52,6 +56,8 @@ def pseudo(
 
     if annotations and report is None:
         raise typer.BadParameter("it has a use with --report only.", param_hint="--annotations")
+    if ids is not None and not exclude:
+        raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
     require_writable(output)
     if report is not None:
         from recipe.mining.quality import DATA, measure_quality, quality_tables, write_quality
@@ -59,8 +65,9 @@ def pseudo(
         require_writable(report / DATA)
     wanted = None if examples is None else read_training_examples(examples, split)
     known = [video for path in annotations or [] for video in read_procedures(path).procedures]
-    exclusions = Exclusions.read(exclude, exclude_split) if exclude else None
+    exclusions = Exclusions.read(exclude, exclude_split, ids) if exclude else None
     opened = Corpus.open(corpus)
+    checked = () if exclusions is None else exclusions.checked_among(opened.video_ids)
     work = output.with_name(f".{output.name}.work")
     try:
         mined = mine(
@@ -86,6 +93,7 @@ def pseudo(
         "dropped": {reason: mined.dropped[reason] for reason in DROPPED if mined.dropped[reason]},
         "segments": mined.segments,
         "step_like": mined.step_like,
+        "checked": [one._asdict() for one in checked],
     }
     written: list[Path] = []
     if report is not None:
@@ -100,4 +108,5 @@ def pseudo(
     else:
         for table in quality_tables(quality):
             print_table(table)
+    print_lines(*(f"excluded: {one.line}" for one in checked if one.line))
     print_lines(f"{len(mined.examples):,} examples written to {output}, their origins to {origins}", *written)

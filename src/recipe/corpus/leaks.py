@@ -2,7 +2,8 @@
 
 A planner that is rewarded by the narration of the very video it is tested on is rewarded for memory. So a narration is
 left out by the id of its video, and a caption where it is a near-copy of a text of an excluded video: one video can be
-uploaded under two ids.
+uploaded under two ids. Ids are compared as `recipe.data.video_ids` does it. A video that has an id of its benchmark's
+own and no text long enough to be compared cannot be found, and is counted as such.
 
 A text counts as its set of words: case, punctuation, white space, word order and repetitions make no difference. Two
 texts are near-copies where the words that they share are at least 80 % of the words of either (Jaccard), and both have
@@ -12,24 +13,26 @@ Nothing is hashed to a signature and no near-copy is missed.
 """
 
 import heapq
-import json
+import logging
 import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain, combinations
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from recipe.artifacts import JsonObject, fingerprint, not_a_file, read_jsonl, text_field
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
 from recipe.corpus.build import Origin
+from recipe.corpus.excluded import ExcludedVideo, read_excluded, read_id_map
 from recipe.corpus.layout import SHARDS
-from recipe.data.examples import read_examples
+from recipe.data.benchmarks import has_own_id
 from recipe.data.narrations import (
     Duplicates,
     ReadingOptions,
@@ -38,8 +41,8 @@ from recipe.data.narrations import (
     read_titles,
     with_titles,
 )
-from recipe.data.narrations.how2mine import is_web_procedure
-from recipe.errors import InputError
+from recipe.data.video_ids import YOUTUBE, VideoIds
+from recipe.errors import InputError, listed
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration
 
@@ -59,12 +62,9 @@ Two uploads of one video are cut into captions at other places, so that far from
 """
 _EXAMPLES = 20
 """Near-copies that a report quotes."""
-_FIRST_LINE = 1 << 20
-"""Bytes read to tell what a file holds; a published corpus can be one line of gigabytes."""
+_LOG = logging.getLogger(__name__)
 
 _WORD = re.compile(r"[^\W_]+")
-_BETWEEN = re.compile(r"[\s,;]")
-_WITH_MARKS = ReadingOptions(marks="keep")
 _Words = tuple[int, tuple[int, ...]]
 """Number of a text's words, and the ranks of those that the indexed texts have, rarest first."""
 
@@ -193,6 +193,8 @@ class Overlap(NamedTuple):
     """By its captions it is an excluded video under another id, or nothing is left of it."""
     copies: Sequence[NearCopy | None]
     """For each caption the excluded text that it is a near-copy of."""
+    excluded_id: str = ""
+    """The id of the excluded video that it is; where `by_id` is false, one that occurs inside its own id."""
 
     @property
     def copied(self) -> int:
@@ -217,6 +219,28 @@ class CopiedVideo(NamedTuple):
     captions: int
 
 
+class Checked(NamedTuple):
+    """How many excluded videos of a source can be found in a corpus."""
+
+    source: str
+    """The benchmark, or the file of the videos."""
+    videos: int
+    by_id: int
+    """Videos whose id a corpus can have: an id of YouTube, one of a list `--ids`, or one of its own kind of ids."""
+    by_text: int
+    """Videos with a text that has words enough to be compared."""
+    unchecked: int
+    """Videos that can be found by neither."""
+
+    @property
+    def line(self) -> str:
+        """What cannot be checked, in words; empty where all can be by id and by text."""
+        lacks = {"by id": self.videos - self.by_id, "by text": self.videos - self.by_text}
+        counts = "; ".join(f"cannot be checked {way}: {n:,} of {self.videos:,}" for way, n in lacks.items() if n)
+        remedy = f"; {self.unchecked:,} by neither: give their ids in corpora with --ids" if self.unchecked else ""
+        return f"{self.source}: {counts}{remedy}" if counts else ""
+
+
 @dataclass(slots=True)
 class ExclusionReport:
     """Narrations and captions left out of a corpus, counted while narrations stream through `Exclusions.filter`."""
@@ -229,13 +253,17 @@ class ExclusionReport:
     """Left out, because by their captions they are excluded videos under another id."""
     captions_by_text: int = 0
     """Near-copies of excluded texts, all left out; those of the narrations above are among them."""
+    found: set[str] = field(default_factory=set)
+    """The excluded ids that narrations were left out by."""
+    youtube_ids: int = 0
+    """Narrations whose id has the form of a YouTube id; the others have ids of another kind."""
     _closest: list[tuple[tuple[float, int, int], CopiedCaption]] = field(default_factory=list, repr=False)
     """A heap of the closest near-copies, the longest of equals first."""
     _seen: int = field(default=0, repr=False)
 
     def count(self, narration: Narration, overlap: Overlap) -> None:
         """Add one narration."""
-        self.narrations += 1
+        self.count_id(narration.video_id, overlap.excluded_id if overlap.by_id else None)
         self.narrations_by_id += overlap.by_id
         self.narrations_by_text += overlap.by_text
         self.captions_by_text += overlap.copied
@@ -246,6 +274,13 @@ class ExclusionReport:
                 heapq.heappush(self._closest, ((copy.similarity, len(segment.text), -self._seen), copied))
                 if len(self._closest) > _EXAMPLES:
                     heapq.heappop(self._closest)
+
+    def count_id(self, video_id: str, excluded: str | None) -> None:
+        """Add the id of a narration, and that of the excluded video that it is."""
+        self.narrations += 1
+        self.youtube_ids += YOUTUBE.fullmatch(video_id) is not None
+        if excluded is not None:
+            self.found.add(excluded)
 
     @property
     def examples(self) -> tuple[CopiedCaption, ...]:
@@ -278,7 +313,11 @@ class LeakReport:
     excluded_videos: int
     """Ids that were looked for."""
     videos: tuple[str, ...]
-    """Those that the corpus holds, in corpus order."""
+    """Narrations of them that the corpus holds, by their ids there, in corpus order."""
+    unclear: tuple[tuple[str, str], ...]
+    """Narrations with an id that an excluded id occurs in, and that id."""
+    checked: tuple[Checked, ...]
+    """How many of the excluded videos can be found at all, by source."""
     copied_videos: tuple[CopiedVideo, ...]
     """Narrations that are excluded videos under another id, the most copied first."""
     copied_captions: int
@@ -287,9 +326,11 @@ class LeakReport:
     """The closest near-copies, the longest of equals first; at most twenty."""
 
     @property
-    def clean(self) -> bool:
-        """True where nothing of an excluded video was found."""
-        return not self.videos and not self.copied_captions
+    def clean(self) -> bool | None:
+        """False where something of an excluded video was found, None where nothing was but not all could be checked."""
+        if self.videos or self.unclear or self.copied_captions:
+            return False
+        return None if any(one.unchecked for one in self.checked) else True
 
     def as_dict(self) -> JsonObject:
         """The report as JSON values."""
@@ -299,6 +340,8 @@ class LeakReport:
             "captions": self.captions,
             "excluded_videos": self.excluded_videos,
             "videos": list(self.videos),
+            "unclear": [{"video_id": video_id, "excluded": excluded} for video_id, excluded in self.unclear],
+            "checked": [one._asdict() for one in self.checked],
             "copied_videos": [video._asdict() for video in self.copied_videos],
             "copied_captions": self.copied_captions,
             "examples": [example._asdict() for example in self.examples],
@@ -306,97 +349,19 @@ class LeakReport:
 
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table of two columns, for people."""
+        unchecked = sum(one.unchecked for one in self.checked)
+        unknown = f"; {unchecked:,} cannot be checked" if unchecked else ""
+        names = listed([f"{video_id} holds {excluded}" for video_id, excluded in self.unclear])
         return [
-            ("excluded videos", f"{len(self.videos):,} of {self.excluded_videos:,} are in the corpus"),
+            ("excluded videos", f"{len(self.videos):,} of {self.excluded_videos:,} are in the corpus{unknown}"),
+            *(
+                (("unclear", f"{len(self.unclear):,} narrations with an excluded id inside their own: {names}"),)
+                * bool(names)
+            ),
             ("under another id", f"{len(self.copied_videos):,} of {self.narrations:,} narrations, by their captions"),
             ("near-copies", f"{self.copied_captions:,} of {self.captions:,} captions, in narrations of other ids"),
+            *(("limits", one.line) for one in self.checked if one.line),
         ]
-
-
-class ExcludedContent(NamedTuple):
-    """Ids of videos, and texts in the order of their file."""
-
-    video_ids: frozenset[str]
-    texts: tuple[str, ...]
-
-
-def read_excluded(path: Path, split: str = "") -> ExcludedContent:
-    """The videos of a file and what is written or said of them: steps of examples and procedures, or captions.
-
-    `split` keeps the examples and procedures of one split, the empty string all; files without splits are read
-    whole. A `.txt` file is a list of video ids, one a line. Raises InputError for a file that is none of these.
-    """
-    if path.is_dir():
-        return _narrations(path)
-    if not path.is_file():
-        raise not_a_file(path)
-    if path.suffix == ".txt":
-        return ExcludedContent(frozenset(_ids(path)), ())
-    with path.open("rb") as stream:
-        line = stream.readline(_FIRST_LINE)
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        row = None
-    if isinstance(row, dict) and "continuation" in row:
-        return _examples(path, split)
-    if isinstance(row, dict) and "steps" in row and not is_web_procedure(row, row["steps"]):
-        return _procedures(path, split)
-    return _narrations(path)
-
-
-def _examples(path: Path, split: str) -> ExcludedContent:
-    examples = read_examples(path, split)
-    ids = (example.video_id for example in examples)
-    texts = (step for example in examples for step in (*example.history, *example.continuation))
-    return ExcludedContent(frozenset(filter(None, ids)), tuple(dict.fromkeys(texts)))
-
-
-def _procedures(path: Path, split: str) -> ExcludedContent:
-    """Needs ids and steps only: a video with an empty goal is kept out like any other."""
-    ids: set[str] = set()
-    texts: dict[str, None] = {}
-    for line, row in read_jsonl(path):
-        if split in ("", row.get("split")):
-            ids.add(text_field(path, line, row, "video_id"))
-            texts.update(dict.fromkeys(_steps(path, line, row)))
-    if not ids:
-        raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
-    return ExcludedContent(frozenset(ids), tuple(texts))
-
-
-def _steps(path: Path, line: int, row: JsonObject) -> list[str]:
-    steps = row.get("steps")
-    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        problem, remedy = "the field is missing or no list of objects", "give the steps as objects with 'text'"
-        raise InputError.at(path, problem, remedy, line=line, field="steps")
-    return [text_field(path, line, step, "text") for step in steps]
-
-
-def _narrations(path: Path) -> ExcludedContent:
-    ids: set[str] = set()
-    texts: dict[str, None] = {}
-    # With their marks, as corpora on record were compared, so that the identity of exclusions stays what it was.
-    for narration in read_narrations(path, "keep-first", _WITH_MARKS):
-        ids.add(narration.video_id)
-        texts.update((segment.text, None) for segment in narration.segments)
-    return ExcludedContent(frozenset(ids), tuple(texts))
-
-
-def _ids(path: Path) -> set[str]:
-    ids: set[str] = set()
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
-    for number, line in enumerate(lines, start=1):
-        if _BETWEEN.search(line.strip()):
-            raise InputError.at(path, f"{line.strip()!r} is no video id", "give one video id a line", line=number)
-        ids.add(line.strip())
-    ids.discard("")
-    if not ids:
-        raise InputError.at(path, "the file is empty", "give one video id a line")
-    return ids
 
 
 class Exclusions:
@@ -405,20 +370,64 @@ class Exclusions:
     Read them from files with `Exclusions.read`.
     """
 
-    def __init__(self, video_ids: Iterable[str], texts: Iterable[str]) -> None:
-        self.video_ids = frozenset(video_ids)
+    def __init__(
+        self,
+        video_ids: Iterable[str],
+        texts: Iterable[str],
+        videos: Sequence[ExcludedVideo] = (),
+        id_map: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
+        """`videos` are what the ids and texts are of, and `id_map` names further ids of some of them."""
+        ids = frozenset(video_ids)
+        self.video_ids = ids.union(*(id_map[one] for one in ids & id_map.keys()))
         self.texts = tuple(dict.fromkeys(texts))
+        self._ids = VideoIds(self.video_ids)
         self._copies = NearCopies(self.texts)
+        self._videos, self._id_map = videos, id_map
 
     @classmethod
-    def read(cls, paths: Sequence[Path], split: str = "") -> "Exclusions":
+    def read(cls, paths: Sequence[Path], split: str = "", ids: Path | None = None) -> "Exclusions":
         """What files of examples, procedures or narrations hold, and `.txt` lists of video ids, one a line.
 
-        `split` keeps the examples and procedures of one split, the empty string all. Raises InputError.
+        `split` keeps the examples and procedures of one split, the empty string all. `ids` is a table of the ids that
+        corpora have for these videos. Raises InputError, also where none of that table is of an excluded video.
         """
-        contents = [read_excluded(path, split) for path in paths]
-        ids = (video_id for content in contents for video_id in content.video_ids)
-        return cls(ids, (text for content in contents for text in content.texts))
+        videos = [video for path in paths for video in read_excluded(path, split)]
+        video_ids = frozenset(video.video_id for video in videos if video.video_id)
+        id_map = {} if ids is None else read_id_map(ids)
+        if ids is not None and not video_ids & id_map.keys():
+            remedy = "give the ids of the excluded videos first, and those of a corpus second"
+            raise InputError.at(ids, "no row is of an excluded video", remedy)
+        return cls(video_ids, (text for video in videos for text in video.texts), videos, id_map)
+
+    def checked(self, report: ExclusionReport) -> tuple[Checked, ...]:
+        """How many excluded videos can be found in a corpus, by source; after its narrations were counted.
+
+        An id of a benchmark's own counts where it is mapped to one of a corpus, or another of its source was found.
+        """
+        same_kind = {True: report.youtube_ids > 0, False: report.narrations > report.youtube_ids}
+        known = {video.source for video in self._videos if video.video_id in report.found}
+        by_text: dict[tuple[str, str | int], bool] = {}
+        for number, video in enumerate(self._videos):
+            key = (video.source, video.video_id or number)
+            by_text[key] = by_text.get(key, False) or any(map(is_comparable, video.texts))
+        counts: dict[str, Counter[str]] = {}
+        for (source, video_id), comparable in by_text.items():
+            ids = [] if isinstance(video_id, int) else [*self._id_map.get(video_id, ())]
+            if isinstance(video_id, str) and not has_own_id(source, video_id):
+                ids.append(video_id)
+            by_id = source in known or any(same_kind[YOUTUBE.fullmatch(one) is not None] for one in ids)
+            more = {"by_id": by_id, "by_text": comparable, "unchecked": not (by_id or comparable)}
+            counts.setdefault(source, Counter()).update(videos=1, **more)
+        names = ("videos", "by_id", "by_text", "unchecked")
+        return tuple(Checked(source, *(found[name] for name in names)) for source, found in counts.items())
+
+    def checked_among(self, video_ids: Iterable[str]) -> tuple[Checked, ...]:
+        """The same for a corpus of narrations with these ids."""
+        report = ExclusionReport()
+        for video_id in video_ids:
+            report.count_id(video_id, self._ids.find(video_id))
+        return self.checked(report)
 
     @property
     def identity(self) -> JsonObject:
@@ -436,23 +445,34 @@ class Exclusions:
 
     def compare(self, narration: Narration) -> Overlap:
         """What of a narration belongs to excluded videos."""
-        if narration.video_id in self.video_ids:
-            return Overlap(by_id=True, by_text=False, copies=())
+        if excluded := self._ids.find(narration.video_id) or (narration.url and self._ids.find(narration.url)):
+            return Overlap(by_id=True, by_text=False, copies=(), excluded_id=excluded)
         copies = self._copies.find([segment.text for segment in narration.segments])
         copied = sum(copy is not None for copy in copies)
         by_text = copied == len(copies)
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
-        return Overlap(by_id=False, by_text=by_text, copies=copies)
+        return Overlap(False, by_text, copies, self._ids.inside(narration.video_id) or "")
+
+    def require_clear(self, video_id: str, file: str = "") -> None:
+        """Raises InputError where a narration of no excluded video has such an id in its id or its file's path."""
+        if self._ids.find(video_id) is None:
+            excluded = self._ids.inside(video_id) or self._ids.inside(file, path=True)
+            if excluded is not None:
+                problem = f"the excluded video id {excluded!r} occurs in the name of narration {video_id!r}"
+                remedy = f"exclude {video_id!r}, too, if it is that video, and rename it if it is not"
+                raise InputError.at(file or f"narration {video_id!r}", problem, remedy)
 
     def filter(self, narrations: Iterable[Narration], report: ExclusionReport) -> Iterator[Narration]:
         """The narrations without excluded videos and without near-copies, in order; counts go to `report`.
 
         A narration goes by its id, or where at least 3 captions, and 25 % of those with words enough, are
-        near-copies: then it is an excluded video under another id. Otherwise only these captions go.
+        near-copies: then it is an excluded video under another id. Otherwise only these captions go. Raises InputError
+        for a narration with an excluded id inside its own.
         """
         for narration in narrations:
+            self.require_clear(narration.video_id)
             overlap = self.compare(narration)
             report.count(narration, overlap)
             if overlap.by_id or overlap.by_text:
@@ -463,14 +483,24 @@ class Exclusions:
             yield narration
 
 
-def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT, *, split: str = "") -> LeakReport:
+def warn_unchecked(checked: Iterable[Checked], videos: str) -> None:
+    """Log of which excluded videos it is not known whether a corpus holds them; `videos` says where they are from."""
+    for one in checked:
+        if one.unchecked:
+            _LOG.warning("whether the corpus holds videos of %s is not known: %s", videos, one.line)
+
+
+def leakage(
+    corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT, *, split: str = "", ids: Path | None = None
+) -> LeakReport:
     """How much of the videos in `paths`, read as by `Exclusions.read`, a corpus holds; reads its texts shard by shard.
 
     Raises InputError for the files, and CorpusError for a damaged shard.
     """
-    exclusions = Exclusions.read(paths, split)
+    exclusions = Exclusions.read(paths, split, ids)
     counted = ExclusionReport()
     videos: list[str] = []
+    unclear: list[tuple[str, str]] = []
     copied: list[CopiedVideo] = []
     with progress.task("comparing captions", corpus.manifest["segments"]) as advance:
         narrations = (
@@ -481,6 +511,8 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
             counted.count(narration, overlap)
             if overlap.by_id:
                 videos.append(narration.video_id)
+            elif overlap.excluded_id:
+                unclear.append((narration.video_id, overlap.excluded_id))
             if overlap.by_text:
                 copied.append(CopiedVideo(narration.video_id, overlap.copied, len(narration.segments)))
             advance(len(narration.segments))
@@ -489,6 +521,8 @@ def leakage(corpus: "Corpus", paths: Sequence[Path], progress: Progress = SILENT
         captions=corpus.manifest["segments"],
         excluded_videos=len(exclusions.video_ids),
         videos=tuple(videos),
+        unclear=tuple(unclear),
+        checked=exclusions.checked(counted),
         copied_videos=tuple(sorted(copied, key=lambda video: -video.copied)),
         copied_captions=counted.captions_by_text,
         examples=counted.examples,
@@ -514,7 +548,8 @@ def narration_source(
     Those without a title get that of the file `titles`, which is read at once. Raises InputError for that file.
     """
     report, excluded = ReadingReport(), ExclusionReport()
-    narrations = read_narrations(files, duplicates, options, report)
+    check = None if exclusions is None else exclusions.require_clear
+    narrations = read_narrations(files, duplicates, options, report, check)
     known = None if titles is None else read_titles(titles)
     if known is not None:
         narrations = with_titles(narrations, known, report)
@@ -526,6 +561,7 @@ def narration_source(
         return {
             **{name: dict(value) if isinstance(value, Counter) else value for name, value in values.items()},
             "excluded": None if exclusions is None else excluded.as_dict(),
+            "checked": None if exclusions is None else [one._asdict() for one in exclusions.checked(excluded)],
             "left_out": [*report.lines(), *excluded.lines()],
         }
 

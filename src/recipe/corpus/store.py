@@ -1,7 +1,7 @@
 """A corpus on disk: search, texts, vectors, and a summary in figures."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property, lru_cache, partial
 from itertools import chain, islice
@@ -158,6 +158,11 @@ class Corpus:
             remedy = f"did you mean {near[0]!r}?" if near else "recipe corpus info says what the corpus was built from."
             raise InputError(f"{self.folder}: no narration is of video {video_id!r}; {remedy}")
         return index
+
+    @property
+    def video_ids(self) -> Collection[str]:
+        """The ids of the videos, in corpus order; the first use reads them all."""
+        return self._videos.keys()
 
     @cached_property
     def _videos(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The stages of an experiment: each reads what earlier stages left in the run folder and leaves its own outputs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +57,7 @@ from recipe.planning.predictions import Prediction, read_predictions, write_pred
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt, open_prompt
 from recipe.reward.scorer import Scorer
-from recipe.types import Example, Narration, Procedure
+from recipe.types import Example, Procedure
 from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
@@ -374,13 +374,16 @@ class CorpusBuild:
 def build(run_dir: Path, settings: CorpusBuild, progress: Progress) -> None:
     """A corpus of narration files."""
     from recipe.corpus.build import build_corpus
-    from recipe.corpus.leaks import ExclusionReport, Exclusions
+    from recipe.corpus.leaks import ExclusionReport, Exclusions, warn_unchecked
 
     files = settings.narrations or (run_dir / NARRATIONS,)
-    narrations: Iterable[Narration] = read_narrations(files, duplicates="keep-first")
-    if settings.without_tests:
-        narrations = Exclusions.read([run_dir / TEST]).filter(narrations, ExclusionReport())
+    if not settings.without_tests:
+        build_corpus(read_narrations(files, "keep-first"), run_dir / settings.folder, settings.config, progress)
+        return
+    exclusions, report = Exclusions.read([run_dir / TEST]), ExclusionReport()
+    narrations = exclusions.filter(read_narrations(files, "keep-first", check=exclusions.require_clear), report)
     build_corpus(narrations, run_dir / settings.folder, settings.config, progress)
+    warn_unchecked(exclusions.checked(report), TEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations, to_row
 from recipe.data.procedures import read_procedures
 from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
+from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError
 from recipe.experiments.design import DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION
 from recipe.experiments.settings import ProceduresSource, TeachingWorld
@@ -126,13 +127,13 @@ def split_procedures(run_dir: Path, settings: TaughtProcedures, progress: Progre
     if known:
         write_examples(run_dir / DOCUMENTS, evenly_spaced(_cut(known, 4, seed), source.documents))
     goal_of = {one.video_id: one.goal for one in told}
-    own = {one.video_id for one in procedures}
+    own = VideoIds(one.video_id for one in procedures)
     said = [one for one in _told(root, source.narrations) if one.video_id in goal_of]
     said.sort(key=lambda one: places[one.video_id])
     narrations = [replace(one, title=goal_of[one.video_id]) for one in said]
     sources = {one.source for one in said} - {None}
     foreign = (one for one in _told(root, source.wrong_narrations) if one.source not in sources)
-    wrong = [one for one in foreign if one.video_id not in own] or [_as_list(one) for one in known]
+    wrong = [one for one in foreign if not own.may_be(one.video_id)] or [_as_list(one) for one in known]
     order = {name: place for place, name in enumerate(_by_hash({one.video_id for one in wrong}, seed))}
     wrong.sort(key=lambda one: order[one.video_id])
     contents = (narrations, [_as_list(one) for one in told], wrong)

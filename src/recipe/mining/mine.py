@@ -30,6 +30,7 @@ from recipe.config import MiningConfig, RewardConfig
 from recipe.corpus.leaks import Exclusions
 from recipe.corpus.store import Corpus
 from recipe.data.supervision import cut_points
+from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError, listed
 from recipe.mining.segments import StepLikeness
 from recipe.models.store import AnswerStore
@@ -54,7 +55,7 @@ DROPPED = {
 """Why an example of the input or a narration gave nothing, or a mined example was left out."""
 _AT_ONCE = 256
 """Examples or narrations mined in one call, and kept together where the work can resume."""
-_VERSION = 1
+_VERSION = 2
 """Of the procedure: kept work of another one is not used."""
 _SETTINGS = MiningConfig()
 
@@ -199,7 +200,7 @@ class _Source(ABC):
         if self.exclusions is None:
             return [True] * len(narration.segments)
         overlap = self.exclusions.compare(narration)
-        return None if overlap.by_id or overlap.by_text else [copy is None for copy in overlap.copies]
+        return None if overlap.excluded_id or overlap.by_text else [copy is None for copy in overlap.copies]
 
     def step_like(self, number: int, narration: Narration) -> NDArray[np.bool_]:
         """Which segments of the narration at a place of the corpus are step-like."""
@@ -252,10 +253,10 @@ class _Histories(_Source):
         return hashlib.sha256(json.dumps([self.seed, "mined", self._examples[place].example_id]).encode()).digest()
 
     def _mined(self, example: Example, pool: Sequence[PooledAlignment]) -> JsonObject:
-        dropped = "no_narration"
+        dropped, own = "no_narration", VideoIds([example.video_id])
         for aligned in pool:
             narration = self.corpus.narration(aligned.hit.narration)
-            if narration.video_id == example.video_id or (usable := self.usable(narration)) is None:
+            if own.may_be(narration.video_id) or (usable := self.usable(narration)) is None:
                 continue
             if aligned.hit.score < self.config.min_similarity:
                 dropped = "below_similarity"

@@ -142,7 +142,7 @@ def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
 
     Raises InputError where the corpus gives none.
     """
-    from recipe.corpus.leaks import Exclusions
+    from recipe.corpus.leaks import Exclusions, warn_unchecked
     from recipe.corpus.store import Corpus
     from recipe.mining.mine import mine
     from recipe.mining.quality import measure_quality, write_quality
@@ -150,6 +150,7 @@ def label(run_dir: Path, settings: PseudoLabels, progress: Progress) -> None:
     corpus, config = Corpus.open(run_dir / settings.corpus), MiningConfig()
     examples = read_examples(run_dir / weak_file(0))
     exclusions = Exclusions.read([run_dir / TEST])
+    warn_unchecked(exclusions.checked_among(corpus.video_ids), TEST)
     work = run_dir / PSEUDO_WORK
     mined = mine(corpus, config, examples, exclusions=exclusions, limit=settings.count, work=work, progress=progress)
     if not mined.examples:

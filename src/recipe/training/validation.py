@@ -339,7 +339,8 @@ def require_held_out(
     settings: ValidationSettings, training: Path, examples: Sequence[Example], corpus: Path | None
 ) -> None:
     """Raises InputError where validation prompts are of the `examples` of the file `training`, or of their videos, or
-    where the corpus holds one of their videos, also under another id (`recipe.corpus.leaks`). The first is named.
+    where the corpus holds one of their videos, also under another id (`recipe.corpus.leaks`). The first is named. A
+    warning says of how many videos this cannot be known.
     """
     ids = {example.example_id for example in examples}
     videos = {example.video_id for example in examples if example.video_id}
@@ -352,15 +353,16 @@ def require_held_out(
             problem = f"video {example.video_id!r} is also in the training examples, {training}"
             raise InputError.at(settings.examples, problem, remedy)
     if corpus is not None:
-        from recipe.corpus.leaks import leakage  # noqa: PLC0415 - a run without a corpus needs no scan
+        from recipe.corpus.leaks import leakage, warn_unchecked  # noqa: PLC0415 - a run without a corpus needs no scan
         from recipe.corpus.store import Corpus  # noqa: PLC0415
 
         leaks = leakage(Corpus.open(corpus), [settings.examples], split=settings.split)
-        held = [*leaks.videos, *(copied.video_id for copied in leaks.copied_videos)]
+        held = [*leaks.videos, *(name for name, _ in leaks.unclear), *(one.video_id for one in leaks.copied_videos)]
         if held:
             problem = f"{len(held):,} of its videos are in the corpus {corpus}, the first is {held[0]!r}"
             remedy = f"{remedy}, or build the corpus with --exclude {settings.examples}"
             raise InputError.at(settings.examples, problem, remedy)
+        warn_unchecked(leaks.checked, str(settings.examples))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

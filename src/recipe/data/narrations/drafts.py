@@ -11,13 +11,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from recipe.config import Settings
 from recipe.data.narrations.marks import without_marks
-from recipe.errors import InputError
+from recipe.data.video_ids import is_language, normalised
+from recipe.errors import InputError, listed
 from recipe.types import Narration, Segment
 
 Duplicates = Literal["error", "keep-first"]
@@ -60,6 +62,15 @@ class ReadingOptions(Settings):
     """Character encoding of text files."""
     source: str | None = None
     """Name of the corpus, recorded where the files name none; left out: the format's own name."""
+    language: str | None = None
+    """Of the subtitles and transcripts of a video, those in this language, as `en` or `pt-BR` (docs/readers.md)."""
+
+    @field_validator("language")
+    @classmethod
+    def _language_tag(cls, tag: str | None) -> str | None:
+        if tag is not None and not is_language(tag.lower()):
+            raise ValueError("this is no language tag; examples are en, pt-BR and zh-Hans")
+        return tag and normalised(tag)
 
     @field_validator("encoding")
     @classmethod
@@ -72,14 +83,18 @@ class ReadingOptions(Settings):
 
     @model_serializer(mode="wrap")
     def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As manifests from before the setting where marks are kept, because a build resumes by equal records."""
+        """As manifests from before a setting where it changes nothing, because a build resumes by equal records."""
         values: dict[str, Any] = dump(self)
         if self.marks == "keep":
             values.pop("marks", None)
+        if self.language is None:
+            values.pop("language", None)
         return values
 
 
 DEFAULTS = ReadingOptions()
+NAMED = 100
+"""Names of files of one kind that are kept in a report."""
 
 
 @dataclass(slots=True)
@@ -114,10 +129,19 @@ class ReadingReport:
     """Narrations whose title comes from a file of titles."""
     untitled: int = 0
     """Narrations without a title of their own for which that file has none."""
-    passed_over: int = 0
-    """Files in folders and archives that hold no narrations in a layout that is recognised."""
-    passed_over_names: list[str] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Files that were not read, by reason, such as files in folders that hold no narrations."""
+    passed_over_names: dict[str, list[str]] = field(default_factory=dict)
+    """The first hundred of each reason."""
+    unclear_ids: int = 0
+    """Files of one video whose name may mean another id than the one that was taken."""
+    unclear_names: list[str] = field(default_factory=list)
     """The first hundred of them."""
+
+    def pass_over(self, label: str, reason: str) -> None:
+        """Count a file that is not read."""
+        self.passed_over[reason] += 1
+        self.passed_over_names.setdefault(reason, []).extend([label] * (self.passed_over[reason] <= NAMED))
 
     def lines(self) -> list[str]:
         """What was left out, one line each; empty where everything was read."""
@@ -133,9 +157,18 @@ class ReadingReport:
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
             (self.untitled, "narration", "without a title in the file of titles"),
-            (self.passed_over, "file", "without narrations passed over"),
+            *(
+                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
+                for reason, n in self.passed_over.items()
+            ),
+            (self.unclear_ids, "file", f"whose name may mean another video id ({names_of(self.unclear_names)})"),
         ]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
+
+
+def names_of(labels: Sequence[str]) -> str:
+    """The first names of files, without their folders, for a sentence."""
+    return listed([PurePath(label).name for label in labels])
 
 
 class Place(NamedTuple):

@@ -12,13 +12,14 @@ import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from recipe.artifacts import not_a_file
+from recipe.data.video_ids import video_name
 from recipe.errors import InputError, first_line
 
 HEAD = 1 << 16
@@ -27,10 +28,8 @@ LONGEST = 1 << 24
 """Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
 
 _BLOCK = 1 << 18
-_LANGUAGE = re.compile(r"\.[a-z]{2,3}(-[A-Za-z0-9]+)*$")
-_BRACKETS = re.compile(r"\[([A-Za-z0-9_-]{11})\]$")
-
 _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
+_COMPRESSED = re.compile(r"\.(gz|zst)$", re.IGNORECASE)
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -72,6 +71,34 @@ def source_files(path: Path) -> Generator[SourceFile]:
         raise not_a_file(path)
 
 
+def file_names(paths: Iterable[Path]) -> Iterator[str]:
+    """The names of all files that `source_files` would open, members of archives among them; a `.tar` is read for it.
+
+    Raises InputError for an archive that cannot be read.
+    """
+    for path in paths:
+        for file in _walk(path) if path.is_dir() else [path] if path.is_file() else []:
+            if not _ARCHIVES.search(file.name):
+                yield _COMPRESSED.sub("", file.name)
+                continue
+            with _readable(str(file)):
+                members = _zip_names(file) if file.suffix.lower() == ".zip" else _tar_names(file)
+                yield from (_COMPRESSED.sub("", Path(name).name) for name in members if not _hidden(name))
+
+
+def _zip_names(path: Path) -> Iterator[str]:
+    with zipfile.ZipFile(path) as archive:
+        yield from (entry.filename for entry in archive.infolist() if not entry.is_dir())
+
+
+def _tar_names(path: Path) -> Iterator[str]:
+    with tarfile.open(path, "r|*") as archive:
+        for entry in archive:
+            archive.members = []  # type: ignore[attr-defined] # as in `_tarred`
+            if entry.isfile():
+                yield entry.name
+
+
 def _walk(folder: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise error
@@ -103,14 +130,13 @@ def _plain(label: str, name: str, stream: io.BufferedReader, path: Path | None, 
         unpacked = pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd")
     else:
         return SourceFile(label, name, stream, path, inside)
-    name = re.sub(r"\.(gz|zst)$", "", name, flags=re.IGNORECASE)
+    name = _COMPRESSED.sub("", name)
     return SourceFile(label, name, _checked(cast(BinaryIO, unpacked), label), None, inside)
 
 
 def _zipped(path: Path) -> Iterator[SourceFile]:
     with _readable(str(path)), zipfile.ZipFile(path) as archive:
-        names = sorted(entry.filename for entry in archive.infolist() if not entry.is_dir())
-        for name in names:
+        for name in sorted(entry.filename for entry in archive.infolist() if not entry.is_dir()):
             if _hidden(name):
                 continue
             label = _label(path, name)
@@ -244,11 +270,5 @@ def too_long(label: str, what: str) -> InputError:
 
 
 def video_id(name: str) -> str:
-    """A file's name without its suffix and language: `ID.vtt`, `ID.en.vtt` and yt-dlp's `Title [ID].en-US.vtt`.
-
-    >>> video_id("dQw4w9WgXcQ.en-orig.vtt"), video_id("How to boil [dQw4w9WgXcQ].de.srt"), video_id("a.b.csv")
-    ('dQw4w9WgXcQ', 'dQw4w9WgXcQ', 'a.b')
-    """
-    stem = _LANGUAGE.sub("", name.rpartition(".")[0] or name)
-    found = _BRACKETS.search(stem)
-    return found[1] if found else stem
+    """The video that a file's name gives, as `recipe.data.video_ids.video_name` reads it."""
+    return video_name(name).id

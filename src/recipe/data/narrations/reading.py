@@ -3,20 +3,28 @@
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
-from recipe.data.narrations.drafts import DEFAULTS, Draft, Duplicates, FormatName, ReadingOptions, ReadingReport, clean
-from recipe.data.narrations.files import HEAD, SourceFile, source_files
+from recipe.data.narrations.drafts import (
+    DEFAULTS,
+    NAMED,
+    Draft,
+    Duplicates,
+    FormatName,
+    ReadingOptions,
+    ReadingReport,
+    clean,
+)
+from recipe.data.narrations.files import HEAD, SourceFile, file_names, source_files
 from recipe.data.narrations.how2mine import is_web_procedure
+from recipe.data.narrations.tracks import METADATA, OTHER_LANGUAGE, Tracks
+from recipe.data.video_ids import is_metadata, video_name
 from recipe.errors import InputError
 from recipe.types import Narration
-
-_PASSED_OVER = 100
-"""Names of files that are kept in the report."""
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SHAPES: dict[FormatName, re.Pattern[str]] = {
@@ -75,23 +83,35 @@ def read_narrations(
     duplicates: Duplicates = "error",
     options: ReadingOptions = DEFAULTS,
     report: ReadingReport | None = None,
+    check: Callable[[str, str], None] | None = None,
+    *,
+    every_track: bool = False,
 ) -> Iterator[Narration]:
     """The narrations of files, folders and archives, in the order given, read as a stream; counts go to `report`.
 
+    `check` is called with the video id and the file of each narration before it is given, and may raise. Of several
+    files of one video, such as its subtitles in several languages, one is read (`recipe.data.narrations.tracks`), or
+    with `every_track` each as a narration.
+
     Raises InputError, with file, line or field and remedy, for a path that is missing or holds no narrations, a file
-    that is damaged or of no known format, a video id that was read before unless `duplicates` is `keep-first`, and,
-    unless `options.bad` is `skip`, a narration or caption that cannot be used (docs/readers.md lists the reasons).
+    that is damaged or of no known format, a video in several languages of which `options` name none, a video id that
+    was read before unless `duplicates` is `keep-first`, and, unless `options.bad` is `skip`, a narration or caption
+    that cannot be used (docs/readers.md lists the reasons).
     """
     report = ReadingReport() if report is None else report
     paths = [files] if isinstance(files, Path) else files
-    with VideoLog() as videos:
+    names = () if every_track else _names_of_one_video(paths)
+    with VideoLog() as videos, Tracks(names, options.language) as tracks:
         for path in paths:
             before = report.narrations + report.duplicates
-            for draft in _drafts(path, options, report):
+            for draft in _drafts(path, options, report, tracks):
                 narration = clean(draft, options, report)
                 if narration is None:
                     continue
-                if videos.add(narration.video_id, str(draft.place)):
+                if check is not None:
+                    check(narration.video_id, draft.place.file)
+                seen = f"{narration.video_id}\n{draft.place.file}" if every_track else narration.video_id
+                if videos.add(seen, str(draft.place)):
                     report.narrations += 1
                     report.segments += len(narration.segments)
                     yield narration
@@ -109,12 +129,25 @@ def read_narrations(
                 raise _no_narrations(path, report)
 
 
-def _drafts(path: Path, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
+def _names_of_one_video(paths: Sequence[Path]) -> Iterator[str]:
+    """The names of all files that have an ending of files of one video."""
+    endings = tuple(ending for layout in FORMATS.values() if layout.one_video for ending in layout.suffixes)
+    return (name for name in file_names(paths) if name.lower().endswith(endings))
+
+
+def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: Tracks) -> Iterator[Draft]:
     with closing(source_files(path)) as files:
         for file in files:
             name = _format(file, options, report)
             if name is None:
                 continue
+            if FORMATS[name].one_video:
+                if reason := tracks.reason_against(file):
+                    report.pass_over(file.label, reason)
+                    continue
+                if video_name(file.name).other:
+                    report.unclear_ids += 1
+                    report.unclear_names += [file.label] * (report.unclear_ids <= NAMED)
             report.files[name] += 1
             drafts = FORMATS[name].read(file, options, report)
             # A damaged file among many must not cost the others; of one with many videos, only where none was read.
@@ -132,6 +165,9 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport) -> Itera
 
 def _format(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> FormatName | None:
     """The format to read a file as; None for a file in a folder or archive that holds no narrations."""
+    if file.inside and is_metadata(file.name):
+        report.pass_over(file.label, METADATA)
+        return None
     if options.format != "auto":
         fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
         name = options.format if fits else None
@@ -141,13 +177,12 @@ def _format(file: SourceFile, options: ReadingOptions, report: ReadingReport) ->
         remedy = f"name the format it has: {', '.join(FORMATS)}"
         raise InputError.at(file.label, "the file is in no layout of narrations that is recognised", remedy)
     if name is None:
-        report.passed_over += 1
-        report.passed_over_names += [file.label] * (report.passed_over <= _PASSED_OVER)
+        report.pass_over(file.label, "without narrations")
     return name
 
 
 def _no_narrations(path: Path, report: ReadingReport) -> InputError:
-    if report.skipped_narrations or report.skipped_captions:
+    if report.skipped_narrations or report.skipped_captions or report.passed_over[OTHER_LANGUAGE]:
         why = f"no narration is left ({'; '.join(report.lines())})"
         return InputError.at(path, why, "give other files or settings")
     if path.is_dir():

@@ -1,0 +1,135 @@
+"""What is kept out of a corpus: the videos of files, their texts, and the ids that corpora have for them."""
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from recipe.artifacts import JsonObject, not_a_file, read_jsonl, text_field
+from recipe.data.examples import read_examples
+from recipe.data.narrations import ReadingOptions, read_narrations
+from recipe.data.narrations.how2mine import is_web_procedure
+from recipe.errors import InputError
+
+_FIRST_LINE = 1 << 20
+"""Bytes read to tell what a file holds; a published corpus can be one line of gigabytes."""
+_BETWEEN = re.compile(r"[\s,;]")
+_WITH_MARKS = ReadingOptions(marks="keep")
+
+
+class ExcludedVideo(NamedTuple):
+    """A video that a corpus must not hold."""
+
+    source: str
+    """The benchmark that its file names, else the name of the file."""
+    video_id: str
+    """Empty where its file names none."""
+    texts: tuple[str, ...]
+    """Its steps or captions, in the order of the file."""
+
+
+def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
+    """The videos of a file and what is written or said of them: steps of examples and procedures, or captions.
+
+    `split` keeps the examples and procedures of one split, the empty string all; files without splits are read
+    whole. A `.txt` file is a list of video ids, one a line. Raises InputError for a file that is none of these.
+    """
+    if path.is_dir():
+        return _narrations(path)
+    if not path.is_file():
+        raise not_a_file(path)
+    if path.suffix == ".txt":
+        return [ExcludedVideo(path.name, video, ()) for video in _ids(path)]
+    with path.open("rb") as stream:
+        line = stream.readline(_FIRST_LINE)
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        row = None
+    if isinstance(row, dict) and "continuation" in row:
+        return _examples(path, split)
+    if isinstance(row, dict) and "steps" in row and not is_web_procedure(row, row["steps"]):
+        return _procedures(path, split)
+    return _narrations(path)
+
+
+def _examples(path: Path, split: str) -> list[ExcludedVideo]:
+    videos: dict[tuple[str, str, str], dict[str, None]] = {}
+    for one in read_examples(path, split):
+        # Examples that name no video count as a video each.
+        key = (one.source or path.name, one.video_id, "" if one.video_id else one.example_id)
+        videos.setdefault(key, {}).update(dict.fromkeys((*one.history, *one.continuation)))
+    return [ExcludedVideo(source, video, tuple(texts)) for (source, video, _), texts in videos.items()]
+
+
+def _procedures(path: Path, split: str) -> list[ExcludedVideo]:
+    """Needs ids and steps only: a video with an empty goal is kept out like any other."""
+    videos = []
+    for line, row in read_jsonl(path):
+        if split in ("", row.get("split")):
+            source = named if isinstance(named := row.get("source"), str) and named else path.name
+            video = text_field(path, line, row, "video_id")
+            videos.append(ExcludedVideo(source, video, _steps(path, line, row)))
+    if not videos:
+        raise InputError.at(path, f"no procedure is in split {split!r}", "name a split of the file, or none")
+    return videos
+
+
+def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
+    steps = row.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        problem, remedy = "the field is missing or no list of objects", "give the steps as objects with 'text'"
+        raise InputError.at(path, problem, remedy, line=line, field="steps")
+    return tuple(text_field(path, line, step, "text") for step in steps)
+
+
+def _narrations(path: Path) -> list[ExcludedVideo]:
+    # With their marks, as corpora on record were compared, so that the identity of exclusions stays what it was.
+    narrations = read_narrations(path, "keep-first", _WITH_MARKS, every_track=True)
+    return [
+        ExcludedVideo(path.name, one.video_id, tuple(segment.text for segment in one.segments)) for one in narrations
+    ]
+
+
+def _ids(path: Path) -> list[str]:
+    ids: dict[str, None] = {}
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+    for number, line in enumerate(lines, start=1):
+        if _BETWEEN.search(line.strip()):
+            raise InputError.at(path, f"{line.strip()!r} is no video id", "give one video id a line", line=number)
+        ids[line.strip()] = None
+    ids.pop("", None)
+    if not ids:
+        raise InputError.at(path, "the file is empty", "give one video id a line")
+    return list(ids)
+
+
+def read_id_map(path: Path) -> dict[str, tuple[str, ...]]:
+    """The ids that corpora have for the videos of a benchmark: a CSV table of a benchmark's id and a corpus's id.
+
+    The first two fields of a row count, and a video may have several rows. Raises InputError for a file that is no
+    such table, with the line.
+    """
+    if not path.is_file():
+        raise not_a_file(path)
+    ids: dict[str, tuple[str, ...]] = {}
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            table = csv.reader(stream, strict=True)
+            for row in table:
+                fields = [field.strip() for field in row]
+                if not any(fields):
+                    continue
+                if len(fields) < 2 or not all(fields[:2]):
+                    remedy = "give the benchmark's id, a comma and the corpus's id"
+                    raise InputError.at(path, "the row lacks one of the two ids", remedy, line=table.line_num)
+                ids[fields[0]] = (*ids.get(fields[0], ()), fields[1])
+    except UnicodeDecodeError:
+        raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
+    except csv.Error as error:
+        raise InputError.at(path, f"not valid CSV ({error})", "repair the file", line=table.line_num) from None
+    return ids

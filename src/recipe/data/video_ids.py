@@ -1,0 +1,226 @@
+"""Which video a name is of: ids in the names of files, and the videos of a list that a name belongs to.
+
+yt-dlp and youtube-dl write `ID.en.vtt`, `Title [ID].en.vtt` and `Title-ID.en.vtt`, and whatever else is done with a
+file adds parts to its name. An id of YouTube has 11 letters, digits, `-` and `_`. Eleven characters that read as words
+(`boil-an-egg`, `ingredients`) are hardly ever one: 1 in 1,200 of random ids reads so, and 11 of the 14,928 ids of COIN
+and CrossTask. After a hyphen they count as part of the title, and `other` says that the name may mean them.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+LENGTH = 11
+"""Characters of a YouTube id."""
+_CHANCE = 6
+"""Fewest characters of an id that does not stand in one of a million YouTube ids by chance."""
+_ID = rf"[A-Za-z0-9_-]{{{LENGTH}}}"
+YOUTUBE = re.compile(_ID)
+_WORD = r"(?:[A-Z]?[a-z]*|[A-Z]*|[0-9]*)"
+_WORDS = re.compile(rf"{_WORD}(?:[-_]+{_WORD})*")
+_BRACKETS = re.compile(rf".*\[({_ID})\]", re.DOTALL)
+_TAIL = re.compile(rf"(.*)-({_ID})", re.DOTALL)
+_ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
+_ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
+_LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
+_DESCRIBED = frozenset({"sdh", "cc", "hi"})
+_AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
+_MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
+_MARKS = _DESCRIBED | _AUTOMATIC | _MEDIA | {"captions", "default", "forced", "subtitles", "transcript"}
+_METADATA = re.compile(r"\.(info|live_chat)\.json$", re.IGNORECASE)
+
+
+class VideoName(NamedTuple):
+    """What the name of a file says of its video."""
+
+    id: str
+    language: str = ""
+    """Its language tag, such as `en`, `en-orig` or `pt-BR`; empty where the name has none."""
+    marks: tuple[str, ...] = ()
+    """Further parts, such as `sdh` or `forced`, in lower case."""
+    other: str = ""
+    """Another id that the name may mean; empty where it is clear."""
+
+    def rank(self, language: str) -> tuple[bool, int, bool, int]:
+        """The place of the track among those of one language, the best first, where `language` was asked for.
+
+        The language alone comes before a region or script of it, then a named track, an automatic one and a machine's
+        translation; full tracks come before `forced` ones, and plain ones before those that describe sounds.
+        """
+        track = _track(self.language)
+        first, *subtags = self.language.removesuffix(track).split("-")
+        if self.language.lower() == language.lower():
+            kind = 0
+        elif first == "a" or {"orig", "auto", "asr"} & set(subtags):
+            kind = 3
+        elif any(re.fullmatch("[a-z]{2,3}", subtag) for subtag in subtags):
+            kind = 4
+        else:
+            kind = 2 if track else 1 if subtags else 0
+        kind = max(kind, 3) if _AUTOMATIC & set(self.marks) else kind
+        return "forced" in self.marks, kind, bool(_DESCRIBED & set(self.marks)), len(self.marks)
+
+    @property
+    def primary(self) -> str:
+        """The language without region, script and track."""
+        return self.language.removeprefix("a-").partition("-")[0].lower()
+
+    def speaks(self, language: str) -> bool:
+        """Whether the track is in a language: `en` takes `en-US` and `en-orig`, `en-US` takes no other region."""
+        return f"{self.language.lower().removeprefix('a-')}-".startswith(f"{language.lower()}-")
+
+
+def is_language(tag: str) -> bool:
+    """Whether a text has the form of a language tag."""
+    return _LANGUAGE.fullmatch(tag) is not None
+
+
+def normalised(language: str) -> str:
+    """A language tag with hyphens in place of underscores; the id of a named track stays.
+
+    >>> normalised("pt_BR"), normalised("en-j3PyPqV_e1s")
+    ('pt-BR', 'en-j3PyPqV_e1s')
+    """
+    track = _track(language)
+    return language.removesuffix(track).replace("_", "-") + track
+
+
+def _track(language: str) -> str:
+    """The id of a named track that ends a language tag, with its hyphen; empty where there is none."""
+    found = _LANGUAGE.fullmatch(language)
+    return (found["track"] or "") if found else ""
+
+
+def is_metadata(name: str) -> bool:
+    """Whether a file is one that yt-dlp writes beside a video and that holds nothing said in it."""
+    return _METADATA.search(name) is not None
+
+
+def video_name(name: str, *, suffix: bool = True) -> VideoName:
+    """The video, language and marks that a file's name gives; without `suffix`, that a name without an ending gives.
+
+    >>> video_name("How to boil [dQw4w9WgXcQ].de.srt")
+    VideoName(id='dQw4w9WgXcQ', language='de', marks=(), other='')
+    >>> [video_name(name).id for name in ("Tea-dQw4w9WgXcQ.en.vtt", "dQw4w9WgXcQ.pt_BR.sdh.vtt", "a.b.csv")]
+    ['dQw4w9WgXcQ', 'dQw4w9WgXcQ', 'a.b']
+    """
+    stem = (name.rpartition(".")[0] or name) if suffix else name
+    parts = stem.split(".")
+    language, marks = "", list[str]()
+    kept = len(parts)
+    while kept > 1 and any(parts[: kept - 1]):
+        part, before = parts[kept - 1], parts[kept - 2] if kept > 2 else ""
+        # `hi` is Hindi, or after a language a track for those who are hard of hearing.
+        marked = part.lower() in _MARKS and (part.lower() != "hi" or _LANGUAGE.fullmatch(before) is not None)
+        if marked:
+            marks.insert(0, part.lower())
+        elif not language and _LANGUAGE.fullmatch(part):
+            language = part
+        else:
+            break
+        kept -= 1
+    head = ".".join(parts[:kept])
+    video, other = _identity(head)
+    if not video:
+        # An id that further parts follow, such as the name of a model.
+        for end in range(1, kept):
+            video, _ = _identity(".".join(parts[:end]))
+            if video and not _WORDS.fullmatch(video):
+                rest = [part for part in parts[end:kept] if part]
+                spoken = [part for part in rest if not language and _LANGUAGE.fullmatch(part.lower())]
+                language = language or (spoken[0].lower() if spoken else "")
+                marks = [part.lower() for part in rest if part not in spoken[:1]] + marks
+                break
+            video = ""
+    if not video:
+        video = head
+        alone = [one for one in _ALONE.findall(head) if not _WORDS.fullmatch(one)]
+        other = other or _track(language)[1:] or (alone[-1] if alone else "")
+    return VideoName(video, normalised(language), tuple(marks), other)
+
+
+def _identity(head: str) -> tuple[str, str]:
+    """The YouTube id that a name without language and marks is or ends with, or none, and another that it may mean."""
+    if YOUTUBE.fullmatch(head):
+        return head, ""
+    if found := _BRACKETS.fullmatch(head):
+        return found[1], head if _WORDS.fullmatch(found[1]) else ""
+    if found := _TAIL.fullmatch(head):
+        title, tail = found.groups()
+        if _WORDS.fullmatch(tail):
+            return "", tail
+        return tail, title if YOUTUBE.fullmatch(title) and not _WORDS.fullmatch(title) else ""
+    return "", ""
+
+
+class VideoIds:
+    """Ids of videos, and the one rule by which names are compared with them; safe to share between threads."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = frozenset(filter(None, ids))
+        self._youtube = frozenset(filter(YOUTUBE.fullmatch, self.ids))
+        self._others = self.ids - self._youtube
+        self._lengths = sorted({len(one) for one in self._others})
+        self._in_paths = sorted({len(one) for one in self._others if len(one) >= LENGTH or "/" in one})
+        forms = ((form, one) for one in sorted(self._others) for form in _forms(one))
+        self._forms = {form: one for form, one in forms if YOUTUBE.fullmatch(form)}
+        self._parts = {part: one for one in sorted(self._others) for part in _windows(one)}
+
+    def find(self, name: str) -> str | None:
+        """The id of the video that a name is of, itself or as the name of a file or an address of YouTube; or None."""
+        if name in self.ids:
+            return name
+        if name in self._forms:
+            return self._forms[name]
+        if YOUTUBE.fullmatch(name):
+            return None
+        forms = (*_forms(name), video_name(name, suffix=False).other)
+        return next((self._forms.get(one, one) for one in forms if one in self.ids or one in self._forms), None)
+
+    def may_be(self, name: str) -> str | None:
+        """The id of a video that a narration of this id is, or may be, of; None where it is of none."""
+        return self.find(name) or self.inside(name)
+
+    def inside(self, text: str, *, path: bool = False) -> str | None:
+        """An id that occurs in a text that is no form of it, such as the id of another video or with `path` a path.
+
+        A YouTube id counts anywhere. Any other counts where it cuts no word; one of letters or of digits alone only in
+        brackets, after a last hyphen or before a dot; and in a path only one of 11 characters or more, or with a slash.
+        A YouTube id that is part of a longer id of the list counts, too. In what may be a YouTube id itself, ids of
+        fewer than 6 characters do not count.
+        """
+        random = YOUTUBE.fullmatch(text) and not _WORDS.fullmatch(text)
+        if text in self._parts:
+            return self._parts[text]
+        if self._youtube and (found := next((part for part in _windows(text) if part in self._youtube), None)):
+            return found
+        if not self._others:
+            return None
+        edges = [i == 0 or i == len(text) or not text[i - 1 : i + 1].isalnum() for i in range(len(text) + 1)]
+        lengths = self._in_paths if path else self._lengths
+        lengths = [length for length in lengths if length >= _CHANCE] if random else lengths
+        for start in (i for i, edge in enumerate(edges) if edge):
+            for length in lengths:
+                end = start + length
+                if end > len(text):
+                    break
+                if edges[end] and (one := text[start:end]) in self._others and _counts(one, text, start, path):
+                    return one
+        return None
+
+
+def _forms(name: str) -> tuple[str, ...]:
+    """The ids that a name gives as an address of YouTube, or as the name of a file."""
+    return (*_ADDRESS.findall(name), video_name(name, suffix=False).id)
+
+
+def _windows(text: str) -> Iterable[str]:
+    return (text[start : start + LENGTH] for start in range(len(text) - LENGTH + 1))
+
+
+def _counts(one: str, text: str, start: int, path: bool) -> bool:
+    """Whether an id that occurs in a text without cutting a word is no ordinary word or number there."""
+    if one.isalpha() or one.isdigit():
+        before, after = text[start - 1 : start], text[start + len(one) : start + len(one) + 1]
+        return not path and ((before, after) == ("[", "]") or (before in ("", "-") and after in ("", ".")))
+    return not path or len(one) >= LENGTH or "/" in one
