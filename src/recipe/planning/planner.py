@@ -14,7 +14,7 @@ from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, 
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
-from recipe.text import first_list, parse_plan, plan_steps
+from recipe.text import as_steps, first_list, parse_plan, plan_steps, whole_text
 from recipe.types import Example, Frames, Malformed, Plan
 
 
@@ -73,9 +73,9 @@ class Request:
     video: Frames | None = None
 
     def __post_init__(self) -> None:
-        if not self.goal.strip():
+        if not whole_text("goal", self.goal).strip():
             raise InputError("the goal is empty; give it a text.")
-        if any(not step.strip() for step in self.history):
+        if any(not step.strip() for step in as_steps(self.history)):
             raise InputError("a step of the history is empty; leave it out or write it.")
         if self.history and self.video is not None:
             raise InputError("the history is given in words and as a video; give one of them.")
