@@ -298,7 +298,7 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
     return tuple(item.strip() for item in value)
 
 
-def require_whole(path: Path, line: int | None, value: object) -> None:
+def require_whole(path: Path | str, line: int | None, value: object) -> None:
     """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
     if (field := half_character(value)) is not None:
         problem, remedy = "the text holds half a character", "repair or remove it"

@@ -278,7 +278,7 @@ def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: Reading
 
 
 def _header_fault(draft: Draft) -> Fault | None:
-    """What is wrong with the id or the title."""
+    """What is wrong with the id, or with what is said of the whole narration."""
     video, title, url = draft.video_id, draft.title, draft.url
     if video is None:
         return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
@@ -289,7 +289,7 @@ def _header_fault(draft: Draft) -> Fault | None:
         return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
     if url is not None and not isinstance(url, str):
         return Fault("bad address", "not a string", "give 'url' as a string or leave it out", "url")
-    for name, text in (("video_id", video), ("title", title or "")):
+    for name, text in (("video_id", video), ("title", title or ""), ("url", url or ""), ("source", draft.source or "")):
         if HALVES.search(text):
             return _NO_UNICODE._replace(part=name)
     return None
