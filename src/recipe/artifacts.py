@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from recipe.errors import HALVES, InputError
+from recipe.errors import HALVES, InputError, RecipeError
 
 JsonObject = dict[str, Any]
 CARD = "card.json"
@@ -161,7 +162,7 @@ def read_json(path: Path) -> Any:
         raise not_a_file(path)
     try:
         text = path.read_text(encoding="utf-8")
-        value = json.loads(text)
+        value = json.loads(text, parse_int=_whole_number)
     except RecursionError:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
@@ -169,6 +170,13 @@ def read_json(path: Path) -> Any:
     if _ESCAPED.search(text):
         require_whole(path, None, value)
     return value
+
+
+def _whole_number(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > sys.float_info.max:  # whatever computes with it would fail
+        raise ValueError(f"the number {digits:.20}... is too large")
+    return number
 
 
 def to_json(value: object) -> Any:
@@ -185,6 +193,8 @@ def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
     reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
         [value] = reader.validate_json(json.dumps([raw]))
+    except RecipeError as error:  # of the kind itself, as for a mean that is not finite
+        raise InputError.at(origin, f"{error}".rstrip("."), "recreate the report with this version") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"][1:])
