@@ -3,14 +3,17 @@
 import copy
 import json
 import math
+import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import EXAMPLE, NARRATIONS, PROGRESS, PROMPT, Recipe, write_lines
+from tests.cli.conftest import EXAMPLE, MAIN, NARRATIONS, PROGRESS, PROMPT, Recipe, write_lines
 
 from recipe.artifacts import remove
 from recipe.evaluation.judge.verdicts import CRITERIA
@@ -239,6 +242,27 @@ def test_a_word_of_the_command_line_that_is_no_utf_8(files: Recipe, words: tuple
     """Python reads a byte that is no UTF-8 as half a character."""
     text = b"pour \xff it".decode("utf-8", "surrogateescape")
     files.refuses(*(text if word == "TEXT" else word for word in words), because=r"half a character .*\\udcff")
+
+
+def test_a_word_of_the_command_line_on_its_way_to_a_file(files: Recipe) -> None:
+    text = b"ours \xff".decode("utf-8", "surrogateescape")
+    words = ("evaluate", "match", "plans.jsonl", *EXAMPLES, *HASH, "--system", text, "--output", "new")
+    outcome = files(*words)
+    assert outcome.code == 1
+    assert "\\udcff" in outcome.err.splitlines()[-1]
+    assert not (files.folder / "new").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_what_a_terminal_has_no_character_for(corpus: Path, encoding: str) -> None:
+    words = ("reward", "score", "--corpus", str(corpus), "--goal", "茶 ☕ é", "--history", "a", "--continuation", "b")
+    for more in ((), ("--json",)):
+        environment = os.environ | {"PYTHONIOENCODING": encoding}
+        command = [sys.executable, "-c", MAIN, *words, *more]
+        done = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        if more:
+            assert json.loads(done.stdout.decode(encoding))[0]["goal"] == "茶 ☕ é"
 
 
 def test_what_is_shown_can_be_written(files: Recipe) -> None:
