@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from recipe.errors import HALVES, InputError, RecipeError
+from recipe.errors import HALVES, InputError, RecipeError, printable
 
 JsonObject = dict[str, Any]
 CARD = "card.json"
@@ -310,9 +310,9 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
 
 def require_whole(path: Path | str, line: int | None, value: object) -> None:
     """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
-    if (field := half_character(value)) is not None:
-        problem, remedy = "the text holds half a character", "repair or remove it"
-        raise InputError.at(path, problem, remedy, line=line, field=field or None)
+    if (place := half_character(value)) is not None:
+        problem, field = f"{printable(place or 'the text')} holds half a character", re.sub(r"(\[\d+\])+$", "", place)
+        raise InputError.at(path, problem, "repair or remove it", line=line, field=field or None)
 
 
 def half_character(value: object) -> str | None:
