@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, cast
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from recipe.errors import InputError
+from recipe.errors import HALVES, InputError, RecipeError, printable
 
 JsonObject = dict[str, Any]
 CARD = "card.json"
@@ -29,8 +30,8 @@ _LONGEST = 1 << 25
 """Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
 Value = TypeVar("Value")
 Plain = TypeVar("Plain", str, int)
-_HALVES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which JSON can write and UTF-8 cannot."""
+_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
+"""How JSON writes a half of a character, also where its other half follows."""
 
 
 @contextmanager
@@ -153,15 +154,29 @@ def write_json(target: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file. Raises InputError when it is missing or not JSON, or deeper than Python reads."""
+    """The value of a JSON file.
+
+    Raises InputError when it is missing or not JSON, deeper than Python reads, or holds half a character.
+    """
     if not path.is_file():
         raise not_a_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text, parse_int=_whole_number)
     except RecursionError:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
     except ValueError as error:  # no JSON, no UTF-8, or a number of thousands of digits
         raise InputError.at(path, f"not valid JSON ({error})", "repair or recreate the file") from None
+    if _ESCAPED.search(text):
+        require_whole(path, None, value)
+    return value
+
+
+def _whole_number(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > sys.float_info.max:  # whatever computes with it would fail
+        raise ValueError(f"the number {digits:.20}... is too large")
+    return number
 
 
 def to_json(value: object) -> Any:
@@ -178,6 +193,8 @@ def from_json(raw: Any, kind: type[Value], origin: str) -> Value:
     reader = TypeAdapter(tuple[kind], config=ConfigDict(extra="forbid", strict=True))  # type: ignore[valid-type]
     try:
         [value] = reader.validate_json(json.dumps([raw]))
+    except RecipeError as error:  # of the kind itself, as for a mean that is not finite
+        raise InputError.at(origin, f"{error}".rstrip("."), "recreate the report with this version") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"][1:])
@@ -215,10 +232,11 @@ def write_jsonl(target: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
+def read_jsonl(path: Path, *, whole: bool = True) -> Iterator[tuple[int, JsonObject]]:
     """Line number and object of each line, read as a stream; blank lines are skipped.
 
-    Raises InputError for a file that is missing or holds no object, and for a line that is not a JSON object.
+    Raises InputError for a file that is missing or holds no object, for a line that is not a JSON object and, unless
+    `whole` is False, as `require_whole`.
     """
     if not path.is_file():
         raise not_a_file(path)
@@ -230,7 +248,10 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, JsonObject]]:
                 raise InputError.at(path, problem, "give one JSON object a line", line=number)
             if (text := _text(path, number, line)).strip():
                 rows += 1
-                yield number, json_line(path, number, text)
+                row = json_line(path, number, text)
+                if whole and _ESCAPED.search(text):
+                    require_whole(path, number, row)
+                yield number, row
     if rows == 0:
         raise InputError.at(path, "the file is empty", "give a file with one JSON object a line")
 
@@ -264,7 +285,6 @@ def text_field(path: Path, line: int, row: JsonObject, field: str) -> str:
     if not isinstance(value, str) or not value.strip():
         problem = "the field is missing" if field not in row else "the text is empty or not a string"
         raise InputError.at(path, problem, f"give {field!r} as a non-empty string", line=line, field=field)
-    _require_whole(path, line, field, value)
     return value.strip()
 
 
@@ -285,14 +305,34 @@ def text_list_field(path: Path, line: int, row: JsonObject, field: str) -> tuple
         raise InputError.at(path, problem, f"give {field!r} as a non-empty list of strings", line=line, field=field)
     if any(not isinstance(item, str) or not item.strip() for item in value):
         raise InputError.at(path, "an item is empty or not a string", "give non-empty strings", line=line, field=field)
-    _require_whole(path, line, field, *value)
     return tuple(item.strip() for item in value)
 
 
-def _require_whole(path: Path, line: int, field: str, *texts: str) -> None:
-    """JSON can write half of a character as an escape; a file of text cannot, so that it could not be written again."""
-    if any(_HALVES.search(text) for text in texts):
-        raise InputError.at(path, "the text holds half a character", "repair or remove it", line=line, field=field)
+def require_whole(path: Path | str, line: int | None, value: object) -> None:
+    """Reject a JSON value with half a character in a text or a name. Raises InputError, naming its field."""
+    if (place := half_character(value)) is not None:
+        problem, field = f"{printable(place or 'the text')} holds half a character", re.sub(r"(\[\d+\])+$", "", place)
+        raise InputError.at(path, problem, "repair or remove it", line=line, field=field or None)
+
+
+def half_character(value: object) -> str | None:
+    """The first field of a JSON value, such as `steps[1].text`, in which a text or a name holds half a character.
+
+    None where none does, and empty where the value itself is the text.
+    """
+    left: list[tuple[str, object]] = [("", value)]  # not by recursion: JSON may be deeper than Python's stack
+    while left:
+        field, item = left.pop()
+        if isinstance(item, str) and HALVES.search(item):
+            return field
+        if isinstance(item, dict):
+            named = [(f"{field}.{name}" if field else name, inner) for name, inner in item.items()]
+            if half := next((place for place, _ in named if HALVES.search(place)), None):
+                return half
+            left += reversed(named)
+        elif isinstance(item, list):
+            left += [(f"{field}[{place}]", item[place]) for place in reversed(range(len(item)))]
+    return None
 
 
 def only_fields(path: Path, line: int, row: JsonObject, known: Iterable[str]) -> None:

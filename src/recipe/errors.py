@@ -27,8 +27,11 @@ _SHOWN = 160
 """Characters of a text that an error quotes."""
 _LONGEST = 2000
 """Characters of a sentence on a terminal; a path of 4,096 characters, or a text that an error quotes, may be longer."""
-COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""What a terminal may obey in place of showing it: control characters, and marks that turn the direction of a line."""
+COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What a terminal may obey in place of showing it, control characters and marks that turn the direction of a line, and
+what cannot be written to it."""
+HALVES = re.compile("[\ud800-\udfff]")
+"""Halves of characters (lone surrogates): JSON can write them as an escape, UTF-8 and tokenizers cannot read them."""
 
 
 class RecipeError(Exception):

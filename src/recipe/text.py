@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from recipe.errors import InputError, quoted
+from recipe.errors import HALVES, InputError, quoted
 from recipe.types import Frames, Malformed, Plan
 
 SYSTEM_PROMPT = (
@@ -160,7 +160,17 @@ def as_steps(texts: object) -> tuple[str, ...]:
             kind = "a list of steps itself" if nested else f"of type {type(step).__name__}"
             remedy = "give one plan here, a flat list of texts" if nested else "give texts"
             raise InputError(f"Steps are a list of texts, and step {number} is {kind}; {remedy}.")
+        whole_text(f"text of step {number}", step)
     return steps
+
+
+def whole_text(name: str, value: object) -> str:
+    """The value where it is a text without half a character (a lone surrogate). Raises InputError with the name."""
+    if not isinstance(value, str):
+        raise InputError(f"the {name} is {value!r:.160}; give it as a text.")
+    if HALVES.search(value):
+        raise InputError(f"the {name} holds half a character ({quoted(value)}); repair or remove it.")
+    return value
 
 
 def first_list(text: str) -> tuple[str, ...]:

@@ -149,9 +149,44 @@ def test_a_plan_that_is_refused_costs_its_group_nothing() -> None:
     assert [reward and reward.total for reward in rewards] == [1, None, 2]
 
 
-def test_a_batch_of_which_nothing_can_be_used_stops_the_training() -> None:
+def test_a_batch_of_which_nothing_can_be_used_stops_the_training_until_something_could_be() -> None:
+    refused = (["none"] * 2, [[]] * 2, ["- a"] * 2)
+    reward = trainer_reward(Refuses())
     with pytest.raises(InputError, match="too many"):
-        trainer_reward(Refuses())(["none"] * 2, [[]] * 2, ["- a"] * 2)
+        reward(*refused)
+    assert reward(["tea"], [[]], ["- a"]) != [None]
+    assert reward(*refused) == [None, None]
+
+
+def test_a_failure_to_compute_never_stops_the_training() -> None:
+    assert trainer_reward(StepCounter(ComputeError("encoder down")))(["fail"], [[]], ["- a"]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"goal": None}, "goal"),
+        ({"goal": "tea\ud83e"}, "goal"),
+        ({"history": math.nan}, "history"),
+        ({"history": ["boil\udc00"]}, "history"),
+        ({"completion": 3}, "completion"),
+        ({"completion": "- pour\udfff"}, "completion"),
+    ],
+)
+def test_the_log_names_row_and_field_of_what_cannot_be_read(
+    change: dict[str, Any], field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scorer = StepCounter()
+    rows = [{"goal": "tea", "history": ["boil"], "completion": "- a"}] * 3
+    rows[1] = rows[1] | change
+    columns = ([row[name] for row in rows] for name in ("goal", "history", "completion"))
+    rewards = trainer_reward(scorer)(*columns)
+    assert [reward and reward.total for reward in rewards] == [1, None, 1]
+    assert scorer.calls == [("tea", ("boil",), (("a",), ("a",)))]
+    [record] = caplog.records
+    assert "row 1 " in record.getMessage()
+    assert f"the {field} " in record.getMessage()
+    record.getMessage().encode()
 
 
 def test_a_failure_to_compute_is_not_asked_for_plan_by_plan() -> None:
@@ -245,11 +280,46 @@ def test_trl_logs_every_part_over_the_rows_that_have_it() -> None:
         ([{"role": "assistant", "content": "thinking"}, {"role": "assistant", "content": "1. pour"}], "1. pour"),
         ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
         ([{"role": "assistant", "content": [{"type": "image"}, {"type": "text", "text": "1. pour"}]}], "1. pour"),
-        ([], ""),
+        ([{"role": "assistant", "content": [{"type": "text", "text": "1. p"}, {"text": "our"}]}], "1. pour"),
+        ([{"role": "assistant", "content": [{"type": "output_text", "text": "1. pour"}]}], "1. pour"),
+        (
+            [
+                {"role": "assistant", "content": [{"type": name, "text": "1. wait"}]}
+                for name in ("thinking", "reasoning")
+            ],
+            "",
+        ),
+        ([{"role": "assistant", "content": "1. pour"}, {"role": "tool", "content": "1. wait"}], "1. pour"),
+        (({"role": "assistant", "content": "1. pour"}, {"role": "user", "content": None}), "1. pour"),
+        ([{"role": "assistant", "content": "1. pour"}, {"role": "assistant", "content": None}], ""),
+        ([{"content": "1. pour"}], "1. pour"),
+        ([{"role": "assistant", "content": []}], ""),
     ],
 )
 def test_a_completion_is_read_in_every_form(completion: Any, text: str) -> None:
     assert text_of(completion) == text
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        None,
+        math.nan,
+        3,
+        [],
+        {},
+        [None],
+        [{"role": "assistant"}],
+        [{"role": "assistant", "content": 3}],
+        [{"role": "assistant", "content": {"type": "text", "text": "1. pour"}}],
+        [{"role": "assistant", "content": ["1. pour"]}],
+        [{"role": "assistant", "content": [{"type": "text", "text": ["1. pour"]}]}],
+        [{"role": "tool", "content": "1. pour"}, {"role": "user", "content": "1. pour"}],
+    ],
+)
+def test_what_is_no_completion_is_refused(completion: Any) -> None:
+    with pytest.raises(InputError, match="completion"):
+        text_of(completion)
 
 
 def test_ms_swift_finds_the_rewards_by_name() -> None:

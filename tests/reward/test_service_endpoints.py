@@ -127,6 +127,23 @@ def test_a_request_that_ends_without_a_reward(
 
 
 @pytest.mark.parametrize(
+    ("path", "body", "status", "field"),
+    [
+        ("/score", {"goal": "a\ud800", "history": [], "completion": "a"}, 400, "'goal'"),
+        ("/score", PROMPT | {"continuations": [["a"], ["b", "\udc00"]]}, 400, "'continuations.1.1'"),
+        ("/score", PROMPT | {"continuation": [], "x\udfff": 1}, 400, "'x\\udfff'"),
+        ("/score", "\ud800", 400, "The body"),
+        ("/get_reward", {"query": ["a", "b\udbff"], "prompts": ["a", "b"], "labels": ["{}", "{}"]}, 400, "'query.1'"),
+        ("/get_reward", {"query": ["a"], "prompts": ["a"], "labels": ['{"goal": "\\ud800"}']}, 422, "'labels.0.goal'"),
+        ("/verify", PROMPT | {"response": {"output": [{"content": "\ud800"}]}}, 400, "'response.output.0.content'"),
+    ],
+)
+def test_half_a_character_is_told_with_its_field(client: Any, path: str, body: Any, status: int, field: str) -> None:
+    code = "invalid_json" if status == 400 else "invalid_field"
+    assert field in refused(client.post(path, content=json.dumps(body).encode()), status, code)
+
+
+@pytest.mark.parametrize(
     ("body", "status", "code"),
     [
         (b'{"goal": "\xff"}', 400, "not_utf8"),
@@ -211,6 +228,15 @@ def test_openrlhf_empty_lists_and_several_samples(client: Any) -> None:
         ({"labels": []}, "invalid_field", "1 queries, 1 prompts and 0 labels"),
         ({"prompts": ["another"]}, "invalid_field", "does not begin with its prompt"),
         ({"query": ["user: " + "\n".join(f"{n}. a" for n in range(201))]}, "too_many_steps", "201 steps"),
+        (
+            {
+                "query": ["user: 1. a"] * 2,
+                "prompts": ["user: "] * 2,
+                "labels": [json.dumps(PROMPT), '{"goal": " ", "history": []}'],
+            },
+            "invalid_field",
+            "Sample 1: ",
+        ),
     ],
 )
 def test_openrlhf_request_that_cannot_be_used(client: Any, change: dict[str, Any], code: str, told: str) -> None:
@@ -236,6 +262,15 @@ def test_nemo_gym_echoes_the_rollout_with_its_reward(client: Any) -> None:
     assert answer == asked | {"reward": number("make tea", ["boil water"], ["pour", "wait"])}
     assert components["gain"] == 0.2
     assert all(isinstance(value, float) for value in components.values())
+
+
+@pytest.mark.parametrize(
+    "later", [{"role": "user", "content": "1. wait"}, {"type": "function_call_output", "output": "1."}]
+)
+def test_nemo_gym_reads_the_assistants_last_message(client: Any, later: dict[str, Any]) -> None:
+    asked = rollout("1. pour", **PROMPT)
+    asked["response"]["output"].append({"type": "message"} | later)
+    assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], ["pour"])
 
 
 @pytest.mark.parametrize("history", [["boil water"], '["boil water"]'])

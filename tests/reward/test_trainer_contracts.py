@@ -6,6 +6,7 @@ call, where they are installed.
 
 import asyncio
 import json
+import math
 import socket
 import threading
 import time
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, load_config
 from recipe.corpus.build import build_corpus
@@ -24,7 +27,7 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.scorer import Row
-from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, verifiers, verl
+from recipe.reward.trainers import easyr1, ms_swift, openrlhf, source, trainer_reward, verifiers, verl
 from recipe.reward.trainers.source import row_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
@@ -297,9 +300,185 @@ def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_rewar
 
 
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
-def test_a_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
+def test_a_first_batch_that_cannot_be_read_stops_the_run(
+    name: str, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "_opened", {})
+    blank = [Row("make tea", (" ",), "1. pour")]
     with pytest.raises(InputError, match=r"blank|empty"):
-        (TAKES_NONE | TAKES_NO_NONE)[name]([Row("make tea", (" ",), "1. pour")])
+        (TAKES_NONE | TAKES_NO_NONE)[name](blank)
+    if name in TAKES_NONE:  # a bad prompt may fill a batch of its own
+        assert None not in TAKES_NONE[name](ROWS[:1])
+        assert TAKES_NONE[name](blank) == [None]
+
+
+HALF = "warm \udfff the pot"
+PLAN = COMPLETIONS["another"]
+UNREADABLE: dict[str, dict[str, Any]] = {
+    "no goal": {"goal": None},
+    "a goal of NaN": {"goal": math.nan},
+    "a goal that is a list": {"goal": ["make tea"]},
+    "half a character in the goal": {"goal": HALF},
+    "no history": {"history": None},
+    "a history of NaN": {"history": math.nan},
+    "a history of NumPy's NaN": {"history": np.float64("nan")},
+    "a history that is a text": {"history": "boil the water"},
+    "a number in the history": {"history": ["boil the water", 3]},
+    "None in the history": {"history": np.array(["boil the water", None], object)},
+    "a list in the history": {"history": [["boil the water"]]},
+    "a history of two dimensions": {"history": np.array([["boil the water"]])},
+    "half a character in the history": {"history": ["boil the water", HALF]},
+    "half a character in a history as JSON": {"history": '["\\ud800 boil"]'},
+    "half a character in the completion": {"completion": f"1. {HALF}"},
+    "no completion": {"completion": None},
+}
+"""What every trainer may hand over in place of a field of a row, where its data or its policy is broken."""
+TURNS: dict[str, Any] = {
+    "no message": [],
+    "a number": 3,
+    "NaN": math.nan,
+    "no content": [{"role": "assistant"}],
+    "no content behind a good turn": [{"role": "assistant", "content": PLAN}, {"role": "assistant", "tool_calls": []}],
+    "a tool's turn alone": [{"role": "tool", "content": PLAN}],
+    "a user's turn alone": [{"role": "user", "content": [{"type": "text", "text": PLAN}]}],
+    "content of NaN": [{"role": "assistant", "content": math.nan}],
+    "parts that are none": [{"role": "assistant", "content": [None]}],
+    "a part whose text is a number": [{"role": "assistant", "content": [{"type": "text", "text": 3}]}],
+    "half a character in a part": [{"role": "assistant", "content": [{"type": "text", "text": HALF}]}],
+}
+"""Conversations that hold no completion."""
+GOOD: list[dict[str, Any]] = [
+    {"goal": row.goal, "history": history, "completion": completion}
+    for row in (Row("make tea", HISTORY, PLAN), ROWS[-2], ROWS[-1])
+    for history in (list(row.history), row.history, np.array(row.history, object), json.dumps(row.history))
+    for completion in (row.completion, conversation(row), [*conversation(row), {"role": "tool", "content": "done"}])
+]
+BAD = [
+    *(GOOD[0] | change for change in UNREADABLE.values()),
+    *(GOOD[0] | {"completion": turns} for turns in TURNS.values()),
+]
+
+
+def raw_trl(rows: Sequence[dict[str, Any]]) -> list[float | None]:
+    columns = {name: [row[name] for row in rows] for name in ("goal", "history")}
+    completions = [row["completion"] for row in rows]
+    return asyncio.run(alignment_reward(completions=completions, completion_ids=[[0]] * len(rows), **columns))
+
+
+def raw_ms_swift(rows: Sequence[dict[str, Any]]) -> list[float | None]:
+    columns = {name: [row[name] for row in rows] for name in ("goal", "history")}
+    return ms_swift.AlignmentReward()([row["completion"] for row in rows], **columns)
+
+
+def raw_own(rows: Sequence[dict[str, Any]]) -> list[float | None]:
+    """Our own trainers, which take texts and lists of texts."""
+    rewards = trainer_reward(source.reward_source()._scorer)
+    columns = ([row[name] for row in rows] for name in ("goal", "history", "completion"))
+    rewards(["make tea"], [["boil the water"]], ["1. pour"])
+    return [reward and reward.total for reward in rewards(*columns)]
+
+
+RAW = {"TRL": raw_trl, "ms-swift": raw_ms_swift}
+
+
+@pytest.mark.parametrize("origin", ["corpus", "service"], indirect=True)
+@pytest.mark.parametrize("name", RAW)
+def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
+    name: str, origin: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = {place: RAW[name]([row])[0] for place, row in enumerate(GOOD)}
+
+    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.lists(st.integers(0, len(GOOD) - 1), min_size=1, max_size=6),
+        st.lists(st.tuples(st.integers(0, len(BAD) - 1), st.integers(0, 6)), max_size=6),
+    )
+    def holds(good: list[int], bad: list[tuple[int, int]]) -> None:
+        caplog.clear()
+        rows = [GOOD[place] for place in good]
+        want = [alone[place] for place in good]
+        for which, at in bad:
+            rows.insert(at, BAD[which])
+            want.insert(at, None)
+        if name == "ms-swift":  # where a None counts as 0 unless its whole group is None
+            lost = {repr((row["goal"], row["history"])) for row, total in zip(rows, want, strict=True) if total is None}
+            mates = [repr((row["goal"], row["history"])) in lost for row in rows]
+            want = [None if mate else total for mate, total in zip(mates, want, strict=True)]
+        before = source.reward_source().failures
+        totals = RAW[name](rows)
+        assert [total is None for total in totals] == [total is None for total in want]
+        assert [total or 0 for total in totals] == pytest.approx([total or 0 for total in want], abs=1e-6)
+        assert source.reward_source().failures == before + len(bad)
+        assert len(caplog.records) == len(bad)
+
+    holds()
+    for name_of_case, row in zip((*UNREADABLE, *TURNS), BAD, strict=True):
+        assert RAW[name]([row]) == [None], name_of_case
+
+
+@pytest.mark.parametrize("case", UNREADABLE)
+def test_our_own_trainers_lose_the_row_alone(case: str, origin: str) -> None:
+    first, bad, last = raw_own([GOOD[0], GOOD[0] | UNREADABLE[case], GOOD[-3]])
+    assert bad is None
+    assert [first, last] == pytest.approx(raw_own([GOOD[0], GOOD[-3]]), abs=1e-6)
+
+
+def by_one_verl(row: dict[str, Any]) -> float:
+    info = {"goal": row["goal"], "history": row["history"]}
+    return asyncio.run(verl.compute_score("recipe", row["completion"], "", info))["score"]
+
+
+def by_one_verl_remote(row: dict[str, Any]) -> float:
+    return verl.compute_score_sync("recipe", row["completion"], row, {"num_turns": 1})["score"]
+
+
+def by_one_verifiers(row: dict[str, Any]) -> float:
+    task = SimpleNamespace(goal=row["goal"], history=row["history"])
+    return asyncio.run(verifiers.alignment(task=task, trace=SimpleNamespace(last_reply=row["completion"])))
+
+
+def by_one_easyr1(row: dict[str, Any]) -> float:
+    good = {"response": PLAN, "ground_truth": side(ROWS[0])}
+    return easyr1.compute_score([good, {"response": row["completion"], "ground_truth": row}, good])[1]["overall"]
+
+
+def by_one_openrlhf(row: dict[str, Any]) -> float:
+    query = row["completion"] if not isinstance(row["completion"], str) else f"a: {row['completion']}"
+    total: float = openrlhf.reward_func([query], ["a:"], [row])["rewards"][0]
+    return total
+
+
+ONE = {
+    "verl": by_one_verl,
+    "verl, manager remote": by_one_verl_remote,
+    "verifiers": by_one_verifiers,
+    "EasyR1": by_one_easyr1,
+    "OpenRLHF, local": by_one_openrlhf,
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_where_none_is_not_taken_a_bad_row_is_an_error_that_names_its_field(name: str, origin: str) -> None:
+    for case, change in UNREADABLE.items():
+        before = source.reward_source().failures
+        with pytest.raises(InputError, match="completion|query" if "completion" in change else next(iter(change))):
+            ONE[name](GOOD[0] | change)
+        assert source.reward_source().failures == before + 1, case
+    assert ONE[name](GOOD[0]) == pytest.approx(raw_trl([GOOD[0]])[0], abs=1e-6)
+
+
+def test_samples_beside_a_bad_one_are_scored(origin: str, verifier: Verifier) -> None:
+    """verl asks for many samples at once, which are computed together."""
+
+    async def together() -> list[Any]:
+        infos = [{"goal": row.goal, "history": row.history} for row in ROWS]
+        infos[1::2] = [{"goal": HALF, "history": math.nan}] * len(infos[1::2])
+        asks = [verl.compute_score("", row.completion, "", info) for row, info in zip(ROWS, infos, strict=True)]
+        return list(await asyncio.gather(*asks, return_exceptions=True))
+
+    results = asyncio.run(together())
+    assert all(isinstance(result, InputError) for result in results[1::2])
+    assert [result["score"] for result in results[::2]] == expected(verifier, ROWS[::2])
 
 
 def test_every_sample_of_a_batch_has_the_same_parts(origin: str) -> None:

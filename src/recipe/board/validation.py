@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from recipe.artifacts import JsonObject
+from recipe.errors import HALVES
 from recipe.planning.predictions import OPTIONAL
 from recipe.types import Example
 
@@ -21,7 +22,6 @@ _KNOWN = ("example_id", "steps", "sample")
 _DROPPED = OPTIONAL
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What a step may not hold; white space of any kind becomes one blank."""
-_HALVES = re.compile("[\ud800-\udfff]")
 _SHOWN = 60
 """Characters of a value that a problem quotes."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
@@ -247,7 +247,7 @@ def _steps(value: object, limits: Limits, found: _Found) -> list[str]:
             found.add(place, "the step is empty", "remove it; a plan without steps is an empty list")
         elif len(text) > limits.characters:
             found.add(place, f"{len(text):,} characters are too many", f"give {limits.characters:,} at most")
-        elif _HALVES.search(text):
+        elif HALVES.search(text):
             found.add(place, "the step holds half a character", "repair the text")
         elif _CONTROL.search(text):
             found.add(place, "the step holds a control character", "remove it")

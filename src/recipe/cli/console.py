@@ -1,6 +1,7 @@
 """Shared by all commands: progress, results, and the end of a command by an error."""
 
 import errno
+import io
 import json
 import logging
 import signal
@@ -160,7 +161,8 @@ def progress() -> Progress:
 
 def print_json(value: object) -> None:
     """The machine-readable result of a command, alone on standard output."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=not unicode, indent=2)
     typer.echo(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
@@ -190,8 +192,11 @@ def print_table(table: "Table") -> None:
 def run(app: typer.Typer) -> int:
     """Run the command line; returns 0, 1 for input that cannot be used, 130 after Ctrl-C.
 
-    Wrong usage exits with 2 by itself, and SIGTERM with 143.
+    Wrong usage exits with 2 by itself, and SIGTERM with 143. What the terminal's encoding lacks is shown as an escape.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with _noted_interrupts() as pressed, terminated(), _loading_told():
         try:
             app(prog_name="recipe")
@@ -269,6 +274,8 @@ def _sentence(error: Exception) -> str | None:
     """An error in one sentence; None for one that is a fault of the program."""
     if isinstance(error, RecipeError):
         return str(error)
+    if isinstance(error, UnicodeEncodeError):  # a word of the command line that is no UTF-8, on its way to a file
+        return f"{error.object[error.start : error.end]!a} cannot be written in a file; give texts in UTF-8."
     if not isinstance(error, OSError):
         return None
     lines = (error.strerror or str(error) or type(error).__name__).splitlines()

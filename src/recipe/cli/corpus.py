@@ -175,8 +175,9 @@ def search(
     from recipe.corpus.store import best_matches
     from recipe.errors import InputError
     from recipe.report.elements import Cell, Table, headings, row
+    from recipe.text import as_steps
 
-    if any(not step.strip() for step in steps):
+    if any(not step.strip() for step in as_steps(steps)):
         raise InputError("a step is empty; give every step some text.")
     rows: list[dict[str, Any]] = []
     with searched(folder, devices, actors) as corpus:

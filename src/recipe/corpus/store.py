@@ -121,7 +121,8 @@ class Corpus:
     def search(self, steps: Sequence[str], k: int = 25) -> "Hits":
         """The k narrations of the highest A_mono with `steps`, best first, ties in corpus order.
 
-        Raises InputError where there are no steps or one is blank or no text, and what the index raises.
+        Raises InputError where there are no steps, or where one is blank, no text or holds half a character, and what
+        the index raises.
         """
         queries = as_steps(steps)
         if not queries:

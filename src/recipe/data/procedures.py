@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, require_whole, text_field, write_jsonl
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
@@ -50,7 +50,7 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
     """
     found = ProcedureFile([], [])
     lines: dict[tuple[str, str], int] = {}
-    for line, row in read_jsonl(path):
+    for line, row in read_jsonl(path, whole=False):
         try:
             procedure = _procedure(path, line, row)
             key = (procedure.source, procedure.video_id)
@@ -67,6 +67,7 @@ def read_procedures(path: Path, on_bad: Literal["error", "skip"] = "error") -> P
 
 
 def _procedure(path: Path, line: int, row: JsonObject) -> Procedure:
+    require_whole(path, line, row)
     only_fields(path, line, row, _FIELDS)
     split = row.get("split", "")
     if split not in ("", *SPLITS):

@@ -14,7 +14,7 @@ from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, 
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PlannerPrompt
-from recipe.text import final_answer, first_list, parse_plan
+from recipe.text import as_steps, final_answer, first_list, parse_plan, whole_text
 from recipe.types import Example, Frames, Malformed, Plan
 
 
@@ -79,9 +79,9 @@ class Request:
     video: Frames | None = None
 
     def __post_init__(self) -> None:
-        if not self.goal.strip():
+        if not whole_text("goal", self.goal).strip():
             raise InputError("the goal is empty; give it a text.")
-        if any(not step.strip() for step in self.history):
+        if any(not step.strip() for step in as_steps(self.history)):
             raise InputError("a step of the history is empty; leave it out or write it.")
         if self.history and self.video is not None:
             raise InputError("the history is given in words and as a video; give one of them.")

@@ -4,6 +4,7 @@ One object a line: `example_id` and `steps` are required, `steps` being empty fo
 `sample` (0), `text`, `cut`, `malformed`, `reward`, `gated` and `kl` are optional.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,9 +114,11 @@ def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:
 
 def _typed(path: Path, line: int, row: JsonObject, field: str, kinds: tuple[type, ...], default: Any) -> Any:
     value = row.get(field, default)
-    if value is not default and type(value) not in kinds:
+    no_number = isinstance(value, int | float) and not -sys.float_info.max <= value <= sys.float_info.max
+    if value is not default and (type(value) not in kinds or no_number):
         remedy = f"give a value of kind {kinds[0].__name__}, or leave it out"
-        raise InputError.at(path, f"{value!r} is of the wrong kind", remedy, line=line, field=field)
+        problem = f"{value!r:.60} is of the wrong kind"
+        raise InputError.at(path, problem, remedy, line=line, field=field)
     return value
 
 

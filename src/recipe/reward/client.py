@@ -20,6 +20,7 @@ from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.endpoint.host import retry_after
 from recipe.reward.scorer import Outcome, PromptGroup, try_groups
 from recipe.reward.wire import rewards_of_rows
+from recipe.text import whole_text
 from recipe.types import Plan, Reward
 
 _LOG = logging.getLogger(__name__)
@@ -103,6 +104,9 @@ class ServiceClient:
     def _score(self, group: PromptGroup) -> list[Reward]:
         if not group.plans:
             return []
+        whole_text("goal", group.goal)
+        for step in group.steps:
+            whole_text("step", step)
         body = {"goal": group.goal, "history": group.history, "continuations": group.plans}
         return self._rewards(self._send("POST", "/score", json=body), len(group.plans))
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import ComputeError, InputError
+from recipe.text import whole_text
 from recipe.types import Hit, Narration
 
 Vectors = NDArray[np.float32]
@@ -97,6 +98,8 @@ class StepEmbeddings:
         distinct = dict.fromkeys(texts)
         if any(not text.strip() for text in distinct):
             raise InputError("A step is empty; give every step some text.")
+        for text in distinct:
+            whole_text("step", text)
         vectors = {text: vector for text in distinct if (vector := self._kept.get(text)) is not None}
         if missing := [text for text in distinct if text not in vectors]:
             for text, vector in zip(missing, self._encode(missing), strict=True):

@@ -6,11 +6,11 @@ is a fault of the program and is raised.
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.text import as_steps, plan_steps
+from recipe.text import as_steps, plan_steps, whole_text
 from recipe.types import Plan, Reward
 
 _LOG = logging.getLogger(__name__)
@@ -151,6 +151,28 @@ class Row(NamedTuple):
     history: Steps
     completion: str
 
+    @classmethod
+    def of(cls, goal: object, history: object, completion: object) -> "Row":
+        """The row of a text, of any sequence of texts, and of a text. Raises InputError, which names the field."""
+        aim = whole_text("goal", goal)
+        try:
+            done = as_steps(history)
+        except InputError as error:
+            raise InputError(f"the history is {history!r:.160}: {error}") from None
+        return cls(aim, done, whole_text("completion", completion))
+
+
+def read_rows(read: Callable[..., Row], *columns: Iterable[Any]) -> list[Row | InputError]:
+    """What `read` makes of each row of a batch in columns, or the InputError that it raises, with the row's number."""
+    batch = list(zip(*columns, strict=True))
+    rows: list[Row | InputError] = []
+    for number, values in enumerate(batch):
+        try:
+            rows.append(read(*values))
+        except InputError as error:
+            rows.append(InputError(f"row {number} of the batch: {error}") if len(batch) > 1 else error)
+    return rows
+
 
 TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]], list[Reward | None]]
 """(goals, histories, completion texts), one entry a row -> each row's reward with its parts, or None."""
@@ -159,38 +181,50 @@ TrainerReward = Callable[[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 def trainer_reward(scorer: Scorer) -> TrainerReward:
     """A function for a trainer that takes None for a row without a reward; the rest is as in `score_rows`.
 
-    Raises InputError where not one row of a batch can be used: that is a fault of the setup, not of a completion.
+    Raises InputError as `or_none`.
     """
+    earlier = False
 
     def rewards(
         goals: Sequence[str], histories: Sequence[Sequence[str]], completions: Sequence[str]
     ) -> list[Reward | None]:
-        columns = zip(goals, histories, completions, strict=True)
-        return or_none(score_rows(scorer, [Row(goal, as_steps(history), text) for goal, history, text in columns]))
+        nonlocal earlier
+        own = or_none(score_rows(scorer, read_rows(Row.of, goals, histories, completions)), earlier=earlier)
+        earlier = earlier or any(reward is not None for reward in own)
+        return own
 
     return rewards
 
 
-def score_rows(scorer: Scorer, rows: Sequence[Row]) -> list[Outcome]:
+def score_rows(scorer: Scorer, rows: Sequence[Row | InputError]) -> list[Outcome]:
     """The outcome of each row; rows with equal goal and history are a group, and all groups are scored in one call.
 
-    A completion that holds no steps is scored as an empty plan.
+    A completion that holds no steps is scored as an empty plan. The outcome of a row that could not be read is its
+    InputError, which is logged.
     """
     places: dict[tuple[str, Steps], list[int]] = {}
-    for place, row in enumerate(rows):
-        places.setdefault((row.goal, row.history), []).append(place)
-    groups = [
-        PromptGroup(*prompt, [plan_steps(rows[place].completion) for place in own]) for prompt, own in places.items()
-    ]
+    plans: dict[int, Steps] = {}
     found: dict[int, Outcome] = {}
+    for place, row in enumerate(rows):
+        if isinstance(row, InputError):
+            _LOG.warning("no reward: %s", row)
+            found[place] = row
+        else:
+            places.setdefault((row.goal, row.history), []).append(place)
+            plans[place] = plan_steps(row.completion)
+    groups = [PromptGroup(*prompt, [plans[place] for place in own]) for prompt, own in places.items()]
     for own, outcomes in zip(places.values(), logged_outcomes(scorer, groups), strict=True):
         found |= zip(own, outcomes, strict=True)
     return [found[place] for place in range(len(rows))]
 
 
-def or_none(outcomes: Sequence[Outcome]) -> list[Reward | None]:
-    """None in place of each failure. Raises InputError where that is all there is."""
+def or_none(outcomes: Sequence[Outcome], *, earlier: bool) -> list[Reward | None]:
+    """None in place of each failure; `earlier`: whether any row before these had a reward.
+
+    Raises InputError where no row could be used, neither of these nor earlier: that is a fault of the setup, not of a
+    row.
+    """
     unusable = [outcome for outcome in outcomes if isinstance(outcome, InputError)]
-    if unusable and len(unusable) == len(outcomes):
+    if unusable and len(unusable) == len(outcomes) and not earlier:
         raise unusable[0]
     return [outcome if isinstance(outcome, Reward) else None for outcome in outcomes]

@@ -23,12 +23,15 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 """
 
 import difflib
+import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from recipe.artifacts import half_character
 from recipe.errors import InputError, RecipeError
 
 _LOG = logging.getLogger(__name__)
@@ -124,7 +127,15 @@ def parsed(text: str | bytes, kind: type[Message], within: str = "") -> Message:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise _refused(error, sorted(kind.model_fields), within) from None
+        refused = _refused(error, sorted(kind.model_fields), within)
+        if error.errors(include_url=False)[0]["type"] == "json_invalid":
+            # A lone surrogate is no JSON to pydantic, which names a column, and JSON to Python, which has the field.
+            with suppress(ValueError, RecursionError):
+                if (half := half_character(json.loads(text))) is not None:
+                    field = ".".join(filter(None, (within, half.replace("[", ".").replace("]", ""))))
+                    what = f"Field {field!r}" if field else "The body"
+                    refused.message = f"{what} holds half a character; repair or remove it."
+        raise refused from None
 
 
 def _refused(error: ValidationError, known: Sequence[str], within: str) -> Refusal:

@@ -19,7 +19,7 @@ from pydantic import SerializerFunctionWrapHandler, field_validator, model_seria
 from recipe.config import Settings
 from recipe.data.narrations.marks import without_marks
 from recipe.data.video_ids import is_language, normalised
-from recipe.errors import InputError, listed
+from recipe.errors import HALVES, InputError, listed
 from recipe.types import Narration, Segment
 
 Duplicates = Literal["error", "keep-first"]
@@ -238,7 +238,6 @@ class Draft(NamedTuple):
 LATEST = 24 * 3600
 """No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
 
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _HIDDEN = r"\x00-\x20\x7f-\xa0\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
 _ADDRESS = re.compile(rf"https?://[^{_HIDDEN}\"<>\\^`]{{1,2000}}", re.IGNORECASE)
 _NUMBERS = (float, int)
@@ -312,7 +311,7 @@ def _reject(draft: Draft, fault: Fault, options: ReadingOptions, report: Reading
 
 
 def _header_fault(draft: Draft) -> Fault | None:
-    """What is wrong with the id or the title."""
+    """What is wrong with the id, or with what is said of the whole narration."""
     video, title, url = draft.video_id, draft.title, draft.url
     if video is None:
         return Fault("no video id", "the field is missing", "give 'video_id' as a non-empty string", "video_id")
@@ -323,8 +322,8 @@ def _header_fault(draft: Draft) -> Fault | None:
         return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
     if url is not None and not isinstance(url, str):
         return Fault("bad address", "not a string", "give 'url' as a string or leave it out", "url")
-    for name, text in (("video_id", video), ("title", title or "")):
-        if _SURROGATES.search(text):
+    for name, text in (("video_id", video), ("title", title or ""), ("url", url or ""), ("source", draft.source or "")):
+        if HALVES.search(text):
             return _NO_UNICODE._replace(part=name)
     return None
 
@@ -380,7 +379,7 @@ def _segment(caption: Caption | Fault) -> Segment | Fault:
     text, start, end = caption
     if not isinstance(text, str) or not (text := text.strip()):
         return _BLANK
-    if not text.isascii() and _SURROGATES.search(text):
+    if not text.isascii() and HALVES.search(text):
         return _NO_UNICODE
     # Almost all captions take this way: one chain of comparisons, which NaN and infinity fail.
     if type(start) in _NUMBERS and type(end) in _NUMBERS and 0 <= start <= end <= LATEST:  # type: ignore[operator]

@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from recipe.artifacts import json_line
+from recipe.artifacts import json_line, require_whole
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
 from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files, video_id
 from recipe.errors import InputError
@@ -144,6 +144,7 @@ def _json_titles(file: SourceFile) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines(file, "utf-8"), start=1):
         if line.strip():
             row = json_line(file.label, number, line)
+            require_whole(file.label, number, row)
             video, title = row.get("video_id", row.get("id")), row.get("title")
             if not isinstance(video, str) or not isinstance(title, str):
                 field = "title" if isinstance(video, str) else "video_id"

@@ -8,6 +8,7 @@ An explanation by narrations costs the reward of a plan and of the plan without 
 have one: those where the systems differ most, by the first measure.
 """
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -298,7 +299,8 @@ def _list(value: object) -> list[object]:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a finite number: another is shown as missing."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,7 @@ class Item(BaseModel):
     """An item of a response: a message, reasoning, a tool call."""
 
     type: str = "message"
+    role: str = "assistant"
     content: list[Part] | str | None = None
 
 
@@ -101,8 +102,8 @@ def _bare(rollout: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(response: Response) -> str:
-    """The text of the last message; reasoning and tool calls are not part of the plan."""
-    messages: Sequence[Item] = [item for item in response.output if item.type == "message"]
+    """The text of the assistant's last message; reasoning, tool calls and their results are no part of the plan."""
+    messages: Sequence[Item] = [item for item in response.output if (item.type, item.role) == ("message", "assistant")]
     content = messages[-1].content if messages else None
     if content is None or isinstance(content, str):
         return content or ""

@@ -48,8 +48,14 @@ def groups(message: GetReward, settings: ServiceSettings) -> list[PromptGroup]:
     if not len(message.query) == len(message.prompts) == len(message.labels):
         counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
         raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
-    rows = zip(message.query, message.prompts, message.labels, strict=True)
-    return [_group(number, *row, settings) for number, row in enumerate(rows)]
+    found = []
+    for number, row in enumerate(zip(message.query, message.prompts, message.labels, strict=True)):
+        try:
+            found.append(_group(number, *row, settings))
+        except Refusal as refused:
+            named = f"Sample {number}: {refused.message}" if len(message.query) > 1 else refused.message
+            raise Refusal(refused.code, named) from None
+    return found
 
 
 def answer(rewards: Sequence[Reward]) -> dict[str, Any]:

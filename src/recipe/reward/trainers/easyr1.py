@@ -10,6 +10,7 @@ no place for a row without a reward, so a failure raises, is counted and logged 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from recipe.reward.scorer import read_rows
 from recipe.reward.trainers.source import reward_source, row_of
 from recipe.reward.wire import reward_numbers
 
@@ -22,6 +23,7 @@ def compute_score(reward_inputs: Sequence[Mapping[str, Any]], **settings: Any) -
 
     Raises InputError for a row that cannot be read, and as `RewardSource.score_each`.
     """
-    rows = [row_of(one["response"], one["ground_truth"]) for one in reward_inputs]
+    columns = ([one.get(name) for one in reward_inputs] for name in ("response", "ground_truth"))
+    rows = read_rows(row_of, *columns)
     rewards = reward_source(settings).score_each(rows)
     return [{"overall": reward.total} | reward_numbers(reward) for reward in rewards]

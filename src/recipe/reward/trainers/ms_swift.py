@@ -3,8 +3,8 @@
     swift rlhf --rlhf_type grpo --external_plugins plugin.py --reward_funcs alignment ...
     # plugin.py: import recipe.reward.trainers.ms_swift            the dataset has the columns goal and history
 
-A failed row is None, and with it its whole group: ms-swift adds rewards up with `nansum`, so that a lone None would
-count as 0 among its group's real rewards, while a group of nothing but None has advantage 0 throughout.
+A row that fails or cannot be read is None, and with it its whole group: ms-swift adds rewards up with `nansum`, so that
+a lone None would count as 0 among its group's real rewards, while a group of nothing but None has advantage 0.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ import logging
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any
 
-from recipe.reward.scorer import Row, or_none
 from recipe.reward.trainers.source import reward_source, rows_of
 
 _LOG = logging.getLogger(__name__)
@@ -26,10 +25,10 @@ class AlignmentReward:
         self.args, self._settings = args, settings
 
     def __call__(
-        self, completions: Sequence[Any], goal: Sequence[str], history: Sequence[Any], **_: Any
+        self, completions: Sequence[Any], goal: Sequence[Any], history: Sequence[Any], **_: Any
     ) -> list[float | None]:
-        """Raises InputError where no row of the batch can be used."""
-        return _totals(self._settings, rows_of(completions, goal, history))
+        """Raises InputError where no row could be used so far."""
+        return _totals(self._settings, completions, goal, history)
 
 
 class AsyncAlignmentReward:
@@ -39,10 +38,10 @@ class AsyncAlignmentReward:
         self.args, self._settings = args, settings
 
     async def __call__(
-        self, completions: Sequence[Any], goal: Sequence[str], history: Sequence[Any], **_: Any
+        self, completions: Sequence[Any], goal: Sequence[Any], history: Sequence[Any], **_: Any
     ) -> list[float | None]:
-        """Raises InputError where no row of the batch can be used."""
-        return await asyncio.to_thread(_totals, self._settings, rows_of(completions, goal, history))
+        """Raises InputError where no row could be used so far."""
+        return await asyncio.to_thread(_totals, self._settings, completions, goal, history)
 
 
 def register(orms: MutableMapping[str, Any]) -> None:
@@ -51,11 +50,15 @@ def register(orms: MutableMapping[str, Any]) -> None:
     orms["alignment_async"] = AsyncAlignmentReward
 
 
-def _totals(settings: Mapping[str, Any], rows: Sequence[Row]) -> list[float | None]:
-    rewards = or_none(reward_source(settings).score(rows))
-    lost = {row[:2] for row, reward in zip(rows, rewards, strict=True) if reward is None}
-    pairs = zip(rows, rewards, strict=True)
-    return [None if reward is None or row[:2] in lost else reward.total for row, reward in pairs]
+def _totals(
+    settings: Mapping[str, Any], completions: Sequence[Any], goals: Sequence[Any], histories: Sequence[Any]
+) -> list[float | None]:
+    rewards = reward_source(settings).score_or_none(rows_of(completions, goals, histories))
+    # A history may be a list or an array, and what cannot be read may be anything.
+    prompts = [repr(prompt) for prompt in zip(goals, histories, strict=True)]
+    lost = {prompt for prompt, reward in zip(prompts, rewards, strict=True) if reward is None}
+    pairs = zip(prompts, rewards, strict=True)
+    return [None if reward is None or prompt in lost else reward.total for prompt, reward in pairs]
 
 
 try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recipe.errors import InputError
-from recipe.reward.scorer import Row
+from recipe.reward.scorer import Row, read_rows
 from recipe.reward.service.openrlhf import answer, response_text
 from recipe.reward.trainers.source import reward_source, row_of
 
@@ -19,14 +19,16 @@ from recipe.reward.trainers.source import reward_source, row_of
 def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> dict[str, Any]:
     """{"rewards", "scores", "extra_logs"} of the samples. Raises InputError for one that cannot be read, and as
     `RewardSource.score_each`."""
-    rows = [_row(*sample) for sample in zip(queries, prompts, labels, strict=True)]
-    result = answer(reward_source().score_each(rows))
+    result = answer(reward_source().score_each(read_rows(_row, queries, prompts, labels)))
     # OpenRLHF takes a batch apart by its keys; a prompt without a history has no coverage.
     result["extra_logs"].pop("coverage", None)
     return result
 
 
-def _row(query: str, prompt: str, label: Any) -> Row:
+def _row(query: Any, prompt: Any, label: Any) -> Row:
+    for name, value in (("query", query), ("prompt", prompt)):
+        if not isinstance(value, str):
+            raise InputError(f"the {name} is {value!r:.160}; give it as a text.")
     text = response_text(query, prompt)
     if text is None:
         raise InputError(f"the query does not begin with its prompt ({prompt[:40]!r}); send prompt and response.")

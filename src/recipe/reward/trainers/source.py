@@ -15,32 +15,39 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
-from recipe.reward.scorer import Outcome, Row, Scorer, Steps, reward_of, score_rows
+from recipe.reward.scorer import Outcome, Row, Scorer, Steps, or_none, read_rows, reward_of, score_rows
 from recipe.reward.verifier import Verifier
+from recipe.text import whole_text
 from recipe.types import Reward
 
+_TEXT = ("text", "output_text")
+"""Types of the parts of a message that are its text; a thought, an image or a call of a tool is none."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def row_of(completion: str, *places: Any) -> Row:
+def row_of(completion: Any, *places: Any) -> Row:
     """A completion with its goal and history, from the first of `places` that holds a goal.
 
-    A place is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError.
+    A place is a mapping, the text of a JSON object, or an object with the attributes. Raises InputError, which names
+    the field.
 
     >>> row_of("1. Pour", None, '{"goal": "Make tea", "history": ["Boil water"]}')
     Row(goal='Make tea', history=('Boil water',), completion='1. Pour')
     """
     for place in map(_fields, places):
         if place.get("goal") is not None:
-            return Row(_goal(place["goal"]), history_of(place.get("history")), completion)
+            return Row.of(whole_text("goal", place["goal"]), history_of(place.get("history")), text_of(completion))
     raise InputError('a sample comes without its goal; give {"goal": "...", "history": ["...", ...]} with it.')
 
 
-def rows_of(completions: Sequence[Any], goals: Sequence[str], histories: Sequence[Any]) -> list[Row]:
-    """One row for each completion of a batch in columns. Raises InputError."""
-    columns = zip(completions, goals, histories, strict=True)
-    return [Row(_goal(goal), history_of(history), text_of(completion)) for completion, goal, history in columns]
+def rows_of(completions: Sequence[Any], goals: Sequence[Any], histories: Sequence[Any]) -> list[Row | InputError]:
+    """One row for each completion of a batch in columns, or why it cannot be used."""
+
+    def read(completion: Any, goal: Any, history: Any) -> Row:
+        return Row.of(whole_text("goal", goal), history_of(history), text_of(completion))
+
+    return read_rows(read, completions, goals, histories)
 
 
 def history_of(value: Any) -> Steps:
@@ -53,28 +60,37 @@ def history_of(value: Any) -> Steps:
     if hasattr(steps, "tolist"):  # a column read from Parquet is an array
         steps = steps.tolist()
     if not isinstance(steps, list | tuple) or not all(isinstance(step, str) for step in steps):
-        raise InputError(f"the history is {value!r}; give the steps that are done as a list of texts, [] for none.")
+        shown = f"{value!r:.160}"
+        raise InputError(f"the history is {shown}; give the steps that are done as a list of texts, [] for none.")
     return tuple(steps)
 
 
 def text_of(completion: Any) -> str:
-    """A completion's text, where it is one, else that of its last message.
+    """A completion's text, where it is one, else that of the assistant's last message: its text parts, joined.
 
-    >>> text_of([{"role": "assistant", "content": [{"type": "text", "text": "1. Pour"}]}])
+    A message whose content is null, as beside a call of a tool, has no text. Raises InputError for a completion of
+    another kind, without a message of the assistant, or whose message has no content.
+
+    >>> text_of([{"role": "assistant", "content": [{"type": "text", "text": "1. Pour"}]}, {"role": "tool"}])
     '1. Pour'
     """
     if isinstance(completion, str):
         return completion
-    content = completion[-1]["content"] if completion else None
+    turns = completion if isinstance(completion, list | tuple) else []
+    own = [turn for turn in turns if isinstance(turn, Mapping) and turn.get("role", "assistant") == "assistant"]
+    if not own:
+        problem = f"the completion is {completion!r:.160}"
+        raise InputError(f"{problem}; give a text, or messages of which one is the assistant's.")
+    if "content" not in own[-1]:
+        raise InputError("the completion's last message of the assistant has no 'content'; give it, null for no text.")
+    content = own[-1]["content"]
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(part.get("text") or "" for part in content)
-
-
-def _goal(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"the goal is {value!r}; give it as a text.")
-    return value
+    if isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content):
+        texts = [part.get("text") or "" for part in content if part.get("type", "text") in _TEXT]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(texts)
+    raise InputError(f"the completion's content is {content!r:.160}; give a text or a list of parts.")
 
 
 def _fields(place: Any) -> Mapping[str, Any]:
@@ -89,7 +105,7 @@ def _fields(place: Any) -> Mapping[str, Any]:
 def _parsed(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or too deep
         return text
 
 
@@ -158,19 +174,27 @@ class RewardSource:
         self._lock = threading.Lock()
         self.failures = 0
         """Rows that had no reward so far."""
+        self._rewarded = False
 
-    def score(self, rows: Sequence[Row]) -> list[Outcome]:
-        """The outcome of each row."""
+    def score(self, rows: Sequence[Row | InputError]) -> list[Outcome]:
+        """The outcome of each row, that of a row that could not be read being its InputError."""
         outcomes = score_rows(self._scorer, rows)
+        failures = sum(not isinstance(outcome, Reward) for outcome in outcomes)
         with self._lock:
-            self.failures += sum(not isinstance(outcome, Reward) for outcome in outcomes)
+            self.failures += failures
+            self._rewarded = self._rewarded or failures < len(outcomes)
         return outcomes
 
-    def score_each(self, rows: Sequence[Row]) -> list[Reward]:
+    def score_or_none(self, rows: Sequence[Row | InputError]) -> list[Reward | None]:
+        """The reward of each row, None where there is none. Raises InputError as `or_none`."""
+        earlier = self._rewarded
+        return or_none(self.score(rows), earlier=earlier)
+
+    def score_each(self, rows: Sequence[Row | InputError]) -> list[Reward]:
         """The rewards of a caller's few rows, computed together with those of other threads. Raises as `score`."""
         return [reward_of(outcome.result()) for outcome in [self._single.submit(row) for row in rows]]
 
-    async def score_one(self, row: Row) -> Reward:
+    async def score_one(self, row: Row | InputError) -> Reward:
         """The reward of one row, computed together with those that others await. Raises as `score`."""
         return reward_of(await asyncio.wrap_future(self._single.submit(row)))
 

@@ -3,8 +3,8 @@
     from recipe.reward.trainers.trl import alignment_reward
     GRPOTrainer(..., reward_funcs=[alignment_reward])      # the dataset has the columns prompt, goal and history
 
-A failed row is None: TRL leaves it out of its group and gives it advantage 0. Every part of the reward is logged as a
-metric, its mean over the rows that have one, and as a column of the table of completions.
+A row that fails or cannot be read is None: TRL leaves it out of its group and gives it advantage 0. Every part of the
+reward is logged as a metric, its mean over the rows that have one, and as a column of the table of completions.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from recipe.reward.scorer import or_none
 from recipe.reward.trainers.source import RewardSource, reward_source, rows_of
 from recipe.reward.wire import reward_numbers
 from recipe.types import Reward
@@ -20,7 +19,7 @@ from recipe.types import Reward
 
 async def alignment_reward(
     completions: Sequence[Any],
-    goal: Sequence[str],
+    goal: Sequence[Any],
     history: Sequence[Any],
     log_extra: Callable[[str, list[Any]], object] | None = None,
     log_metric: Callable[[str, float], object] | None = None,
@@ -29,11 +28,11 @@ async def alignment_reward(
 ) -> list[float | None]:
     """R of each completion, None where it cannot be computed; `functools.partial` sets another `source`.
 
-    Raises InputError where no row of the batch can be used.
+    Raises InputError where no row could be used so far.
     """
     if source is None:
         source = await asyncio.to_thread(reward_source)
-    rewards = or_none(await asyncio.to_thread(source.score, rows_of(completions, goal, history)))
+    rewards = await asyncio.to_thread(source.score_or_none, rows_of(completions, goal, history))
     _log(rewards, log_extra, log_metric)
     return [None if reward is None else reward.total for reward in rewards]
 

@@ -13,6 +13,7 @@ verifiers then marks the trace as errored and leaves its reward unset.
 import asyncio
 from typing import Any
 
+from recipe.reward.scorer import read_rows
 from recipe.reward.trainers.source import reward_source, row_of
 from recipe.reward.wire import reward_numbers
 from recipe.types import Reward
@@ -31,4 +32,5 @@ async def alignment_parts(task: Any, trace: Any) -> dict[str, float]:
 async def _reward(task: Any, trace: Any) -> Reward:
     source = await asyncio.to_thread(reward_source)
     # Plugged into a config it is handed the task's data, as a method the task itself.
-    return await source.score_one(row_of(trace.last_reply, getattr(task, "data", task)))
+    [row] = read_rows(row_of, [trace.last_reply], [getattr(task, "data", task)])
+    return await source.score_one(row)

@@ -13,6 +13,7 @@ import asyncio
 import math
 from typing import Any
 
+from recipe.reward.scorer import read_rows
 from recipe.reward.trainers.source import reward_source, row_of
 from recipe.reward.wire import reward_numbers
 from recipe.types import Reward
@@ -23,15 +24,16 @@ async def compute_score(
 ) -> dict[str, float]:
     """{"score": R, and each part of it}; `settings` are those of `reward_source`. Raises as `score_each`."""
     source = await asyncio.to_thread(reward_source, settings)
-    return _result(await source.score_one(row_of(solution_str, extra_info, ground_truth)))
+    [row] = read_rows(row_of, [solution_str], [extra_info], [ground_truth])
+    return _result(await source.score_one(row))
 
 
 def compute_score_sync(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
     """The same for the manager `remote`, which takes no asynchronous function."""
-    [reward] = reward_source(settings).score_each([row_of(solution_str, extra_info, ground_truth)])
-    return _result(reward)
+    rows = read_rows(row_of, [solution_str], [extra_info], [ground_truth])
+    return _result(*reward_source(settings).score_each(rows))
 
 
 def _result(reward: Reward) -> dict[str, float]:
