@@ -32,8 +32,8 @@ DAYS: dict[str, tuple[list[Reply], Verdict | str]] = {
     "answers at once": ([GOOD], VERDICT),
     "is busy twice": ([BUSY, BUSY, GOOD], VERDICT),
     "breaks down": ([Reply(500, "oh no"), Reply(503), GOOD], VERDICT),
-    "is too slow": ([GOOD._replace(delay=4.0), GOOD], VERDICT),
-    "drips": ([GOOD._replace(drip=0.05), GOOD], VERDICT),
+    "is too slow": ([GOOD._replace(delay=90.0), GOOD], VERDICT),
+    "drips": ([GOOD._replace(drip=0.5), GOOD], VERDICT),
     "sends half a body": ([GOOD._replace(body=GOOD.body[:40]), GOOD], VERDICT),
     "drops the connection": ([GOOD._replace(drop=True), GOOD], VERDICT),
     "shows a proxy's page": ([Reply(body="<html>Welcome</html>", kind="text/html"), GOOD], VERDICT),
@@ -90,7 +90,7 @@ def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: py
         return replies[min(turn, len(replies) - 1)]
 
     def run() -> tuple[list[Judgement], dict[str, Any]]:
-        config = ModelConfig(endpoint=server.url, model="m", timeout=2.5, concurrency=16)
+        config = ModelConfig(endpoint=server.url, model="m", timeout=10.0, concurrency=16)
         with opened(config, tmp_path / "cache") as engine:
             judge = LlmJudge(engine, "m", JudgeConfig())
             return judge.judge(cases()), engine.ledger.to_json()
