@@ -219,6 +219,8 @@ def _not_text(file: SourceFile, encoding: str, position: int, line: int, error: 
     found = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
     # In Latin-1 these bytes are control characters, which no text has.
     likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
+    if 4 * error.object.count(0) > len(error.object):
+        likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
     remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} (byte {found} at position {position:,})"
     return InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line)
 

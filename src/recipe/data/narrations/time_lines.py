@@ -19,7 +19,7 @@ _JOINT = re.compile(r"\ufeff(?=\s*(?:WEBVTT|\d))|(?<=\S)(?=WEBVTT[ \t]*[\r\n])")
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 """Fullwidth forms of ASCII."""
-_MARKUP = re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.,]*>|\{\\[^{}]*\}")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>\n]*>|<\d[\d:.,]*>|\{\\[^{}\n]*\}")
 _BREAK = re.compile(r"<br\s*/?>|\[br\]", re.IGNORECASE)
 
 _DASH = r"[-\u2010-\u2015\u2212=~]"
@@ -45,6 +45,7 @@ _LIKE_TIMES = re.compile(
     rf"|^\W*{_EXACT_CLOCK}\W*$|^\W*{_EXACT_CLOCK}\W{{1,6}}{_EXACT_CLOCK}"
 )
 """What nobody says: an exact clock beside an arrow, an arrow without a time, or a line of exact clocks alone."""
+_LONE_CLOCK = re.compile(rf"\W*{_EXACT_CLOCK}\W*")
 _NEGATIVE = re.compile(rf"^\s*{_DASH}\s?\d|(?:>|&gt;|\u2192)\s*{_DASH}\s?\d|[:;.,]\s?-\d")
 _FRAMES = re.compile(r"\d[:;]\d+[:;]\d+[:;]\d{1,2}(?!\d)|\d;\d")
 
@@ -88,7 +89,9 @@ Parsed = list[tuple[int, Cue | Fault]]
 def make_cue(start: float, end: float, lines: Sequence[str]) -> Cue:
     """A cue from lines as a file has them."""
     source = "\n".join(lines)
-    plain = (" ".join(html.unescape(_MARKUP.sub("", line)).split()) for line in _BREAK.sub("\n", source).split("\n"))
+    shown = _BREAK.sub("\n", source) if "br" in source or "BR" in source else source
+    shown = html.unescape(_MARKUP.sub("", shown))
+    plain = (" ".join(line.split()) for line in shown.split("\n"))
     return Cue(round(start, 3), round(end, 3), tuple(line for line in plain if line), source)
 
 
@@ -138,6 +141,9 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
     for number, line in _rows(text):
         begins = not above[-1][1] if above else current is None
         times = _times(line, webvtt or begins or (bool(above) and _NUMBER.fullmatch(above[-1][1]) is not None))
+        broken = current and isinstance(current[1], Fault) and not any(line for _, line in above)
+        if broken and isinstance(times, Fault) and _LONE_CLOCK.fullmatch(line):
+            continue  # times on two lines are one fault
         if times is not None:
             doubt = numbers.take(above, report)
             close()
@@ -173,10 +179,13 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
 
 def _rows(text: str) -> Iterator[tuple[int, str]]:
     """Number and text of each line; files that were appended to one another begin on lines of their own."""
-    joined = _JOINT.sub("\v", text.replace("\0", ""))
+    joined = _JOINT.sub("\v", text.replace("\0", "")).replace("\ufeff", "")
     for number, line in enumerate(LINE_END.split(joined), start=1):
-        for part in line.split("\v"):
-            yield number, part.replace("\ufeff", "").strip()
+        first, *appended = line.split("\v")
+        yield number, first.strip()
+        for part in appended:
+            yield number, ""
+            yield number, part.strip()
 
 
 def _times(line: str, arrow: bool) -> tuple[float, float, str] | Fault | None:
@@ -185,9 +194,9 @@ def _times(line: str, arrow: bool) -> tuple[float, float, str] | Fault | None:
     `arrow` is whether an arrow alone looks like one.
     """
     plain = line if line.isascii() else _INVISIBLE.sub("", line.translate(_WIDE))
+    plain = _MARKUP.sub("", plain) if "<" in plain or "{" in plain else plain
     if not _MAY_BE_TIMES.search(plain):
         return None
-    plain = _MARKUP.sub("", plain)
     match = _TIME_LINES[0].match(plain) or _TIME_LINES[1].match(plain)
     if match is not None:
         bracket, begin, until, rest = match.groups()
@@ -228,7 +237,7 @@ class _Numbers:
             self._last += 1
             return None
         place, line = above[at]
-        direct, alone = at == len(above) - 1, at == 0 or not above[at - 1][1]
+        direct, alone = at == len(above) - 1, not above[at - 1][1] if at else first
         number = _NUMBER.fullmatch(line)
         value = int(number[1]) if number else self._last + 1
         follows = number is not None and value == self._last + 1
@@ -241,16 +250,19 @@ class _Numbers:
                 self._kind = "name"
             mine = bool(self._kind)
         elif direct and alone:
-            mine = line.isdigit() or self._kind == "name" or (self._kind == "number" and number is not None)
-            doubt = self._kind == "number" and not mine
+            mine = number is not None or self._kind == "name"
+            doubt = not mine and self._kind == "number"
         elif direct:
             mine = self._kind == "number" and follows
-            doubt = self._kind == "number" and number is not None and not mine
+            doubt = number is not None and not mine
         else:
             mine = self._kind == "number" and number is not None and alone and (self._apart or follows)
         self._last = value if mine else self._last + 1
         if not mine and not doubt:
             return None
         del above[at:]
-        report.cue_names += mine and number is None
+        if mine:
+            # Where cues had no numbers, this may be text like 350.
+            report.cue_names += number is None or not (self._kind or follows)
+            self._kind = self._kind or "number"
         return (place, _BETWEEN) if doubt else None

@@ -201,7 +201,9 @@ def _lyrics(_label: str, text: str) -> Parsed:
 
 _LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], Parsed] | str], ...] = (
     (
-        re.compile(r"(?:<\?xml[^>]*>\s*|<!--.{0,2000}?-->\s*)*<(?:\w+:)?(?:tt|timedtext|transcript)[\s>]", re.DOTALL),
+        re.compile(
+            r"(?:<\?xml[^>]*>\s*|<!--[^>]{0,2000}>\s*)*<(?:!DOCTYPE )?(?:\w+:)?(?:tt|timedtext|transcript)[\s>]"
+        ),
         _xml,
     ),
     (re.compile(r"\[(?:Script Info|V4\+? Styles|Events)\]|Dialogue:", re.IGNORECASE), _dialogue),
