@@ -33,7 +33,7 @@ _TIME_LINES = (
 )
 """An arrow of any kind between two times, or, between two exact times, a dash, a comma or a space."""
 _SETTINGS = re.compile(r"(?:\s+[A-Za-z][\w-]*[:=]\S+)*\s*")
-_PARTS = re.compile(r"(?:(\d+):)?(\d+):(\d+)(?:[.,:;](\d+))?")
+_PARTS = re.compile(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:[.,:;](\d{1,18}))?")
 
 _MAY_BE_TIMES = re.compile(r"\d\s?[:;]|>|&gt;|[\u2192\u21d2\u2794\u279c\u27a1\u27f6]")
 _CLOCK = r"\d{1,9}\s?[:;]\s?-?\d{1,9}"
