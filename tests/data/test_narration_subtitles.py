@@ -374,10 +374,11 @@ def test_files_that_begin_like_others_are_no_subtitles(tmp_path: Path) -> None:
     (tmp_path / "pom.xml").write_text("<?xml version='1.0'?>\n<project/>")
     (tmp_path / "plan.txt").write_text("1\nfrom 3:30 - 4:00 we dig\n")
     (tmp_path / "build.json").write_text('{"encoder": {"name": "minilm"}, "events": []}')
+    (tmp_path / "README").write_text("Cut at 00:00:03,000 -> 00:00:04,000 with any tool\n")
     (tmp_path / "v.srt").write_text(numbered("1\n"))
     report = ReadingReport()
     assert said(tmp_path, report) == ["dig"]
-    assert report.passed_over == 3
+    assert report.passed_over == 4
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig"])

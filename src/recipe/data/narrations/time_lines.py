@@ -111,7 +111,8 @@ def begins_with_times(text: str) -> bool:
     """Whether a text begins as WebVTT does, or has times in the first line or below the first number."""
     rows = [line for _, line in _rows(text[:1000]) if line][:2]
     at = 1 if rows and _NUMBER.fullmatch(rows[0]) else 0
-    return _HEADER.match(text) is not None or (at < len(rows) and isinstance(_times(rows[at], arrow=False), tuple))
+    times = _times(rows[at], arrow=False) if at < len(rows) else None
+    return _HEADER.match(text) is not None or not (times is None or isinstance(times, Fault))
 
 
 def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
