@@ -143,6 +143,22 @@ FAILED = {
 ROLLOUT = {"step": 1, "goal": "g", "history": ["a"], "completion": "1. b", "reward": {"total": 0.5, "gated": False}}
 TASK = {"source": "s", "goal": "g", "steps": [{"text": "a"}, {"text": "b"}], "video_id": "v"}
 WEB = {"title": "t", "url": "https://example.org", "steps": ["a", "b"]}
+TRANSCRIPTS: tuple[object, ...] = (
+    {
+        "wireMagic": "pb3",
+        "events": [{"tStartMs": 0, "id": 1}, {"tStartMs": 9, "dDurationMs": 9, "segs": [{"utf8": "boil"}]}],
+    },
+    {"transcription": [{"offsets": {"from": 0, "to": 4000}, "text": " boil"}]},
+    [{"text": "boil", "start": 0.1, "duration": 1.5}],
+)
+OTHER_SUBTITLES = (
+    b"2a\n00:01,5 -> 00:02\nboil\n\nit\n\n-00:00:03;05 --> 00:00:04:05\npour\n",
+    b"0:00:01.000,0:00:02.000\nboil[br]it\n",
+    b"[Events]\nFormat: Start, End, Text\nDialogue: 0:00:01.00,0:00:02.00,{\\an8}boil,\\Nit\n",
+    b"[ti:tea]\n[00:01.00][00:02.00]boil\n",
+    b'<tt xmlns:p="p" p:frameRate="25"><body><p begin="00:00:01:05" end="2s">boil<br/>it</p></body></tt>',
+    b'<timedtext format="3"><body><p t="1" d="9"><s>boil</s><s t="3"> it</s></p></body></timedtext>',
+)
 SUBTITLES = (
     b"WEBVTT\n\n00:00:01.000 --> 00:00:03.000\nboil the <c>water</c>\n\n00:04.000 --> 00:05.000\npour &amp; stir\n"
 )
@@ -193,7 +209,8 @@ def targets() -> Mapping[str, Target]:
         "align": (_narrations, "htm_align.json", (b'{"v": [[1, 0.5, 2.5, "add oil"], [0, 3, 4, "stir"]]}',)),
         "whisperx": (_narrations, "w.json", (json.dumps({"segments": TIMED["segments"], "language": "en"}).encode(),)),
         "table": (_narrations, "v.csv", (TABLE, b"video_id,start,end,text\nv,0,1,boil\n")),
-        "subtitles": (_narrations, "v.vtt", (SUBTITLES, b"1\n00:00:01,000 --> 00:00:02,000\nboil\n")),
+        "subtitles": (_narrations, "v.vtt", (SUBTITLES, b"1\n00:00:01,000 --> 00:00:02,000\nboil\n", *OTHER_SUBTITLES)),
+        "transcript": (_narrations, "v.json3", tuple(json.dumps(one).encode() for one in TRANSCRIPTS)),
         "pickle": (
             _narrations,
             "n.pickle",

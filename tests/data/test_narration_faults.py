@@ -318,7 +318,11 @@ def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
         ("n.json", b'{"v": [[1, 2, 3]]}', "not [alignable, start, end, text]"),
         ("n.json", b'{"v": [[1, 2, 3, "x"]], "w": 3}', "the video's entry is not a list"),
         ("n.parquet", b"PAR1 and so on PAR1", "the Parquet file is damaged"),
-        ("n.vtt", b"WEBVTT\n\n00:01.000 --> 00:02\nx\n\n00:03.000 --> 00:04.000\ny\n", "a cue has no text or no valid"),
+        (
+            "n.vtt",
+            b"WEBVTT\n\n00:01.000 -->\nx\n\n00:03.000 --> 00:04.000\ny\n",
+            "line 3: the line looks like the times",
+        ),
         ("n.jsonl.gz", b"\x1f\x8b\x08\x00abc", "the compressed data cannot be read"),
         ("n.zip", b"PK\3\4abc", "the compressed data cannot be read"),
         ("n.tar.gz", b"\x1f\x8b\x08\x00abc", "the compressed data cannot be read"),
@@ -408,7 +412,7 @@ def test_names_in_archives_cannot_write_on_the_terminal(tmp_path: Path) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_the_place_of_a_bad_cue_is_its_time(tmp_path: Path) -> None:
+def test_the_place_of_a_bad_cue_is_the_line_of_its_times(tmp_path: Path) -> None:
     (tmp_path / "v.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:02.000\nx\n\n00:07.500 --> 00:03.000\ny\n")
-    with pytest.raises(InputError, match=r"v\.vtt, field 'cue at 7\.5 s': .* 3 s"):
+    with pytest.raises(InputError, match=r"v\.vtt, line 6: .* 3 s.* 7\.5 s"):
         read(tmp_path / "v.vtt")

@@ -32,6 +32,10 @@ from recipe.errors import InputError
         ("Narrator: now stir", "now stir"),
         ("Speaker 2: now stir", "now stir"),
         ("SPEAKER_02: now stir", "now stir"),
+        ("[SPEAKER_02]: now stir", "now stir"),
+        ("[SPEAKER_02] now stir [speaker 1]: it", "now stir it"),
+        ("(Speaker A): now stir SPEAKER_01: it", "now stir it"),
+        ("Speaker B: now stir", "now stir"),
         ("[Anna]: now stir", "now stir"),
         ("-(laughs) ...", ""),
         # What somebody says stays.

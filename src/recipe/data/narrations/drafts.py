@@ -121,6 +121,8 @@ class ReadingReport:
     """Narrations whose address is none of the web, read without it."""
     collapsed: int = 0
     """Cues that only repeated lines already said."""
+    cue_names: int = 0
+    """Names of cues, which are no numbers, left out."""
     only_marks: int = 0
     """Captions that held nothing but non-speech marks, left out."""
     cut_marks: int = 0
@@ -154,6 +156,7 @@ class ReadingReport:
             (self.no_goal, "procedure", "without a goal, read without a title"),
             (self.no_link, "narration", "whose address is none of the web, read without it"),
             (self.collapsed, "rolling cue", "collapsed"),
+            (self.cue_names, "name", "of a cue, above its times, left out"),
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
             (self.cut_marks, "caption", "read without their non-speech marks, such as (laughs) or a speaker's name"),
             (self.untitled, "narration", "without a title in the file of titles"),

@@ -204,8 +204,20 @@ class _CheckedStream(io.RawIOBase):
         return len(block)
 
 
+def encoding_of(head: bytes, encoding: str) -> str:
+    """The encoding that was asked for; in place of UTF-8, the one that the byte order mark of a file's head names.
+
+    >>> encoding_of(b"\\xff\\xfea\\0", "utf-8"), encoding_of(b"a", "utf-8"), encoding_of(b"\\xff\\xfe", "cp1252")
+    ('utf-16', 'utf-8', 'cp1252')
+    """
+    if encoding != "utf-8" or not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
+        return encoding
+    return "utf-32" if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else "utf-16"
+
+
 def blocks(file: SourceFile, encoding: str) -> Generator[str]:
     """The text of a file in blocks, without a byte order mark. Raises InputError with line and position."""
+    encoding = encoding_of(file.stream.peek(4)[:4], encoding)
     name = "utf-8-sig" if encoding == "utf-8" else encoding
     decoder = codecs.getincrementaldecoder(name)()
     position, line = 0, 1
@@ -231,7 +243,11 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
 
 def _not_text(file: SourceFile, encoding: str, position: int, line: int, error: UnicodeDecodeError) -> InputError:
     found = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
-    remedy = f"convert the file to UTF-8 or give its encoding, such as latin-1 (byte {found} at position {position:,})"
+    # In Latin-1 these bytes are control characters, which no text has.
+    likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
+    if 4 * error.object.count(0) > len(error.object):
+        likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
+    remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} (byte {found} at position {position:,})"
     return InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line)
 
 

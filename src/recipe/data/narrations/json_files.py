@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
 from recipe.data.narrations.files import LONGEST, SourceFile, blocks, too_long, video_id, whole
@@ -180,21 +180,70 @@ def _row(place: Place, kept: list[int], index: int, _part: str) -> Place:
     return place._replace(field=f"{place.field}[{kept[index]}]")
 
 
-_LAYOUT = Fault("not a narration", "'segments' is missing or not a list", "give a transcript of WhisperX", "segments")
+_LAYOUT = Fault(
+    "not a narration",
+    "no list of segments with times is in the file",
+    "give a transcript of WhisperX, Whisper, OpenAI (verbose_json), whisper.cpp or YouTube",
+    "segments",
+)
+_HUGE = 10**15
+"""Numbers beyond are no times in any unit, and are not calculated with."""
+_LISTS = {"segments": "whisperx", "transcription": "whisperx", "events": "youtube", "snippets": "youtube"}
+"""The lists that hold a transcript's captions, and the source of the narration."""
 
 
 def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
-    """A WhisperX transcript of HowTo100M: {"segments": [{"start", "end", "text", ...}], ...}; the name is the video id.
+    """A transcript of one video in JSON; the name is the video id.
 
-    Words and their times, and the original of translated speech, are not read. Raises InputError for a file that is
-    not JSON.
+    {"segments": [{"start", "end", "text", ...}]} of WhisperX, Whisper and OpenAI's `verbose_json`, {"transcription":
+    [{"offsets", "text"}]} of whisper.cpp, {"events": [{"tStartMs", "segs"}]} of YouTube's json3, and the list [{"text",
+    "start", "duration"}] of youtube-transcript-api, also as `snippets`. Words and their times, and the original of
+    translated speech, are not read. Raises InputError for a file that is not JSON.
     """
     try:
-        value = json.loads(whole(file, options.encoding))
+        value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    items = value.get("segments") if isinstance(value, dict) else None
-    captions = [caption(item) for item in items] if isinstance(items, list) else _LAYOUT
-    place = Place(file.label)
-    where = partial(place.item, "segments")
-    yield Draft(place, video_id(file.name), captions, where, source=options.source or "whisperx")
+    if isinstance(value, list):
+        value = {"snippets": value}
+    name = next((name for name in _LISTS if isinstance(value, dict) and isinstance(value.get(name), list)), "")
+    captions: list[Caption | Fault] | Fault = _LAYOUT
+    kept: list[int] = []
+    if name:
+        read = [(n, item) for n, value in enumerate(value[name]) if (item := _transcribed(value)) is not None]
+        kept, captions = [n for n, _ in read], [item for _, item in read]
+    where = partial(_item, Place(file.label), name, kept)
+    source = options.source or _LISTS.get(name, "whisperx")
+    yield Draft(Place(file.label), video_id(file.name), captions, where, source=source)
+
+
+def _item(place: Place, name: str, kept: list[int], index: int, part: str) -> Place:
+    return place.item(name, kept[index], part)
+
+
+def _transcribed(item: object) -> Caption | Fault | None:
+    """The caption of an item; None for an event of json3 that opens a window or a line and says nothing."""
+    if isinstance(item, dict) and isinstance(offsets := item.get("offsets"), dict):
+        return Caption(item.get("text"), _scaled(offsets.get("from"), 1000), _scaled(offsets.get("to"), 1000))
+    if isinstance(item, dict) and "tStartMs" in item:
+        pieces = item.get("segs")
+        texts = [piece.get("utf8") for piece in pieces if isinstance(piece, dict)] if isinstance(pieces, list) else []
+        text = " ".join("".join(text for text in texts if isinstance(text, str)).split())
+        start, lasts = _scaled(item["tStartMs"], 1000), _scaled(item.get("dDurationMs", 0), 1000)
+        return Caption(text, start, _end(start, lasts)) if text else None
+    if isinstance(item, dict) and "duration" in item and "end" not in item:
+        return Caption(item.get("text"), item.get("start"), _end(item.get("start"), item["duration"]))
+    return caption(item)
+
+
+def _scaled(time: object, unit: int) -> object:
+    """A time in seconds; what is no number of seconds is handed on, for `clean` to name."""
+    return time / unit if _is_time(time) else time
+
+
+def _end(start: object, lasts: object) -> object:
+    return round(start + lasts, 3) if _is_time(start) and _is_time(lasts) else lasts
+
+
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _HUGE

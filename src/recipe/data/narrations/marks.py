@@ -7,6 +7,7 @@ Removed are
     ♪ la la ♪  ♪                     song between two notes, and single notes
     >> JOHN: Now stir.               a change of speaker, and the name of a speaker in capitals
     Narrator: Now stir.              the usual names of speakers in any case, `Speaker 2:` and `SPEAKER_02:`
+    [SPEAKER_02]: Now stir.          the same in brackets, as speech recognisers write it, anywhere in a caption
 
 A label in capitals is no name where the whole caption is in capitals, or where it is a word such as TIP or STEP.
 """
@@ -26,8 +27,9 @@ _SOUND = re.compile(
 _SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
 _NOTES = re.compile(r"[♩♪♫♬]+")
 _TURN = re.compile(r"(?:^|\s)>{2,}\s*")
+_SPEAKER = re.compile(r"[\[(]\s*speaker[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)speaker_\d+\s*:(?=\s)", re.IGNORECASE)
 _USUAL = re.compile(
-    r"^\s*(speaker[ _]?\d+|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man|woman)"
+    r"^\s*(speaker[ _-]?(?:\d+|[A-Z]\b)|narrator|host|presenter|interviewer|announcer|instructor|voice-?over|man|woman)"
     r"( \d+)?\s*:\s+",
     re.IGNORECASE,
 )
@@ -49,7 +51,7 @@ def without_marks(text: str) -> str:
     """
     if not _MAY_HOLD.search(text):
         return text
-    plain = _SQUARE.sub(" ", text)
+    plain = _SQUARE.sub(" ", _SPEAKER.sub(" ", text))
     plain = _ROUND.sub(_kept, plain)
     plain = _NOTES.sub(" ", _SONG.sub(" ", plain))
     plain = _TURN.sub(" ", plain)

@@ -19,8 +19,9 @@ from recipe.data.narrations.drafts import (
     ReadingReport,
     clean,
 )
-from recipe.data.narrations.files import HEAD, SourceFile, file_names, source_files
+from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
 from recipe.data.narrations.how2mine import is_web_procedure
+from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.narrations.tracks import METADATA, OTHER_LANGUAGE, Tracks
 from recipe.data.video_ids import is_metadata, video_name
 from recipe.errors import InputError
@@ -28,13 +29,17 @@ from recipe.types import Narration
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _SHAPES: dict[FormatName, re.Pattern[str]] = {
-    "subtitles": re.compile(r"WEBVTT|\d+\s*\n\d+:\d+:\d+[,.]\d+\s*-->"),
-    "whisperx": re.compile(r'\{\s*("text"\s*:\s*"|"language"\s*:|"(segments|word_segments)"\s*:\s*\[\s*(\{|\]\s*,))'),
+    "whisperx": re.compile(
+        r'\{\s*("text"\s*:\s*"|"(task|language|wireMagic|systeminfo)"\s*:|"(transcription|events|snippets)"\s*:\s*\['
+        r'|"(segments|word_segments)"\s*:\s*\[\s*(\{|\]\s*,))|\[\s*\{\s*"(text|start|end|duration)"\s*:'
+    ),
     "howto100m": re.compile(rf'\{{\s*({_STRING}\s*:\s*\{{\s*("(text|start|end)"|\}})|\}}\s*\Z)'),
     "htm-align": re.compile(rf"\{{\s*{_STRING}\s*:\s*\[\s*\["),
     "jsonl": re.compile(r'\{\s*"(video_id|segments|sentences|title|source)"\s*:'),
 }
 """The beginning of a format's text; the first that matches counts."""
+_TRANSCRIPT = re.compile(r'"(segments|transcription|events|snippets)"\s*:\s*\[\s*\{')
+"""In a JSON file whose first key is none of these, what a transcript holds."""
 
 _HEADERS: dict[FormatName, set[str]] = {
     "htm-aa": {"vid", "timestamp", "text"},
@@ -61,6 +66,9 @@ class Format(NamedTuple):
 
 
 _LINES = (".jsonl", ".ndjson")
+_SUBTITLES = (
+    ".vtt", ".srt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".dfxp", ".srv1", ".srv2", ".srv3", ".smi", ".scc",
+)  # fmt: skip
 _LONG_PROCEDURE = re.compile(r'\{\s*"(source_example|final_procedure)"\s*:\s*\{')
 """A row of How2Mine's export whose end lies beyond what is looked at, because it holds the text of its page."""
 FORMATS: dict[FormatName, Format] = {
@@ -72,8 +80,8 @@ FORMATS: dict[FormatName, Format] = {
     "howto100m-csv": Format("tables.read_howto100m_csv", (".csv",), one_video=True),
     "htm-align": Format("json_files.read_htm_align", (".json",)),
     "htm-aa": Format("tables.read_htm_aa", (".csv",)),
-    "whisperx": Format("json_files.read_whisperx", (".json",), one_video=True),
-    "subtitles": Format("subtitles.read_subtitles", (".vtt", ".srt"), one_video=True),
+    "whisperx": Format("json_files.read_whisperx", (".json", ".json3"), one_video=True),
+    "subtitles": Format("subtitles.read_subtitles", _SUBTITLES, one_video=True),
     "parquet": Format("parquet.read_parquet", (".parquet",)),
 }
 
@@ -201,12 +209,14 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     file_name = file.name.lower()
     if file_name.endswith(FORMATS["howtocaption"].suffixes) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
-    text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
+    text = head.decode(encoding_of(head, encoding), "replace").lstrip("\ufeff \t\r\n")
     if (procedures := _procedures(text)) is not None:
         return procedures
-    for name in ("jsonl", "subtitles"):
-        if file_name.endswith(FORMATS[name].suffixes):
-            return name
+    if file_name.endswith(_LINES):
+        return "jsonl"
+    transcript = _SHAPES["whisperx"].match(text)
+    if not transcript and (file_name.endswith(_SUBTITLES) or is_subtitles(text)):
+        return "subtitles"
     for name, shape in _SHAPES.items():
         if shape.match(text):
             return name
@@ -214,6 +224,8 @@ def detect(file: SourceFile, encoding: str) -> FormatName | None:
     for name, columns in _HEADERS.items():
         if columns <= header:
             return name
+    if file_name.endswith(FORMATS["whisperx"].suffixes) and _TRANSCRIPT.search(text) and '"video_id"' not in text:
+        return "whisperx"
     # A file that the user named and that is JSON or empty is read as JSON lines, whose errors say most about it.
     return "jsonl" if not file.inside and text[:1] in ("", "{", "[") else None
 
