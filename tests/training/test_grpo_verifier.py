@@ -40,7 +40,9 @@ def test_rewards_of_a_run_are_those_of_the_verifier(
         # A verifier of its own, so that nothing is taken from what the run has cached.
         fresh = Verifier(Corpus.open(config.corpus), reward)
         for (goal, history), group in prompts.items():
-            wanted = fresh.score(history=history, continuations=[plan_steps(r["completion"]) for r in group], goal=goal)
+            wanted = fresh.score(
+                history=history, continuations=[plan_steps(r["completion"], cut=r["clipped"]) for r in group], goal=goal
+            )
             assert [r["reward"]["total"] for r in group] == pytest.approx([one.total for one in wanted], abs=1e-6)
             assert [r["reward"]["steps"] for r in group] == [one.steps for one in wanted]
         step = [record["reward"]["total"] for record in recorded]
@@ -70,7 +72,9 @@ def test_the_language_model_of_a_run_is_the_model_before_training(world_run: dic
     orders = []
     for _, record in (row for file in files for row in read_jsonl(file)):
         [wanted] = fresh.score(
-            history=record["history"], continuations=[plan_steps(record["completion"])], goal=record["goal"]
+            history=record["history"],
+            continuations=[plan_steps(record["completion"], cut=record["clipped"])],
+            goal=record["goal"],
         )
         assert record["reward"]["parts"]["language_model"] == pytest.approx(wanted.parts["language_model"], abs=1e-4)
         assert record["reward"]["total"] == pytest.approx(wanted.total, abs=1e-4)

@@ -45,8 +45,9 @@ class Prediction:
     its mean over samples estimates the KL divergence."""
 
     @classmethod
-    def of(cls, example_id: str, sample: int, answer: Answer, reward: Reward | None = None) -> "Prediction":
-        """The prediction that a model's answer makes."""
+    def of(cls, example_id: str, sample: int, answer: Answer | str, reward: Reward | None = None) -> "Prediction":
+        """The prediction that a model's answer, or the text of one, makes."""
+        answer = Answer(answer) if isinstance(answer, str) else answer
         plan = read_plan(answer)
         steps, reason = (plan.steps, None) if isinstance(plan, Plan) else ((), plan.reason)
         total, gated = (reward.total, reward.gated) if reward else (None, None)
