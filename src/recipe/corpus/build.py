@@ -199,7 +199,7 @@ def _stage_first(
     remove(output / SHARDS)
     before = [] if origin is None else [_stamp(path) for path in origin.files]
     try:
-        shards = stage(narrations, output, config.shard_size, progress)
+        shards = stage(narrations, output, config.shard_size, progress, origin)
         files = [] if origin is None else _record_inputs(origin.files, before)
         read = None if origin is None else origin.report()
         if origin is not None:
@@ -214,8 +214,11 @@ def _stage_first(
     return _StagedInput(shards, read, files)
 
 
-def stage(narrations: Iterable[Narration], output: Path, size: int, progress: Progress) -> list[ShardRecord]:
-    """Stage all narrations, at most `size` a shard, in place of what was staged before.
+def stage(
+    narrations: Iterable[Narration], output: Path, size: int, progress: Progress, origin: Origin | None = None
+) -> list[ShardRecord]:
+    """Stage all narrations, at most `size` a shard, in place of what was staged before; `origin` tells what was left
+    out.
 
     Raises InputError where there are no narrations, or one has no segments or a text that is not valid Unicode.
     """
@@ -226,7 +229,9 @@ def stage(narrations: Iterable[Narration], output: Path, size: int, progress: Pr
             shards.append(_write_staged(output, shard_name(index), batch))
             advance(len(batch))
     if not shards:
-        raise InputError("there are no narrations to build a corpus from; give at least one.")
+        left_out = (origin.report() or {}).get("left_out") if origin else None
+        why = f" ({'; '.join(left_out)})" if left_out else ""
+        raise InputError(f"there are no narrations to build a corpus from{why}; give at least one.")
     return shards
 
 
