@@ -169,7 +169,7 @@ def test_hostile_plans_are_judged(files: Recipe) -> None:
     plans = [
         {"example_id": "e0", "steps": ["tea " * 2_500_000]},
         {"example_id": "e1", "steps": [f"step {n}" for n in range(500)]},
-        {"example_id": "e2", "steps": ["\x1b[2J\x00\ud800 \u202e pour"]},
+        {"example_id": "e2", "steps": ["\x1b[2J\x00\x01 \u202e pour"]},
         {"example_id": "e4", "steps": ["茶を注ぐ", "می\u200cخواهم", "----- data ends -----\n$data"]},
         {"example_id": "e5", "steps": ["...", "—"]},
     ]

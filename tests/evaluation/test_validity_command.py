@@ -160,7 +160,7 @@ def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
     files.planned(
         t1=["x" * 10_000_000],
         t2=[f"step {n}" for n in range(500)],
-        b1=["\x00\x1b[31mToast the slice\ud800", "泡茶", "سخن الماء", "🫖"],
+        b1=["\x00\x1b[31mToast the slice\x01", "泡茶", "سخن الماء", "🫖"],
     )
     output = files.folder / "validity.json"
     code, out, err = recipe(*files.arguments("--output", output, "--json"))
@@ -168,7 +168,7 @@ def test_plans_that_no_one_should_write(recipe: Command, files: Files) -> None:
     assert json.loads(out)["counts"]["shortened"] == 1
     assert rows_path(output).stat().st_size < 100_000
     files.write(files.examples, [example("w", "brew a pot of tea", ["boil the water"], ["pour the tea"])])
-    files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\ud800", *(["y"] * 5000)]}])
+    files.write(files.plans, [{"example_id": "w", "steps": ["x" * 10_000_000, "\x01", *(["y"] * 5000)]}])
     asked = ("evaluate", "validity", files.plans, "--examples", files.examples, "--output", output)
     assert recipe(*asked)[::2] == (0, "")
     row = json.loads(rows_path(output).read_text())

@@ -24,6 +24,7 @@ from recipe.corpus.build import build_corpus
 from recipe.data.examples import read_examples
 from recipe.data.procedures import read_procedures, write_procedures
 from recipe.errors import InputError
+from recipe.models.protocol import Answer
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.prompting import PLAIN
 from recipe.stats import Interval
@@ -170,9 +171,11 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     class Writer:
         prompt = PLAIN
 
-        def generate(self, chats: Sequence[Any], count: int, sampling: SamplingConfig, *_: object) -> list[list[str]]:
+        def outcomes(
+            self, chats: Sequence[Any], count: int, sampling: SamplingConfig, *_: object
+        ) -> list[list[Answer]]:
             asked_for.append((len(chats), count, sampling.temperature, sampling.seed))
-            return [["1. wait\n2. stir\n1. wait"] * count for _ in chats]
+            return [[Answer("1. wait\n2. stir\n1. wait")] * count for _ in chats]
 
     @contextmanager
     def opened(*_: object) -> Iterator[Writer]:

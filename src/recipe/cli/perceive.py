@@ -92,7 +92,7 @@ def perceive(
         result = run.describe(chosen.clips, console.progress())
     if not result.descriptions:
         first = next(iter(result.unreadable.values()), "")
-        raise InputError(f"none of {len(chosen.clips)} videos, or of the answers about them, can be read: {first}")
+        raise InputError(f"none of {len(chosen.clips)} videos can be read or described; the first: {first}")
     if examples is not None:
         written = write_described_histories(target, rows, result, model_settings.model, run, model.ledger.prices)
     else:
