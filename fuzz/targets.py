@@ -256,7 +256,17 @@ def targets() -> Mapping[str, Target]:
         "failure text": (_text(critical.parse_failures), "v.txt", (b'{"failures": [{"step": 1, "why": "x"}]}',)),
         "level text": (_text(judges.parse), "v.txt", (b'{"score": 0.25}', b"**Score:** 1")),
         "number text": (_text(read_score), "v.txt", (b"0.5", b"Score: 7/10")),
-        "plan text": (_text(parse_plan), "p.txt", (b"Here:\n1. Boil\n2) Pour\n- stir\n", b"**1.** `a`\n\n* b")),
+        "plan text": (
+            _text(parse_plan),
+            "p.txt",
+            (
+                b"Here:\n1. Boil\n2) Pour\n- stir\n",
+                b"**1.** `a`\n\n* b",
+                b"<think>1. a\n</think>\n### 1. b\n[THINK]c[/THINK]",
+                b'```json\n{"steps": ["a", {"step": "b"}]}\n```',
+                b"| Step | Action |\n|---|---|\n| 1 | a |\n",
+            ),
+        ),
         "timed text": (_text(partial(read_steps, duration=60.0)), "p.txt", (b"00:05 - 00:12 Pour\n[0:03] Stir (5s)",)),
         "seen text": (_text(read_history), "p.txt", (b"1. Pour\n2. Stir\n", b"nothing yet")),
         "trace text": (_text(partial(read_trace, duration=60.0)), "p.txt", (b"0:01 Pour\n0:09 - 0:12 Stir\n",)),
