@@ -16,6 +16,7 @@ from prompt_scorer import PromptScorer
 from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Row, score_rows
+from recipe.reward.service.openrlhf import response_text
 from recipe.reward.trainers import ms_swift, trainer_reward
 from recipe.reward.trainers.source import MicroBatcher, RewardSource, text_of
 from recipe.reward.trainers.trl import alignment_reward
@@ -326,3 +327,14 @@ def test_ms_swift_finds_the_rewards_by_name() -> None:
     orms: dict[str, Any] = {}
     ms_swift.register(orms)
     assert orms == {"alignment": ms_swift.AlignmentReward, "alignment_async": ms_swift.AsyncAlignmentReward}
+
+
+@pytest.mark.parametrize(
+    ("opened", "closed"), [("<think>", "</think>"), ("<|START_THINKING|>", "<|END_THINKING|>"), ("[THINK]", "[/THINK]")]
+)
+def test_openrlhf_reads_the_plan_behind_a_thought(opened: str, closed: str) -> None:
+    plan, thought = "1. rinse it\n2. dry it", "1. burn it\n"
+    for begin, prompt in (("", f"<|user|>wash<|assistant|>\n{opened}\n"), (opened, "<|user|>wash<|assistant|>\n")):
+        for query in (f"{prompt}{begin}{thought}{closed}{plan}<|end|>", f"<s> {prompt} {begin}{thought}{closed}{plan}"):
+            assert plan_steps(response_text(query, prompt) or "") == ("rinse it", "dry it")
+            assert plan_steps(response_text(query[: query.index(closed)], prompt) or "") == ()

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.service.messages import ServiceSettings, checked
 from recipe.reward.wire import reward_numbers
-from recipe.text import plan_steps
+from recipe.text import TAG_PARTS, final_answer, plan_steps, thought_tag
 from recipe.types import Reward
 from recipe.web.refusals import Refusal, parsed
 
@@ -22,6 +22,10 @@ _SPECIAL = re.compile(
     r"|\[/?INST\]|\[(?:PAD|CLS|SEP|UNK)\]"
 )
 """Marks of Qwen, Llama, Phi, DeepSeek, Gemma, Mistral, SmolVLM and BERT."""
+
+
+_END = 100
+"""Characters at the end of a prompt that may open a thought."""
 
 
 class GetReward(BaseModel):
@@ -69,18 +73,25 @@ def answer(rewards: Sequence[Reward]) -> dict[str, Any]:
 def response_text(query: str, prompt: str) -> str | None:
     """What follows the prompt, without special tokens; None where the query does not begin with its prompt.
 
-    Decoding may add a first token or move spaces, so where the texts differ only marks and spaces are let pass.
+    Decoding may add a first token or move spaces, so where the texts differ only marks and spaces are let pass. Tags of
+    a thought stay, and one that the end of the prompt opens is put in front.
 
     >>> response_text("<s>user: tea<|end|> 1. Boil water</s>", "user: tea<|end|>")
     ' 1. Boil water'
     """
+    last = prompt[-_END:]
+    opening = thought_tag(last) if final_answer(last) is None else ""
     at = query.find(prompt)
     if at >= 0 and not _SPECIAL.sub("", query[:at]).strip():
-        return _SPECIAL.sub("", query[at + len(prompt) :])
-    bare = _SPECIAL.sub("", query)
-    words = map(re.escape, _SPECIAL.sub("", prompt).split())
+        return opening + _SPECIAL.sub(_tag_or_nothing, query[at + len(prompt) :])
+    bare = _SPECIAL.sub(_tag_or_nothing, query)
+    words = map(re.escape, _SPECIAL.sub(_tag_or_nothing, prompt).split())
     found = re.match(r"\s*" + r"\s*".join(words), bare)
-    return None if found is None else bare[found.end() :]
+    return None if found is None else opening + bare[found.end() :]
+
+
+def _tag_or_nothing(mark: re.Match[str]) -> str:
+    return mark[0] if thought_tag(mark[0]) or mark[0] in TAG_PARTS else ""
 
 
 def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSettings) -> PromptGroup:
