@@ -29,7 +29,7 @@ _TAGS = (
     (r"(?i:Here(?: is|'s|’s) my thought process:)", r"(?i:Here(?: is|'s|’s) my response:)"),  # Granite 3.2
 )  # fmt: skip
 _OPENS, _CLOSES = (re.compile("|".join(pair)) for pair in zip(*_TAGS, strict=True))
-TAG_PARTS = frozenset({"<|channel|>", "<|message|>", "<|channel>", "<channel|>"})
+_TAG_PARTS = frozenset({"<|channel|>", "<|message|>", "<|channel>", "<channel|>"})
 """Tokens that are a tag only with the word behind them."""
 _WRAPPER = re.compile(
     r"</?(?:answer|solution|output|response)>|<\|(?:begin|end)_of_solution\|>|<\|(?:START|END)_\w+\|>"
@@ -64,13 +64,27 @@ _STEP = ("step", "text", "description", "action", "instruction", "title", "name"
 """Fields of JSON that hold a plan, and those that hold a step."""
 
 
-def thought_tag(text: str) -> str:
-    """The first tag in a text that opens or closes a thought, empty where there is none.
+def is_thought_token(token: str) -> bool:
+    """Whether a special token is a tag that opens or closes a thought, or a part of one.
 
-    >>> thought_tag("<|im_start|>assistant\\n<think>\\n"), thought_tag("<|im_end|>")
+    >>> is_thought_token("[THINK]"), is_thought_token("<|im_end|>")
+    (True, False)
+    """
+    return token in _TAG_PARTS or bool(_OPENS.search(token) or _CLOSES.search(token))
+
+
+def _behind_thoughts(text: str) -> str:
+    *_, end = (0, *(tag.end() for tag in _CLOSES.finditer(text)))
+    return text[end:]
+
+
+def open_thought(text: str) -> str:
+    """The tag that opens the thought within which a text ends, empty where it ends within none.
+
+    >>> open_thought("<|im_start|>assistant\\n<think>\\n"), open_thought("<think></think>\\n")
     ('<think>', '')
     """
-    tag = _OPENS.search(text) or _CLOSES.search(text)
+    tag = _OPENS.search(_behind_thoughts(text))
     return tag[0] if tag else ""
 
 
@@ -84,8 +98,7 @@ def final_answer(text: str, *, cut: bool = False) -> str | None:
     >>> final_answer("<think>\\n1. Use a bag\\n</think>\\n1. Boil water"), final_answer("<think>Let me see")
     ('\\n1. Boil water', None)
     """
-    *_, end = (0, *(tag.end() for tag in _CLOSES.finditer(text)))
-    answer = text[end:]
+    answer = _behind_thoughts(text)
     if _OPENS.search(answer):
         return None
     answer = _WRAPPER.sub("\n", _TURN.split(answer, maxsplit=1)[0])

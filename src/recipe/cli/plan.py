@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recipe.planning.predictions import Prediction
     from recipe.planning.rerank import RankedPlans
     from recipe.reward.verifier import Verifier
-    from recipe.types import Example
+    from recipe.types import Example, Malformed, Plan
 
 
 @with_flags(SamplingConfig, "sampling", "How plans are sampled")
@@ -155,7 +155,7 @@ def _plan_one(
                 console.out.print(f"{number}. {escape(step)}", highlight=False, soft_wrap=True)
             shown = before + len(steps)
         [answer] = all_answered(outcomes)
-        _show_end(_ended(answer))
+        _show_end(_ended(answer, read_plan(answer)))
         return
     answers = all_answered(planner.complete([request], count, console.progress())[0])
     plans = list(map(read_plan, answers))
@@ -165,7 +165,7 @@ def _plan_one(
     else:
         [ranked] = rerank(verifier, [request], [plans], console.progress())
         rows = [_rewarded(verifier, request, ranked, sample) for sample in ranked.order]
-    rows = [row | _ended(answers[row["sample"]]) for row in rows]
+    rows = [row | _ended(answers[row["sample"]], plans[row["sample"]]) for row in rows]
     if json:
         console.print_json({"goal": request.goal, "history": list(request.history), "plans": rows})
         return
@@ -227,8 +227,9 @@ def _predicted(
     predictions: list[Prediction] = []
     with progress.task("planning from videos", total=len(examples)) as advance:
         for example in examples:
-            see = lambda one: Request(one.goal, video=clips(one))  # noqa: E731 - one clip is in memory
-            predictions += planner.predict([example], count, see=see, unanswered=unanswered)
+            predictions += planner.predict(
+                [example], count, see=lambda one: Request(one.goal, video=clips(one)), unanswered=unanswered
+            )
             advance(1)
     return predictions
 
@@ -266,11 +267,8 @@ def _write(
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _ended(answer: "Answer") -> dict[str, Any]:
-    """The text of an answer, and how it ended: why it holds no plan, and whether it was cut."""
-    from recipe.models.protocol import read_plan
-
-    plan = read_plan(answer)
+def _ended(answer: "Answer", plan: "Plan | Malformed") -> dict[str, Any]:
+    """The text of an answer, and how it ended: why its plan is none, and whether it was cut."""
     why = {} if hasattr(plan, "steps") else {"malformed": plan.reason}
     return {"text": answer.text or answer.refusal} | why | ({"cut": True} if answer.cut else {})
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from recipe.artifacts import read_json
 from recipe.errors import InputError, MissingExtra
 from recipe.models.smollm2 import NAME, smollm2_folder
-from recipe.text import TAG_PARTS, final_answer, thought_tag
+from recipe.text import is_thought_token, open_thought
 
 try:
     import torch
@@ -129,7 +129,7 @@ def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, A
     for chat in ([{"role": "system", "content": "system"}, user], [user]):  # some templates refuse a system turn
         with suppress(TemplateError, TypeError, ValueError):
             asked = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
-            return thought_tag(asked) if final_answer(asked) is None else ""
+            return open_thought(asked)
     return ""
 
 
@@ -183,7 +183,7 @@ def _warn_of_float32() -> None:
 def _special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[frozenset[int], frozenset[int]]:
     """The ids of the special tokens, and of those among them that are tags of a thought."""
     special = {id: token.content for id, token in tokenizer.added_tokens_decoder.items() if token.special}
-    tags = (id for id, content in special.items() if thought_tag(content) or content in TAG_PARTS)
+    tags = (id for id, content in special.items() if is_thought_token(content))
     return frozenset(special), frozenset(tags)
 
 

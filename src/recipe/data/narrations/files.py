@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from recipe.artifacts import not_a_file
-from recipe.data.video_ids import video_name
 from recipe.errors import InputError, first_line
 
 HEAD = 1 << 16
@@ -283,8 +282,3 @@ def lines(file: SourceFile, encoding: str) -> Iterator[str]:
 def too_long(label: str, what: str) -> InputError:
     """The error for more text than any video has."""
     return InputError.at(label, f"{what} is longer than {LONGEST:,} characters", "check the file and its format")
-
-
-def video_id(name: str) -> str:
-    """The video that a file's name gives, as `recipe.data.video_ids.video_name` reads it."""
-    return video_name(name).id

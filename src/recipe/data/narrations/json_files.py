@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption
-from recipe.data.narrations.files import LONGEST, SourceFile, blocks, too_long, video_id, whole
+from recipe.data.narrations.files import LONGEST, SourceFile, blocks, too_long, whole
 from recipe.data.narrations.parallel import drafts, from_mapping
+from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -214,7 +215,7 @@ def read_whisperx(file: SourceFile, options: ReadingOptions, _report: ReadingRep
         kept, captions = [n for n, _ in read], [item for _, item in read]
     where = partial(_item, Place(file.label), name, kept)
     source = options.source or _LISTS.get(name, "whisperx")
-    yield Draft(Place(file.label), video_id(file.name), captions, where, source=source)
+    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=source)
 
 
 def _item(place: Place, name: str, kept: list[int], index: int, part: str) -> Place:

@@ -10,9 +10,10 @@ from functools import partial
 from itertools import pairwise
 
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import SourceFile, video_id, whole
+from recipe.data.narrations.files import SourceFile, whole
 from recipe.data.narrations.time_lines import Cue, Parsed, begins_with_times, time_lines
 from recipe.data.narrations.timed_text import layout_of
+from recipe.data.video_ids import video_name
 
 _WORD_TIME = re.compile(r"<\d+:\d\d[\d:.,]*>")
 _TOUCH = 0.5
@@ -55,7 +56,7 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
             for _, item in parsed
         ]
     where = partial(_cue_place, Place(file.label), numbers)
-    yield Draft(Place(file.label), video_id(file.name), captions, where, source=options.source or "subtitles")
+    yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=options.source or "subtitles")
 
 
 def _cue_place(place: Place, numbers: Sequence[int], index: int, _part: str) -> Place:

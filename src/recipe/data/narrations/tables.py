@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from recipe.artifacts import json_line, require_whole
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport
-from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files, video_id
+from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
+from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.types import Narration
 
@@ -63,7 +64,7 @@ def read_howto100m_csv(file: SourceFile, options: ReadingOptions, _report: Readi
     table = list(rows(file, options.encoding, ("start", "end", "text")))
     where = partial(_row_place, file.label, [row.line for row in table])
     source = options.source or "howto100m"
-    yield Draft(Place(file.label), video_id(file.name), [_caption(row) for row in table], where, source=source)
+    yield Draft(Place(file.label), video_name(file.name).id, [_caption(row) for row in table], where, source=source)
 
 
 def _caption(row: Row) -> Caption | Fault:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.service.messages import ServiceSettings, checked
 from recipe.reward.wire import reward_numbers
-from recipe.text import TAG_PARTS, final_answer, plan_steps, thought_tag
+from recipe.text import is_thought_token, open_thought, plan_steps
 from recipe.types import Reward
 from recipe.web.refusals import Refusal, parsed
 
@@ -79,8 +79,7 @@ def response_text(query: str, prompt: str) -> str | None:
     >>> response_text("<s>user: tea<|end|> 1. Boil water</s>", "user: tea<|end|>")
     ' 1. Boil water'
     """
-    last = prompt[-_END:]
-    opening = thought_tag(last) if final_answer(last) is None else ""
+    opening = open_thought(prompt[-_END:])
     at = query.find(prompt)
     if at >= 0 and not _SPECIAL.sub("", query[:at]).strip():
         return opening + _SPECIAL.sub(_tag_or_nothing, query[at + len(prompt) :])
@@ -91,7 +90,7 @@ def response_text(query: str, prompt: str) -> str | None:
 
 
 def _tag_or_nothing(mark: re.Match[str]) -> str:
-    return mark[0] if thought_tag(mark[0]) or mark[0] in TAG_PARTS else ""
+    return mark[0] if is_thought_token(mark[0]) else ""
 
 
 def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSettings) -> PromptGroup:
