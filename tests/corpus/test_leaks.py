@@ -206,6 +206,7 @@ def test_inputs_of_every_kind_are_told_apart(tmp_path: Path) -> None:
     [
         ("absent.jsonl", None, "the file does not exist"),
         ("ids.txt", b"v1\nv2, v3\n", r"ids\.txt, line 2: 'v2, v3' is no video id; give one video id a line"),
+        ("ids.txt", "v1\r\nv2\u2028v3".encode(), r"ids\.txt, line 2: .* is no video id"),
         ("ids.txt", b"\n", "the file is empty"),
         ("ids.txt", b"\xff\xfe", "not UTF-8"),
         (

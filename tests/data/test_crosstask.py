@@ -35,6 +35,13 @@ def test_equal_times_keep_the_order_of_the_file(crosstask: Path) -> None:
     assert texts == ["cut tape", "press tape", "cut tape"]
 
 
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"])
+def test_a_line_ends_at_a_line_feed_alone(crosstask: Path, mark: str) -> None:
+    path = crosstask / "crosstask_release" / "tasks_primary.txt"
+    path.write_text(path.read_text().replace("cut tape", f"cut{mark}tape"))
+    assert read_cards(path)["77"].steps == (f"cut{mark}tape", "press tape")
+
+
 def test_cards(crosstask: Path) -> None:
     cards = read_cards(crosstask / "crosstask_release" / "tasks_primary.txt")
     assert cards["77"] == ("Patch a Kite", ("cut tape", "press tape"))

@@ -77,6 +77,15 @@ def _name(requirement: str) -> str:
     return canonicalize_name(Requirement(requirement).name)
 
 
+def test_the_text_of_a_file_is_divided_at_line_feeds_alone() -> None:
+    """`str.splitlines` also divides at U+2028, U+0085 and others, which a JSON string may hold."""
+    import re
+
+    divided = re.compile(r"(?:read_text|decode)\([^()]*\)\s*\.splitlines\(")
+    files = [path for path in SOURCE.rglob("*.py") if path.name != "memory.py"]  # reads the kernel's own file
+    assert [path.name for path in files if divided.search(path.read_text())] == []
+
+
 def test_torchvision_is_absent() -> None:
     assert importlib.util.find_spec("torchvision") is None, "its wheels break a CPU installation of torch"
 

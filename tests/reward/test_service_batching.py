@@ -238,6 +238,16 @@ def test_stopping_finishes_what_is_accepted_and_refuses_the_rest() -> None:
     assert answered == [value("slow", ("h",), (str(n),)) for n in range(7)]
 
 
+def test_no_thread_is_left_where_a_service_has_stopped() -> None:
+    async def run() -> None:
+        async with serving(Scorer()):
+            pass
+        assert not [one.name for one in threading.enumerate() if one.name.startswith("recipe-")]
+
+    for _ in range(50):
+        asyncio.run(run())
+
+
 def test_requests_wait_while_the_service_warms_up() -> None:
     async def run() -> Any:
         go = threading.Event()

@@ -143,7 +143,7 @@ def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
         assert release is not None
         return release.taxonomy().actions
     try:
-        lines = source.actions.read_text(encoding="utf-8-sig").splitlines()
+        lines = source.actions.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise InputError.at(source.actions, "the text is not UTF-8", "convert the file to UTF-8") from None
     actions = tuple(line.strip() for line in lines if line.strip())

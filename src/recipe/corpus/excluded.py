@@ -95,7 +95,7 @@ def _narrations(path: Path) -> list[ExcludedVideo]:
 def _ids(path: Path) -> list[str]:
     ids: dict[str, None] = {}
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise InputError.at(path, "the text is not UTF-8", "convert the file to UTF-8") from None
     for number, line in enumerate(lines, start=1):

@@ -55,9 +55,9 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:
-    """The lines of a UTF-8 text file. Raises InputError when it is missing or of another encoding."""
+    """The lines of a UTF-8 text file, divided at line feeds alone. Raises InputError when it is missing or of another encoding."""
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        return path.read_text(encoding="utf-8-sig").split("\n")
     except (FileNotFoundError, IsADirectoryError):
         problem = "this is a folder" if path.is_dir() else "the file does not exist"
         raise InputError.at(path, problem, remedy) from None

@@ -99,7 +99,10 @@ class Batcher:
             self._changed.notify_all()
         while self._open():  # none is open for longer than its time limit
             await asyncio.sleep(_SWEEP / 4)
-        await asyncio.to_thread(self._threads[0].join, _GRACE)
+        scores, clock = self._threads
+        await asyncio.to_thread(scores.join, _GRACE)
+        self._ended.set()
+        await asyncio.to_thread(clock.join)
         self._sweeper.cancel()
 
     @property
@@ -158,7 +161,6 @@ class Batcher:
             self._busy_since = time.monotonic()
             self._answer([job for job in jobs if job.outcome is None])
             self._busy_since = None
-        self._ended.set()
 
     def _take(self) -> list[Job]:
         """The requests of the next batch, at least one; none once the service has stopped."""
