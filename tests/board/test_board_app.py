@@ -246,7 +246,7 @@ def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, se
         Visitor(client, seen, one).ask("GET", "/api/me", 401)
     score_all(board)
     value = owner.ask("GET", "/api/owner")
-    assert value["boards"][0]["jobs"]["scored"] == 8
+    assert value["boards"][0]["jobs"]["scored"] == 9
     [before] = [one["id"] for one in value["boards"]]
     owner.ask("POST", f"/api/owner/boards/{before}/rescore", 422)  # nothing has changed
     owner.ask("POST", "/api/owner/boards/none/rescore", 404)

@@ -197,4 +197,4 @@ def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> Non
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert "8 jobs scored" in said
+    assert "9 jobs scored" in said

@@ -5,8 +5,11 @@ A file of verdicts holds what judges, proxies and people gave each plan, one obj
 required. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
 
 A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
-example, then over the examples of a dataset, then over the datasets of a split. Plans without a verdict are in none of
-these.
+example, then over the examples of a dataset, then over the datasets of a split.
+
+A verdict that is missing is in none of these means. A plan may be written to make the judge refuse, so that what is
+missing is not missing at random. Where some is, the means are also given with a verdict of 0 and with the best one in
+place of each missing verdict: whatever the judge would have said lies between them.
 """
 
 from collections import Counter
@@ -30,6 +33,8 @@ CRITERIA = tuple(field.name for field in fields(Verdict))
 HIGHEST = 5
 FULL = len(CRITERIA) * HIGHEST
 """The highest total."""
+NOTHING, BEST = (Verdict(*(score for _ in CRITERIA)) for score in (0, HIGHEST))
+"""The verdict of 0 on all six, which is also that of the fatal rule, and the best one."""
 ALL = "all"
 """The split of the macro accuracy over every dataset, where some are none of the paper's."""
 _REMEDY = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
@@ -137,16 +142,20 @@ def texts_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str
     return tuple(value)
 
 
-def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, dict[str, float]]:
+def plan_means(
+    judged: Iterable[Judgement], control: str = "", missing: Verdict | None = None
+) -> dict[PlanId, dict[str, float]]:
     """Means of each plan over its verdicts: accuracy in percent, total, and each criterion.
 
-    Only the system's own plans, or those of a control; plans without a verdict are left out.
+    Only the system's own plans, or those of a control. A verdict that is missing counts as `missing`; without that it is
+    left out, and so is a plan without any.
     """
     verdicts: dict[PlanId, list[Verdict]] = {}
     for one in judged:
         if one.control == control:
             scored = verdicts.setdefault(one.plan_id, [])
-            scored += [one.outcome] if isinstance(one.outcome, Verdict) else []
+            outcome = one.outcome if isinstance(one.outcome, Verdict) else missing
+            scored += [outcome] if outcome is not None else []
     return {
         plan: {"accuracy": fmean(map(accuracy_of, some)), **{name: _mean(some, name) for name in (*CRITERIA, "total")}}
         for plan, some in verdicts.items()
@@ -154,10 +163,12 @@ def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, d
     }
 
 
-def example_means(judged: Iterable[Judgement], control: str = "") -> dict[str, dict[str, float]]:
-    """Means of each example over the samples that have a verdict: first over the verdicts of a sample, then these."""
+def example_means(
+    judged: Iterable[Judgement], control: str = "", missing: Verdict | None = None
+) -> dict[str, dict[str, float]]:
+    """Means of each example over its samples, each the mean over its verdicts; `missing` as in `plan_means`."""
     samples: dict[str, list[dict[str, float]]] = {}
-    for plan, means in plan_means(judged, control).items():
+    for plan, means in plan_means(judged, control, missing).items():
         samples.setdefault(plan.example_id, []).append(means)
     return {name: {key: fmean(one[key] for one in some) for key in some[0]} for name, some in samples.items()}
 
