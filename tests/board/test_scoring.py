@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytest.importorskip("openai")
+from tests.models.endpoint_server import Reply, completion, serving
+
 from recipe.artifacts import fingerprint
 from recipe.board.scoring import LEAST, MEASURES, Scored, Scorer, control_predictions, label_of, open_scorer
 from recipe.board.store import References
+from recipe.config import ModelConfig
 from recipe.config.board import ScorerSettings
 from recipe.config.models import JudgeConfig
 from recipe.errors import ComputeError, InputError, RecipeError
@@ -20,7 +24,8 @@ from recipe.evaluation.judge.verdicts import CRITERIA, judge_scores
 from recipe.evaluation.plan_measures import open_reader
 from recipe.evaluation.validity.measure import score_plans
 from recipe.evaluation.validity.scores import select_plans, validity_scores
-from recipe.models.model import Model
+from recipe.models.endpoint import host
+from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
@@ -209,6 +214,37 @@ def away(plan: str, request: ModelRequest) -> Answer | Refusal | None:
 def test_a_judge_that_gives_the_references_no_verdict_is_away(none: Any, references: References) -> None:
     with pytest.raises(ComputeError):
         by_judge(none, references, provoking(references.examples, 8))
+
+
+OUTAGES = {
+    "500": Reply(500, "oh no"),
+    "503": Reply(503),
+    "429": Reply(429, '{"error": {"message": "slow down"}}'),
+    "401": Reply(401, '{"error": {"message": "no key"}}'),
+    "402": Reply(402, "pay"),
+    "403": Reply(403, "forbidden"),
+    "404": Reply(404, '{"error": {"message": "no such model"}}'),
+    "400": Reply(400, '{"error": {"message": "the model is being loaded"}}'),
+    "400 too long": Reply(400, '{"error": {"message": "maximum context length is 0 tokens"}}'),
+    "a page": Reply(body="<html>gateway</html>", kind="text/html"),
+    "an error with 200": Reply(body='{"error": "overloaded"}'),
+    "a dropped connection": completion("{}" * 50)._replace(drop=True),
+    "nothing": completion(""),
+    "noise": completion("!!!!!!!!!!!!!!"),
+    "a cut": completion("{", "length"),
+}
+
+
+@pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES)
+def test_an_endpoint_that_fails_half_way_makes_no_0(
+    reply: Reply, references: References, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_FIRST_WAIT", 0.001)
+    good = completion(json.dumps(dict.fromkeys(CRITERIA, 5)))
+    with serving(lambda _, before: good if before < 20 else reply) as server:
+        config = ModelConfig(endpoint=server.url, model="org/judge", tries=1, concurrency=4)
+        with open_model(config) as model, open_scorer(JUDGE, references, model) as scorer, pytest.raises(RecipeError):
+            scorer.score(provoking(references.examples, 40))
 
 
 def test_what_fails_once_is_asked_again(references: References) -> None:

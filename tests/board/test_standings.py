@@ -180,7 +180,8 @@ def row(**changed: Any) -> dict[str, Any]:
     interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
     plain = {
         "place": "1", "submission": "abc", "system": "mine", "by": "me", "control": "", "value": interval,
-        "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "unscored_share": 0.0, "no_place": "", "created": 1.0, "link": "",
+        "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "unscored_share": 0.0, "no_place": "",
+        "created": 1.0, "link": "",
     }  # fmt: skip
     return plain | changed
 

@@ -5,8 +5,8 @@ else is done with it. An example without a prediction is judged as an empty plan
 
 Controls show what a judge's figures are to be read against. The reference is the ceiling and the empty plan the floor.
 The others ask whether the judge marks copying, wordiness and wrong order down, whether it knows another goal's plan,
-and whether a text can steer it or keep it from answering. They depend on the examples alone, so that every system that is judged on the same
-examples shares their answers.
+and whether a text can steer it or keep it from answering. They depend on the examples alone, so that every system that
+is judged on the same examples shares their answers.
 """
 
 from collections.abc import Callable, Sequence
