@@ -117,7 +117,10 @@ class PlanScorer(Protocol):
     """Scores predictions against the references that it was opened with."""
 
     def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
-        """The metrics of each example, by its id; an example without a score is left out. Raises ComputeError."""
+        """The metrics of each example, by its id, of a judge also the share of missing verdicts as `unscored`.
+
+        An example without a value is left out. Raises ComputeError where that cannot be told now.
+        """
         ...
 
 

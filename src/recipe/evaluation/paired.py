@@ -114,8 +114,8 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
             known = ", ".join(sorted(ours.values.keys() & theirs.values.keys())) or "none"
             raise InputError(f"no plan of both has a value of {metric!r}; known are {known}.")
         scored.update(both)
-        bounds = [side.bounds.get(metric) for side in (ours, theirs)]
-        read = _readings(board, shared, clusters, *bounds, seed) if bounds[0] and bounds[1] else {}
+        bounds = [side.bounds[metric] for side in (ours, theirs) if metric in side.bounds]
+        read = _readings(board, shared, clusters, bounds, seed)
         names, (first_means, second_means) = _example_means(both, sides)
         for over, places in _groups([_dataset(board, name) for name in names]).items():
             own = [names[place] for place in places]
@@ -160,14 +160,14 @@ def _readings(
     board: Board,
     shared: Iterable[PlanId],
     clusters: Mapping[str, str],
-    first: tuple[dict[PlanId, float], dict[PlanId, float]],
-    second: tuple[dict[PlanId, float], dict[PlanId, float]],
+    bounds: Sequence[tuple[dict[PlanId, float], dict[PlanId, float]]],
     seed: int,
 ) -> dict[str, dict[str, Interval]]:
     """The difference by reading and by what it is over, where a verdict on a plan of both is missing, else nothing."""
     plans = sorted(shared)
-    if all(side[0][plan] == side[1][plan] for side in (first, second) for plan in plans):
+    if all(least[plan] == most[plan] for least, most in bounds for plan in plans):
         return {}
+    first, second = bounds
     pairs = {"lowest": (first[0], second[1]), "missing_as_0": (first[0], second[0]), "highest": (first[1], second[0])}
     found: dict[str, dict[str, Interval]] = {}
     for name, sides in pairs.items():
@@ -225,12 +225,12 @@ def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
     if source.scores.kind == "diversity":
         pairs = read_pairs(rows_path(source.path))
-        least, values, most = (
+        zero, values, full = (
             {PlanId(name, 0): value for name, value in prompt_diversity(pairs, missing).items()}
             for missing in (0.0, None, 1.0)
         )
         prompts = {PlanId(pair.example_id, 0) for pair in pairs}
-        return PlanValues({"diversity": values}, {"diversity": (least, most)}, prompts)
+        return PlanValues({"diversity": values}, {"diversity": (zero, full)}, prompts)
     if source.scores.kind == "critical-failures":
         judged = read_failures(rows_path(source.path))
         failed = failure_means(judged)

@@ -252,11 +252,11 @@ def _tables(scores: "JudgeScores", rows: Path) -> "list[Table]":
         notes=tuple(_lines(scores, rows)),
     )
     read = [
-        *named,
-        *((f"macro: {one.split}", one) for one in scores.macro),
-        *((f"control: {one.name}", one) for one in scores.controls),
+        *((name, one.readings) for name, one in named),
+        *((f"macro: {one.split}", one.readings) for one in scores.macro),
+        *((f"control: {one.name}", one.readings) for one in scores.controls),
     ]
-    return [first, *readings_table("Accuracy, percent", ((name, one.readings) for name, one in read)), second]
+    return [first, *readings_table("Accuracy, percent", read), second]
 
 
 def _failure_tables(scores: "CriticalScores", rows: Path) -> "list[Table]":
