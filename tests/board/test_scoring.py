@@ -263,7 +263,8 @@ def test_a_question_on_which_the_reference_gets_no_verdict_is_in_no_mean(referen
 
     found = by_judge(filtered, references, provoking(references.examples, 10))
     assert np.flatnonzero(np.isnan(found.values)).tolist() == [3]
-    assert (found.figures.unscored, found.figures.unscored_share) == (31, pytest.approx(30 / 39))
+    assert found.figures.unscored == 31
+    assert found.figures.unscored_share == pytest.approx(30 / 39)
 
 
 @pytest.mark.parametrize("measure", ["proxy", "match", "validity"])

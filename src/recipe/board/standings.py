@@ -156,10 +156,10 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
     datasets = [one.source for one in examples]
     found = [row for row in found if row.figures["value"] is not None]
     newest = {(row.account, row.system): row.id for row in found}
-    latest = [row for row in found if not row.control and newest[row.account, row.system] == row.id]
+    latest = {row.id for row in found if not row.control and newest[row.account, row.system] == row.id}
     # What an earlier version scored has no share, and no value where a verdict is missing.
     shares = {row.id: row.figures.get("unscored_share", row.figures["unscored"] / len(examples)) for row in found}
-    competing = [row for row in latest if shares[row.id] <= MOST_UNSCORED]
+    competing = [row for row in found if row.id in latest and shares[row.id] <= MOST_UNSCORED]
     values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(examples))
     places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
     placed = {
@@ -183,11 +183,11 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "tied": gap is not None and (gap.low is None or gap.low <= 0),
                 "unscored": row.figures["unscored"],
                 "unscored_share": round(shares[row.id], 4),
-                "no_place": _why(shares[row.id]) if row in latest and row.id not in placed else "",
+                "no_place": _why(shares[row.id]) if row.id in latest and row.id not in placed else "",
                 "created": row.created,
                 "link": row.link,
                 "private": False,
-                "latest": bool(row.control) or row in latest,
+                "latest": bool(row.control) or row.id in latest,
             }
         )
     return {"rows": rows, "resolvable": places.resolvable}
