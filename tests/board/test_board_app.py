@@ -88,7 +88,7 @@ def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Vis
     assert ann.send(data, 200) == sent | {"new": False}
     waiting = ann.ask("GET", f"/api/submissions/{sent['id']}")["submission"]
     assert waiting["state"] == "queued"
-    assert waiting["jobs"][0]["position"] == 9  # behind the control rows
+    assert waiting["jobs"][0]["position"] == 10  # behind the control rows
     shown(board)
     found = nobody.ask("GET", f"/api/submissions/{sent['id']}")
     assert found["submission"]["state"] == "scored"
@@ -183,9 +183,9 @@ def test_hidden_results_are_the_owners_alone(
         assert found["boards"] == []
         assert found["submission"]["jobs"][0]["state"] == "scored"
         assert found["submission"]["jobs"][0]["value"] is None
-    assert len(rows(owner)) == 9
+    assert len(rows(owner)) == 10
     owner.ask("POST", "/api/owner/tracks/world", json={"published": True})
-    assert len(rows(nobody)) == 9
+    assert len(rows(nobody)) == 10
 
 
 def test_a_private_row_is_seen_by_its_account_and_the_owner(
@@ -246,7 +246,7 @@ def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, se
         Visitor(client, seen, one).ask("GET", "/api/me", 401)
     score_all(board)
     value = owner.ask("GET", "/api/owner")
-    assert value["boards"][0]["jobs"]["scored"] == 8
+    assert value["boards"][0]["jobs"]["scored"] == 9
     [before] = [one["id"] for one in value["boards"]]
     owner.ask("POST", f"/api/owner/boards/{before}/rescore", 422)  # nothing has changed
     owner.ask("POST", "/api/owner/boards/none/rescore", 404)
@@ -321,5 +321,5 @@ def test_a_backup_is_the_same_board_elsewhere(
             for stale in stale_boards(one):
                 refresh(one, stale)
         assert rows(other) == rows(nobody)
-        assert len(rows(other)) == 10
+        assert len(rows(other)) == 11
     copy.close()

@@ -95,7 +95,7 @@ def test_the_whole_way_of_a_submission(
     about = ("--track", "one", "--system", "mine", "--url", served, "--token-file", token)
     sent = json.loads(recipe("board", "submit", plans, *about, "--json"))
     assert sent["new"]
-    assert "9 jobs scored" in recipe("board", "worker", "--database", database, "--until-empty", "--lease", "5")
+    assert "10 jobs scored" in recipe("board", "worker", "--database", database, "--until-empty", "--lease", "5")
     again = json.loads(recipe("board", "submit", plans, *about, "--wait", "--json"))
     assert again["submission"]["id"] == sent["id"]
     assert again["submission"]["jobs"][0]["value"] is None  # results are hidden
@@ -106,9 +106,9 @@ def test_the_whole_way_of_a_submission(
     assert "scored" in recipe("board", "status", "--url", served, "--token-file", token)
     output = tmp_path / "board.csv"
     recipe("board", "export", board["id"], "--database", database, "--output", output)
-    assert len(output.read_text().splitlines()) == 10
+    assert len(output.read_text().splitlines()) == 11
     recipe("board", "export", board["id"], "--database", database, "--output", tmp_path / "board.json")
-    assert len(json.loads((tmp_path / "board.json").read_text())["rows"]) == 9
+    assert len(json.loads((tmp_path / "board.json").read_text())["rows"]) == 10
     plans.write_bytes(lines(examples, 0.4))
     assert "closed" in fails("board", "submit", plans, *about)
     plans.write_bytes(b"{}\n")
@@ -197,4 +197,4 @@ def test_a_worker_ends_at_a_signal(made: tuple[str, str], tmp_path: Path) -> Non
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
-    assert "8 jobs scored" in said
+    assert "9 jobs scored" in said

@@ -124,7 +124,7 @@ def test_check_submit_and_watch(page: Page, running: Running, examples: list[Exa
     page.goto("/")
     page.locator("table a").first.click()
     expect(page.locator(".standings tbody tr")).to_have_count(9)
-    expect(page.locator(".standings tr.control")).to_have_count(8)
+    expect(page.locator(".standings tr.control")).to_have_count(9)
     page.get_by_label("Find").fill("mine")
     page.get_by_role("button", name="Show").click()
     expect(page.locator(".standings tbody tr")).to_have_count(1)
@@ -185,7 +185,7 @@ def test_a_phone_without_a_script(browser: Browser, running: Running) -> None:
     page = context.new_page()
     page.goto("/")
     page.locator("table a").first.click()
-    expect(page.locator(".standings tr.control")).to_have_count(8)
+    expect(page.locator(".standings tr.control")).to_have_count(9)
     assert page.locator("body").bounding_box()["width"] <= 390  # type: ignore[index]
     page.locator(".standings tbody a").first.click()
     expect(page.locator("h1")).to_be_visible()

@@ -3,6 +3,7 @@
 import csv
 import io
 import itertools
+import json
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sqlalchemy import select, update
+from starlette.testclient import TestClient
 
-from recipe.board.standings import as_csv, places_of
+from recipe.board.app import create_app
+from recipe.board.scoring import MOST_UNSCORED, Figures, Scored
+from recipe.board.standings import as_csv, places_of, read_standings, standings_of
+from recipe.board.store import Board, Entry, pack
+from recipe.board.tables import scores, standings
+from recipe.board.validation import check_submission
+from recipe.board.views import Views
+from recipe.board.work import Queue
 from recipe.stats import macro_interval, macro_intervals
 
 rng = np.random.default_rng(0)
@@ -92,6 +102,72 @@ def test_pairs_are_over_what_both_score() -> None:
     assert found.gaps[0] == wanted
 
 
+def entered(board: Board, account: str, system: str, values: Any, share: float) -> str:
+    """A scored submission with these values of its questions, of which a share has no verdict."""
+    names = board.questions(board.track("world"))
+    checked = check_submission(
+        "".join(json.dumps({"example_id": name, "steps": [system]}) + "\n" for name in names).encode(), names, 1
+    )
+    sent, _ = board.submit(account, "world", checked.sha, checked.content, checked.plans, Entry(system))
+    queue = Queue(board, "w", 30.0)
+    boards = list(queue.measured(["validity"]))
+    while (job := queue.claim(boards)) is not None:
+        own, lost = (np.asarray(values), share) if job.submission == sent else (np.zeros(40), 0.0)
+        known = np.isfinite(own)
+        value = macro_interval(
+            own[known], np.asarray(DATASETS[20:])[known].tolist(), np.asarray(CLUSTERS)[:40][known].tolist()
+        )
+        assert queue.finish(job, Scored(Figures(value, {}, {}, round(40 * lost), lost), own))
+    return sent
+
+
+def test_refusing_does_not_beat_answering(board: Board) -> None:
+    board.add_account("ann")
+    [scorer] = Queue(board, "w", 30.0).measured(["validity"])
+    honest = entered(board, "ann", "honest", [0.44] * 40, 0.0)
+    entered(board, "ann", "a few lost", [0.4] * 38 + [0.0] * 2, MOST_UNSCORED)
+    cheat = entered(board, "ann", "cheat", [1.0] * 30 + [0.0] * 10, 0.25)
+    value = standings_of(board, scorer)
+    rows = {row["system"]: row for row in value["rows"] if not row["control"]}
+    assert {name: row["place"] for name, row in rows.items()} == {"honest": "1", "a few lost": "2", "cheat": ""}
+    assert rows["honest"]["submission"] == honest
+    assert (rows["cheat"]["unscored"], rows["cheat"]["unscored_share"]) == (10, 0.25)
+    assert (rows["cheat"]["gap"], rows["cheat"]["latest"]) == (None, True)
+    assert {name for name, row in rows.items() if row["no_place"]} == {"cheat"}
+    assert rows["honest"]["gap"]["mean"] == pytest.approx(0.44 - 0.38)
+    table = {row["system"]: row for row in csv.DictReader(io.StringIO(as_csv(value, [])))}
+    assert (table["cheat"]["place"], table["cheat"]["unscored_share"]) == ("", "0.25")
+    assert table["cheat"]["no_place"] == rows["cheat"]["no_place"]
+    shown = Views(board)
+    assert shown.index()["tracks"][0]["boards"][0]["leader"]["system"] == "honest"
+    [own] = shown.submission(cheat)["boards"]
+    assert (own["place"], own["no_place"]) == ("", rows["cheat"]["no_place"])
+    with TestClient(create_app(board)) as client:
+        for page in (f"/boards/{scorer}", f"/systems/{cheat}"):
+            assert rows["cheat"]["no_place"] in client.get(page).text
+        assert rows["cheat"]["no_place"] not in client.get(f"/systems/{honest}").text
+
+
+def test_standings_that_an_earlier_version_made_are_made_again(board: Board) -> None:
+    board.add_account("ann")
+    [scorer] = Queue(board, "w", 30.0).measured(["validity"])
+    cheat = entered(board, "ann", "cheat", [1.0] * 30 + [np.nan] * 10, 0.25)
+    before = board.database.query(
+        lambda connection: connection.execute(select(scores.c.figures).where(scores.c.submission == cheat)).scalar_one()
+    )
+    older = {name: value for name, value in before.items() if name != "unscored_share"}
+    board.database.write(
+        lambda connection: connection.execute(update(scores).where(scores.c.submission == cheat).values(figures=older))
+    )
+    value, _, _ = read_standings(board, scorer)
+    kept = {"rows": [{name: one for name, one in row.items() if name != "no_place"} for row in value["rows"]]}
+    kept["rows"][0]["place"] = "1"
+    board.database.write(lambda connection: connection.execute(update(standings).values(rows=pack(value | kept))))
+    value, _, _ = read_standings(board, scorer)
+    [row] = [row for row in value["rows"] if row["system"] == "cheat"]
+    assert (row["place"], row["unscored_share"]) == ("", 0.25)
+
+
 def test_many_systems_are_placed_in_time() -> None:
     values = rng.random((500, 60)) + np.linspace(1, 0, 500)[:, None]
     found = placed(values)
@@ -104,7 +180,8 @@ def row(**changed: Any) -> dict[str, Any]:
     interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
     plain = {
         "place": "1", "submission": "abc", "system": "mine", "by": "me", "control": "", "value": interval,
-        "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "created": 1.0, "link": "",
+        "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "unscored_share": 0.0, "no_place": "",
+        "created": 1.0, "link": "",
     }  # fmt: skip
     return plain | changed
 

@@ -63,7 +63,7 @@ def test_the_proxy_needs_no_endpoint_and_gives_the_same_table_twice(files: Recip
     assert [one.split for one in scores.macro] == ["in-domain", "zero-shot", "all"]
     assert scores.datasets[0].counts.missing == 1
     assert scores.left_out == {"other splits": 1}
-    assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 12 + 4 * 8
+    assert len(read_verdicts(files.folder / "judge.rows.jsonl")) == 12 + 4 * 9
     for words in ("ours [beta], judged by proxy (hash:256)", "control: injected", "1 missing", "1 of other splits"):
         assert words in outcome.out
     assert files(*ASK, *PROXY, "--split", "test", "--controls", 4, "--system", "ours [beta]").code == 0
@@ -119,7 +119,7 @@ def test_what_would_be_asked_is_told_without_asking(files: Recipe) -> None:
     assert "12 calls, about" in outcome.out
     assert "1 plans score 0 by rule" in outcome.out
     told = json.loads(files(*ASK, "--dry-run", "--controls", 2, "--repeats", 2, "--json").out)
-    assert told["calls"] == 2 * (12 + 2 * 7)
+    assert told["calls"] == 2 * (12 + 2 * 8)
     assert told["cost"] is None
     prompt = files(*ASK, "--show-prompt").out
     assert "--- system ---" in prompt
@@ -148,6 +148,10 @@ def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(fi
     assert all("context" in reason for reason in reasons)
     assert "–" in outcome.out
     assert "12 are unscored, which is not 0: judge.rows.jsonl" in outcome.out
+    assert "missing as 0" in " ".join(outcome.out.split())
+    [macro] = [one for one in scores.macro if one.split == "in-domain"]
+    assert macro.readings["missing_as_0"].mean == 0
+    assert macro.readings["missing_as_best"].mean > 50
 
 
 def test_bad_input_is_one_sentence(files: Recipe) -> None:

@@ -170,6 +170,9 @@ def test_what_cannot_be_read_is_asked_again_and_then_unscored(tmp_path: Path) ->
     assert (scores.overall.counts.plans, scores.overall.counts.unscored) == (4, 2)
     nothing = critical_scores("ours", judge.identity, [cases[2].example], rows[2:3])
     assert (nothing.overall.without, nothing.overall.failures) == (None, None)
+    assert {name: one.mean for name, one in nothing.overall.readings.items()} == {
+        "missing_as_0": 0, "missing_as_best": 100
+    }  # fmt: skip
 
 
 def test_scores_are_means_over_repeats_then_samples_then_examples(tmp_path: Path) -> None:
@@ -185,6 +188,9 @@ def test_scores_are_means_over_repeats_then_samples_then_examples(tmp_path: Path
     assert scores.overall.without is not None
     assert scores.overall.without.mean == pytest.approx((25 + 100) / 2)
     assert [one.name for one in scores.datasets] == ["how2bench", "kitchen"]
+    read = {name: one.mean for name, one in scores.overall.readings.items()}
+    assert read == {"missing_as_0": 37.5, "missing_left_out": 62.5, "missing_as_best": 62.5}
+    assert scores.datasets[0].readings == {}
     assert [one.failures.mean for one in scores.datasets if one.failures] == [2.5, 0.0]
     write_scores(tmp_path / "s.json", scores)
     assert read_scores(tmp_path / "s.json") == scores

@@ -174,6 +174,13 @@ def test_what_is_not_answered_is_in_no_mean() -> None:
     pairs = compare_plans(FakeJudge(mute), [sampled([steps(1), steps(2), steps(3)])], order_check=0)
     found = diversity(pairs)
     assert (found.diversity.mean, found.unscored, found.pairs) == (0.5, 1, 3)
+    read = {name: one.mean for name, one in found.readings.items()}
+    assert read == {
+        "missing_as_0": pytest.approx(1 / 3),
+        "missing_left_out": 0.5,
+        "missing_as_best": pytest.approx(2 / 3),
+    }
+    assert diversity(pairs[1:]).readings == {}
     assert [pair.unscored for pair in pairs] == ["mute", "", ""]
     nothing = compare_plans(FakeJudge(lambda first, second: None), [sampled([steps(1), steps(1), steps(2)])])
     with pytest.raises(ComputeError, match="mute"):

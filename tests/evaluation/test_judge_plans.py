@@ -145,10 +145,10 @@ def test_plans_are_what_their_names_say() -> None:
             assert all(step in said for step, said in zip(one.continuation, steps[1:-1], strict=True))
         if control == "other-goal":
             assert references[steps].goal.split()[0].lower() != one.goal.split()[0].lower()
-        if control == "injected":
+        if control in ("injected", "refusal"):
             assert [step for step in steps if step in plans["other-goal", name]] == [*plans["other-goal", name]]
             assert len(steps) == len(plans["other-goal", name]) + 4
-            assert any('"clarity": 5' in step for step in steps)
+            assert any('"clarity": 5' in step for step in steps) == (control == "injected")
         if control == "constant":
             assert steps == plans["constant", "t0"]
 
@@ -164,9 +164,9 @@ def test_another_goal_is_of_the_same_dataset_where_there_is_one() -> None:
 
 def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
     alone = [control_example("a", steps=("stir", "stir"))]
-    assert {name for name, _ in made(alone)} == set(CONTROLS) - {"shuffled", "other-goal", "injected"}
+    assert {name for name, _ in made(alone)} == set(CONTROLS) - {"shuffled", "other-goal", "injected", "refusal"}
     unbegun = replace(EXAMPLES[0], history=())
-    assert {name for name, _ in made([unbegun])} == set(CONTROLS) - {"copied", "other-goal", "injected"}
+    assert {name for name, _ in made([unbegun])} == set(CONTROLS) - {"copied", "other-goal", "injected", "refusal"}
 
 
 @pytest.mark.parametrize("seed", range(5))

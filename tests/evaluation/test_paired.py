@@ -15,6 +15,7 @@ from recipe.artifacts import write_jsonl
 from recipe.cli import main
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
+from recipe.evaluation.judge.critical import critical_scores, write_failures
 from recipe.evaluation.judge.verdicts import Judgement, judge_scores, write_verdicts
 from recipe.evaluation.paired import DEFAULT, compare_systems
 from recipe.evaluation.scoreboard.sources import gather
@@ -30,7 +31,7 @@ from recipe.evaluation.scores import (
     write_scores,
 )
 from recipe.stats import Interval
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
 
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
 EXAMPLES = [
@@ -79,6 +80,48 @@ def test_judged_plans_by_dataset_and_macro(folder: Path) -> None:
     assert coin.adjusted == 4 * coin.result.p_value
     assert everything.datasets == ("coin", "kitchen", "niv")
     assert everything.result.difference.mean == pytest.approx(10 / 3)
+
+
+def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path) -> None:
+    found = compare_systems(gather([folder / "rl.json", folder / "base.json"], [folder / "examples.jsonl"]))
+    coin, niv, _, everything = found.rows
+    total = 12 + 7 % 5  # of the base on coin7, which the other's judge refused
+    left_out, base = 10, 100 * total / 30
+    read = {name: one.mean for name, one in coin.readings.items()}
+    assert read == {
+        "lowest": pytest.approx((7 * left_out - base) / 8),
+        "missing_as_0": pytest.approx((7 * left_out - base) / 8),
+        "missing_left_out": pytest.approx(left_out),
+        "highest": pytest.approx((7 * left_out + 100 - base) / 8),
+    }
+    assert coin.readings["missing_left_out"] == coin.result.difference
+    assert niv.readings == {}
+    assert everything.readings["missing_as_0"].mean == pytest.approx(read["missing_as_0"] / 3)
+    same = compare_systems(gather([folder / "base.json", folder / "rl.json"], [folder / "examples.jsonl"])).rows[0]
+    assert same.readings["highest"].mean == pytest.approx(-read["lowest"])
+    assert same.readings["lowest"].mean == pytest.approx(-read["highest"])
+
+
+def test_failures_and_diversity_are_read_so_too(tmp_path: Path) -> None:
+    failed = CriticalFailures((CriticalFailure("x", (), ()),))
+    for name, outcomes in (("a", (CriticalFailures(()), Unscored("no"))), ("b", (failed, CriticalFailures(())))):
+        rows = [Judgement(f"e{n}", outcome) for n, outcome in enumerate(outcomes)]
+        examples = [Example(f"e{n}", "s", f"v{n}", "make tea", (), ("pour it",), 0) for n in range(2)]
+        write_scores(tmp_path / f"{name}.json", critical_scores(name, JUDGE, examples, rows))
+        write_failures(rows_path(tmp_path / f"{name}.json"), rows)
+        told = DiversityScores(name, JUDGE, Interval(0.5), 2, 10, 4, 0, {})
+        pairs = [
+            {"example_id": "e", "first": 0, "second": n, "score": None if n + len(name) == 3 and name == "a" else 0.5}
+            for n in (1, 2)
+        ]
+        plain_file(tmp_path / f"{name}-d.json", told, pairs)
+    without, failures = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
+    read = {name: one.mean for name, one in without.readings.items()}
+    assert read == {"lowest": 0, "missing_as_0": 0, "missing_left_out": 100, "highest": 50}
+    assert failures.readings == {}
+    [diverse] = compare_systems(gather([tmp_path / "a-d.json", tmp_path / "b-d.json"])).rows
+    read = {name: one.mean for name, one in diverse.readings.items()}
+    assert read == {"lowest": -0.25, "missing_as_0": -0.25, "missing_left_out": 0, "highest": 0.25}
 
 
 def test_without_examples_each_stands_for_itself(folder: Path) -> None:
@@ -212,6 +255,8 @@ def test_the_command(folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
     code, out, _ = run(folder, capsys, monkeypatch, *words)
     assert (code, "first: rl, second: base" in out) == (0, True)
     assert "Plans left out: 1 only second, 1 unscored" in " ".join(out.split())
+    for name in ("lowest", "missing as 0", "missing left out", "highest"):
+        assert name in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, judge_scores, read_verdicts, role_of, write_verdicts
-from recipe.evaluation.scores import JudgeIdentity, JudgeScores
+from recipe.evaluation.scores import READINGS, JudgeIdentity, JudgeScores
+from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
 
 SCORES = "{" + ", ".join(f'"{name}": 3' for name in CRITERIA) + "}"
@@ -141,6 +142,58 @@ def test_unscored_is_in_no_mean_and_never_zero() -> None:
     [nothing] = scores(examples, [row("a", None), row("b", None)]).datasets
     assert (nothing.accuracy, nothing.criteria, nothing.counts.plans, nothing.counts.unscored) == (None, {}, 0, 2)
     assert scores(examples, [row("a", None)]).macro == ()
+
+
+def means(readings: dict[str, Interval]) -> list[float]:
+    assert list(readings) == [*READINGS][: len(readings)]
+    return [pytest.approx(one.mean) for one in readings.values()]
+
+
+def test_missing_verdicts_are_read_three_ways() -> None:
+    examples = [example("a"), example("b"), example("c", source="niv"), example("d", source="my kitchen")]
+    rows = [
+        row("a", 4),
+        row("a", None, repeat=1),
+        row("b", None),
+        row("b", None, repeat=1),
+        row("c", None),
+        row("d", 5),
+    ]
+    rows += [row("c", None, control="refusal"), row("c", 1, control="other-goal")]
+    found = scores(examples, rows)
+    coin, niv, kitchen = found.datasets
+    assert means(coin.readings) == [20, 80, 95]
+    assert coin.readings["missing_left_out"] == coin.accuracy
+    assert (niv.accuracy, niv.readings["missing_as_0"].mean, niv.readings["missing_as_best"].mean) == (None, 0, 100)
+    assert "missing_left_out" not in niv.readings
+    assert kitchen.readings == {}
+    macro = {one.split: one for one in found.macro}
+    assert means(macro["in-domain"].readings) == [20, 80, 95]
+    assert means(macro["all"].readings) == [40, 90, pytest.approx(295 / 3)]
+    assert (macro["all"].datasets, "zero-shot" in macro) == (("coin", "my kitchen"), False)
+    controls = {one.name: one.readings for one in found.controls}
+    assert (controls["refusal"]["missing_as_0"].mean, controls["other-goal"]) == (0, {})
+    assert "1 of 1" in found.findings[-1]
+    assert all(not one.readings for one in (*scores(examples, rows[:1]).datasets, *scores(examples, rows[:1]).macro))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.integers(0, 5) | st.none()), min_size=1))
+def test_whatever_was_missing_the_accuracy_is_within_the_bounds(given_rows: list[tuple[str, int, int | None]]) -> None:
+    rows = [row(name, score, sample=n, repeat=n) for n, (name, _, score) in enumerate(given_rows)]
+    examples = [example(name) for name in "abcd"]
+    [coin] = scores(examples, rows).datasets
+    assert (coin.readings == {}) == all(score is not None for _, _, score in given_rows)
+    for fill in range(6):
+        filled = [
+            row(name, fill if score is None else score, sample=n, repeat=n)
+            for n, (name, _, score) in enumerate(given_rows)
+        ]
+        [whole] = scores(examples, filled).datasets
+        assert whole.accuracy is not None
+        low, high = (coin.readings.get(name, coin.accuracy) for name in (READINGS[0], READINGS[2]))
+        assert low is not None
+        assert high is not None
+        assert low.mean - 1e-9 <= whole.accuracy.mean <= high.mean + 1e-9
 
 
 def test_repeats_are_averaged_in_a_plan_first_and_samples_in_an_example() -> None:

@@ -76,7 +76,9 @@ def test_scores_are_read_and_are_the_same(
     again = ("predictions.jsonl", "--examples", "examples.jsonl", "--output", "again.json")
     assert command(written, monkeypatch, "evaluate", *kind, *again) == 0
     assert type(read_scores(written / "again.json")) is type(before)
-    assert same(rows(written / "again.rows.jsonl"), rows(written / f"{kind[0]}.rows.jsonl"))
+    wanted = rows(written / f"{kind[0]}.rows.jsonl")
+    controls = {row.get("control") for row in wanted}  # a later version may have more
+    assert same([row for row in rows(written / "again.rows.jsonl") if row.get("control") in controls], wanted)
     assert command(written, monkeypatch, "report", f"{kind[0]}.json", "--output", "page") == 0
 
 

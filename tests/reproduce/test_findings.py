@@ -150,6 +150,26 @@ def test_a_table_from_its_files(tmp_path: Path) -> None:
     assert [plan.regime for plan in shown[0].plans] == ["reference", "base", "rl"]
 
 
+def test_what_a_judge_did_not_score_is_read_three_ways(tmp_path: Path) -> None:
+    made = world_runs(tmp_path)
+    assert all(one.readings == {} for one in measure_table(tmp_path, made, table("main")).figures)
+    [run] = made.runs_of("base")
+    rows = [row for _, row in read_jsonl(tmp_path / run.file("scores"))]
+    write_jsonl(tmp_path / run.file("scores"), [{**rows[0], "accuracy": None}, *rows[1:]])
+    main = measure_table(tmp_path, made, table("main"))
+    count = len(GOALS)
+    for one in main.figures:
+        means = {name: value.mean for name, value in one.readings.items()}
+        assert list(means) == ["missing_as_0", "missing_left_out", "missing_as_best"]
+        assert means["missing_left_out"] == one.value.mean
+        apart = 100 / count if (one.regime, one.column) == ("base", "in-domain") else 0
+        assert means["missing_as_best"] - means["missing_as_0"] == pytest.approx(apart)
+    scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
+    results = StudyResults("The tables", "2026-01-01T00:00:00+00:00", "recipe", {}, "CPU", (scale,))
+    assert "missing as best" in write_results(tmp_path, results).read_text()
+    assert load_results(tmp_path / "results.json") == results
+
+
 def test_controls_stand_beside_the_regimes_that_they_are_compared_with(tmp_path: Path) -> None:
     """The first control is the base itself; the second has one prompt of a split only, and is far below."""
     made = world_runs(tmp_path)

@@ -1,8 +1,12 @@
 """Scorers: the measures of `recipe evaluate` on a submission, and the identity that tells one scorer from another.
 
 A scorer gives each example one number, the mean over its plans. The figure of a submission is the mean over datasets of
-their means, so that every dataset weighs the same; its interval draws whole videos, or whole goals. What a judge left
-without a verdict is in no mean, and is counted.
+their means, so that every dataset weighs the same; its interval draws whole videos, or whole goals.
+
+A verdict that is missing because of the plan counts 0, and is counted: a plan may be written to make the judge refuse.
+What the judge could not do for other reasons is no 0. An endpoint that is away raises. Where some plans have no
+verdict, they are asked about again together with the references of their questions: a question whose reference gets
+none either has no value for that plan, and a judge that gives no reference a verdict is away.
 
 The identity covers the measure, its settings, the judge with its prompt, the version of this program and the
 references. Figures of two identities are never in one table.
@@ -12,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -26,10 +31,10 @@ from recipe.config.board import BoardMeasure, ScorerSettings
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError, listed
 from recipe.evaluation.judge.llm import Judge, LlmJudge
-from recipe.evaluation.judge.plans import cases_of, control_cases
+from recipe.evaluation.judge.plans import Case, cases_of, control_cases
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.rubric import prompt_hash
-from recipe.evaluation.judge.verdicts import CRITERIA, example_means
+from recipe.evaluation.judge.verdicts import CRITERIA, NOTHING, PlanId, example_means
 from recipe.evaluation.match import MAIN, score_matches
 from recipe.evaluation.matching import Embed, StepMatcher
 from recipe.evaluation.paired import vpa_measures
@@ -40,7 +45,7 @@ from recipe.evaluation.vpa.protocol import HORIZONS
 from recipe.evaluation.vpa.run import open_task, run_predictions
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval, macro_interval, video_of
-from recipe.types import Example
+from recipe.types import Example, Unscored, Verdict
 
 if TYPE_CHECKING:
     from recipe.models.model import Model
@@ -48,6 +53,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 LEAST = 20
 """Examples below which no figure of them is shown: fewer would tell too much of each."""
+
+MOST_UNSCORED = 0.05
+"""Share of verdicts that a system with a place may lack. So much of a scale is open between missing as 0 and missing as
+the best: 5 of 100 points, about what a board of some hundred questions can tell apart."""
+_UNSCORED = "unscored"
+"""Beside the metrics of an example: the share of its verdicts that are missing."""
 
 
 class MeasureKind(NamedTuple):
@@ -88,7 +99,9 @@ class Figures:
     metrics: dict[str, Interval]
     """Further metrics, the mean over datasets each."""
     unscored: int
-    """Examples without a verdict."""
+    """Examples that lack a verdict or a value."""
+    unscored_share: float = 0.0
+    """Share of the verdicts that are missing because of the plans, which count 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +117,10 @@ class PlanScorer(Protocol):
     """Scores predictions against the references that it was opened with."""
 
     def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
-        """The metrics of each example, by its id; an example without a score is left out. Raises ComputeError."""
+        """The metrics of each example, by its id, of a judge also the share of missing verdicts as `unscored`.
+
+        An example without a value is left out. Raises ComputeError where that cannot be told now.
+        """
         ...
 
 
@@ -126,6 +142,7 @@ class Scorer:
         names = list(dict.fromkeys(name for row in table for name in row))
         columns = {name: np.array([row.get(name, np.nan) for row in table]) for name in names}
         values = columns.get(self.kind.main, np.full(len(examples), np.nan))
+        missing = columns.pop(_UNSCORED, np.where(np.isfinite(values), 0.0, np.nan))
         clusters = clusters_of(self.kind, examples)
         datasets = [one.source for one in examples]
         by_dataset = {name: [place for place, own in enumerate(datasets) if own == name] for name in datasets}
@@ -146,7 +163,8 @@ class Scorer:
                 name: over(values, places) if len(places) >= LEAST else None for name, places in by_dataset.items()
             },
             metrics={name: value for name, value in further.items() if value is not None},
-            unscored=int(np.isnan(values).sum()),
+            unscored=int((missing != 0).sum()),
+            unscored_share=float(np.nanmean(missing)) if np.isfinite(missing).any() else 0.0,
         )
         return Scored(figures, values)
 
@@ -210,6 +228,7 @@ def open_scorer(settings: ScorerSettings, given: References, model: "Model | Non
             "model": settings.model,
             "weights": settings.weights,
             "prompt": prompt_hash(),
+            "missing verdicts": "0",
             "settings": settings.judge.model_dump(exclude={"batch_size"}),
         }
         asked = None if model is None else LlmJudge(model, settings.model, settings.judge)
@@ -271,10 +290,31 @@ class _Judged:
     def means(self, predictions: Sequence[Prediction]) -> Mapping[str, Mapping[str, float]]:
         if self._judge is None:
             raise ComputeError("no judge is asked here; give the worker its --endpoint.")
-        judged = self._judge.judge(cases_of(self._examples, predictions, samples="all").cases)
+        cases = cases_of(self._examples, predictions, samples="all").cases
+        judged = self._judge.judge(cases)
+        if lost := {row.plan_id: row.outcome.reason for row in judged if isinstance(row.outcome, Unscored)}:
+            names = {plan.example_id for plan in lost}
+            # First, so that an answer to one tells the endpoint's engine that refusals concern single chats.
+            asked = [
+                Case(one, one.continuation, control="reference") for one in self._examples if one.example_id in names
+            ]
+            asked += [case for case in cases if PlanId(case.example.example_id, case.sample) in lost]
+            again = self._judge.judge(asked)
+            able = {
+                row.example_id
+                for row in again
+                if row.control and row.how != "rule" and isinstance(row.outcome, Verdict)
+            }
+            if not able:
+                raise ComputeError(f"the judge gives references no verdict, either: {next(iter(lost.values()))}.")
+            judged = [row for row in judged if row.plan_id not in lost]
+            judged += [row for row in again if not row.control and row.example_id in able]
+        missing: dict[str, list[bool]] = {}
+        for row in judged:
+            missing.setdefault(row.example_id, []).append(isinstance(row.outcome, Unscored))
         return {
-            name: {"accuracy": means["accuracy"], **{criterion: means[criterion] for criterion in CRITERIA}}
-            for name, means in example_means(judged).items()
+            name: {one: means[one] for one in ("accuracy", *CRITERIA)} | {_UNSCORED: fmean(missing[name])}
+            for name, means in example_means(judged, missing=NOTHING).items()
         }
 
 

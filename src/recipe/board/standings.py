@@ -6,7 +6,8 @@ with the first system whose difference from the leader of the place before is cl
 differences does not tie what is far apart. The newest scored submission of a system has a place; earlier ones are
 listed without one, because the best of many tries on one test set is no better system.
 
-Control rows stand among the systems at their figure, without a place.
+Control rows stand among the systems at their figure, without a place. So does a system that lacks more than
+`MOST_UNSCORED` of its verdicts, with the share: too much of its figure is open.
 """
 
 import csv
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from recipe.artifacts import JsonObject, to_json
-from recipe.board.scoring import MEASURES, clusters_of
+from recipe.board.scoring import MEASURES, MOST_UNSCORED, clusters_of
 from recipe.board.store import Board, pack, unpack
 from recipe.board.tables import accounts, scorers, scores, standings, submissions, tracks
 from recipe.evaluation.judge.plans import MEANINGS
@@ -155,7 +156,10 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
     datasets = [one.source for one in examples]
     found = [row for row in found if row.figures["value"] is not None]
     newest = {(row.account, row.system): row.id for row in found}
-    competing = [row for row in found if not row.control and newest[row.account, row.system] == row.id]
+    latest = {row.id for row in found if not row.control and newest[row.account, row.system] == row.id}
+    # What an earlier version scored has no share, and no value where a verdict is missing.
+    shares = {row.id: row.figures.get("unscored_share", row.figures["unscored"] / len(examples)) for row in found}
+    competing = [row for row in found if row.id in latest and shares[row.id] <= MOST_UNSCORED]
     values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(examples))
     places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
     placed = {
@@ -178,10 +182,12 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "gap": None if gap is None else to_json(gap),
                 "tied": gap is not None and (gap.low is None or gap.low <= 0),
                 "unscored": row.figures["unscored"],
+                "unscored_share": round(shares[row.id], 4),
+                "no_place": _why(shares[row.id]) if row.id in latest and row.id not in placed else "",
                 "created": row.created,
                 "link": row.link,
                 "private": False,
-                "latest": bool(row.control) or row.id in placed,
+                "latest": bool(row.control) or row.id in latest,
             }
         )
     return {"rows": rows, "resolvable": places.resolvable}
@@ -194,7 +200,14 @@ def read_standings(board: Board, scorer: str) -> tuple[JsonObject, float, int]:
     if row is None:
         refresh(board, scorer)
         row = board.database.query(lambda connection: connection.execute(query).one())
-    return unpack(row.rows), row.made, row.revision
+    value = unpack(row.rows)
+    if any("no_place" not in one for one in value["rows"]):  # made by an earlier version
+        value = standings_of(board, scorer)
+    return value, row.made, row.revision
+
+
+def _why(share: float) -> str:
+    return f"{share:.1%} of its verdicts are missing, more than {MOST_UNSCORED:.0%}"
 
 
 def differences_from_controls(board: Board, scorer: str, submission: str) -> dict[str, Interval]:
@@ -231,7 +244,7 @@ def as_csv(value: JsonObject, datasets: Iterable[str]) -> str:
     names = list(datasets)
     columns = ("place", "system", "by", "control", "value", "low", "high", "gap", "gap_low", "gap_high", "unscored")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow((*columns, *names, "created", "submission", "link"))
+    writer.writerow((*columns, "unscored_share", "no_place", *names, "created", "submission", "link"))
     for row in value["rows"]:
         gap = row["gap"] or {"mean": "", "low": "", "high": ""}
         texts = [_harmless(row[name]) for name in ("system", "by", "control")]
@@ -243,7 +256,7 @@ def as_csv(value: JsonObject, datasets: Iterable[str]) -> str:
                 *texts,
                 *figures,
                 *(gap[name] for name in ("mean", "low", "high")),
-                row["unscored"],
+                *(row[name] for name in ("unscored", "unscored_share", "no_place")),
                 *by_dataset,
                 row["created"],
                 row["submission"],

@@ -307,9 +307,10 @@ class Views:
             )
         return described
 
-    def _place(self, board: str, submission: str) -> str:
+    def _place(self, board: str, submission: str, field: str = "place") -> str:
+        """The place of a submission, or with `no_place` why it has none."""
         rows = self._standing(board)[0]["rows"]
-        return next((str(one["place"]) for one in rows if one["submission"] == submission), "")
+        return next((str(one[field]) for one in rows if one["submission"] == submission), "")
 
     def _results(self, row: Any, track: Track, viewer: Account | None) -> list[JsonObject]:
         query = select(scores.c.scorer, scores.c.figures).where(scores.c.submission == row.id)
@@ -327,6 +328,7 @@ class Views:
                 self._summary(board, track, viewer)
                 | {
                     "place": self._place(board.id, row.id),
+                    "no_place": self._place(board.id, row.id, "no_place"),
                     "value": own["value"],
                     "datasets": own["datasets"],
                     "metrics": {

@@ -216,7 +216,9 @@ def settings_of(stored: JsonObject) -> ScorerSettings:
 
 def read_content(content: bytes) -> list[Prediction]:
     """The plans of a submission's canonical content."""
-    rows = [json_line("submission", number, line) for number, line in enumerate(content.decode().splitlines(), 1)]
+    # Not `splitlines`: a text may hold characters that end a line elsewhere, such as U+2028.
+    lines = enumerate(content.decode().split("\n"), start=1)
+    rows = [json_line("submission", number, line) for number, line in lines if line]
     return [Prediction(row["example_id"], tuple(row["steps"]), row["sample"]) for row in rows]
 
 

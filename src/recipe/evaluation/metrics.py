@@ -1,10 +1,10 @@
 """Metrics and training regimes as reports show them: names in words, cells of tables, colours."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import cycle
 
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, GREY, PURPLE, SPARE, VERMILION
-from recipe.report.elements import Cell
+from recipe.report.elements import Cell, Table, headings, row
 from recipe.stats import Interval
 
 METRICS: dict[str, str] = {
@@ -68,6 +68,29 @@ def metric_cell(value: Interval | float | None, metric: str, signed: bool = Fals
     if metric in SHARES:
         return Cell(value, 0, percent=True, signed=signed)
     return Cell(value, _DIGITS.get(metric, 2), signed=signed)
+
+
+def readings_table(
+    caption: str, figures: Iterable[tuple[str, Mapping[str, Interval]]], digits: int = 1, signed: bool = False
+) -> list[Table]:
+    """Figures by name with their readings (see `evaluation.scores`), a column each; no table where none has any."""
+    read = [(name, readings) for name, readings in figures if readings]
+    names = list(dict.fromkeys(reading for _, readings in read for reading in readings))
+    table = Table(
+        caption=f"Where verdicts are missing: {caption[:1].lower()}{caption[1:]}",
+        first="over",
+        headings=headings(*(name.replace("_", " ") for name in names)),
+        rows=tuple(
+            row(one, *(Cell(readings.get(name), digits, signed=signed) for name in names)) for one, readings in read
+        ),
+        about="95% interval below",
+        notes=(
+            "Left out: a missing verdict is in no mean. As 0 and as best: each counts so. Lowest and highest, of a "
+            "difference: 0 for one side and the best for the other. Whatever the judge would have said lies between "
+            "the outer two. A plan may be written so that the judge refuses: read the first.",
+        ),
+    )
+    return [table] if read else []
 
 
 def regime_colours(regimes: Iterable[str]) -> dict[str, str]:

@@ -2,6 +2,9 @@
 
 A plan is paired with that of the same example and sample. What either side lacks, or has no score of, is in neither
 mean and counted. Pairs are averaged over the samples of an example first, as the scores themselves are.
+
+Where a judge gave a plan of both no verdict, the difference is also given with each missing verdict as 0, and as it
+would be at the least and at the most: 0 in place of one side's, the best in place of the other's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +16,11 @@ from typing import Any
 from recipe.artifacts import JsonObject, to_json
 from recipe.errors import InputError
 from recipe.evaluation.diversity.scores import prompt_diversity, read_pairs
-from recipe.evaluation.judge.critical import failure_means, read_failures
-from recipe.evaluation.judge.verdicts import CRITERIA, PlanId, in_order, plan_means, role_of
+from recipe.evaluation.judge.critical import NONE, WORST, failure_means, read_failures
+from recipe.evaluation.judge.verdicts import BEST, CRITERIA, NOTHING, PlanId, in_order, plan_means, role_of
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
-from recipe.stats import Comparison, adjusted, compare, video_of
+from recipe.stats import Comparison, Interval, adjusted, compare, macro_interval, video_of
 from recipe.types import Example
 
 DEFAULT = {
@@ -49,6 +52,8 @@ class PlanValues:
 
     values: dict[str, dict[PlanId, float]] = field(default_factory=dict)
     """By metric."""
+    bounds: dict[str, tuple[dict[PlanId, float], dict[PlanId, float]]] = field(default_factory=dict)
+    """By metric that may be missing: the values with missing verdicts as 0 and as the best."""
     plans: set[PlanId] = field(default_factory=set)
     """All plans, those without a score included."""
     clusters: dict[str, str] = field(default_factory=dict)
@@ -66,6 +71,9 @@ class ComparisonRow:
     result: Comparison
     adjusted: float | None = None
     """The p-value adjusted for all rows (Holm); None for a single row."""
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """The difference where verdicts are missing: `missing_as_0` on both sides, `missing_left_out`, `lowest` (as 0 in
+    the first, as the best in the second) and `highest`; empty where none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +114,20 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
             known = ", ".join(sorted(ours.values.keys() & theirs.values.keys())) or "none"
             raise InputError(f"no plan of both has a value of {metric!r}; known are {known}.")
         scored.update(both)
-        by_example: dict[str, list[PlanId]] = {}
-        for plan in both:
-            by_example.setdefault(plan.example_id, []).append(plan)
-        means = [[fmean(values[plan] for plan in plans) for plans in by_example.values()] for values in sides]
-        for over, places in _groups([_dataset(board, name) for name in by_example]).items():
-            names = [list(by_example)[place] for place in places]
-            first_values, second_values = ([side[place] for place in places] for side in means)
-            datasets = [_dataset(board, name) for name in names]
-            result = compare(first_values, second_values, [clusters.get(name, name) for name in names], datasets, seed)
-            rows.append(ComparisonRow(metric, over, tuple(sorted(set(datasets))), result))
+        bounds = [side.bounds[metric] for side in (ours, theirs) if metric in side.bounds]
+        read = _readings(board, shared, clusters, bounds, seed)
+        names, (first_means, second_means) = _example_means(both, sides)
+        for over, places in _groups([_dataset(board, name) for name in names]).items():
+            own = [names[place] for place in places]
+            first_values, second_values = ([side[place] for place in places] for side in (first_means, second_means))
+            datasets = [_dataset(board, name) for name in own]
+            result = compare(first_values, second_values, [clusters.get(name, name) for name in own], datasets, seed)
+            readings = {name: values[over] for name, values in read.items()}
+            if readings and readings["lowest"] != readings["highest"]:  # else nothing is missing here
+                readings["missing_left_out"] = result.difference
+            else:
+                readings = {}
+            rows.append(ComparisonRow(metric, over, tuple(sorted(set(datasets))), result, readings=readings))
     levels = adjusted([row.result.p_value for row in rows])
     if len(rows) > 1:
         rows = [replace(row, adjusted=level) for row, level in zip(rows, levels, strict=True)]
@@ -132,6 +144,41 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
         },
         clusters=_cluster_word(kind, bool(board.examples)),
     )
+
+
+def _example_means(
+    plans: Iterable[PlanId], sides: Sequence[Mapping[PlanId, float]]
+) -> tuple[list[str], list[list[float]]]:
+    """The examples of some plans, and each side's mean over the samples of each."""
+    by_example: dict[str, list[PlanId]] = {}
+    for plan in plans:
+        by_example.setdefault(plan.example_id, []).append(plan)
+    return list(by_example), [[fmean(values[plan] for plan in own) for own in by_example.values()] for values in sides]
+
+
+def _readings(
+    board: Board,
+    shared: Iterable[PlanId],
+    clusters: Mapping[str, str],
+    bounds: Sequence[tuple[dict[PlanId, float], dict[PlanId, float]]],
+    seed: int,
+) -> dict[str, dict[str, Interval]]:
+    """The difference by reading and by what it is over, where a verdict on a plan of both is missing, else nothing."""
+    plans = sorted(shared)
+    if all(least[plan] == most[plan] for least, most in bounds for plan in plans):
+        return {}
+    first, second = bounds
+    pairs = {"lowest": (first[0], second[1]), "missing_as_0": (first[0], second[0]), "highest": (first[1], second[0])}
+    found: dict[str, dict[str, Interval]] = {}
+    for name, sides in pairs.items():
+        found[name] = {}
+        names, means = _example_means(plans, sides)
+        for over, places in _groups([_dataset(board, one) for one in names]).items():
+            own = [names[place] for place in places]
+            apart = [means[0][place] - means[1][place] for place in places]
+            datasets = [_dataset(board, one) for one in own]
+            found[name][over] = macro_interval(apart, datasets, [clusters.get(one, one) for one in own], seed)
+    return found
 
 
 def _require_alike(first: Source, second: Source) -> None:
@@ -163,23 +210,39 @@ def _other_judge(first: Path, second: Path, ours: Mapping[str, Any], theirs: Map
 
 def _values(source: Source, metrics: Iterable[str]) -> PlanValues:
     if (judgements := source.judgements) is not None:
-        means = plan_means(judgements)
+        least, means, most = (plan_means(judgements, missing=missing) for missing in (NOTHING, None, BEST))
+
+        def column(means: Mapping[PlanId, Mapping[str, float]], name: str) -> dict[PlanId, float]:
+            return {plan: one[name] for plan, one in means.items()}
+
+        names = ("accuracy", *CRITERIA)
         return PlanValues(
-            values={name: {plan: one[name] for plan, one in means.items()} for name in ("accuracy", *CRITERIA)},
+            values={name: column(means, name) for name in names},
+            bounds={name: (column(least, name), column(most, name)) for name in names},
             plans={one.plan_id for one in judgements if not one.control},
         )
     if source.rows is None:
         raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
     if source.scores.kind == "diversity":
         pairs = read_pairs(rows_path(source.path))
-        values = {PlanId(name, 0): value for name, value in prompt_diversity(pairs).items()}
-        return PlanValues({"diversity": values}, {PlanId(pair.example_id, 0) for pair in pairs})
+        zero, values, full = (
+            {PlanId(name, 0): value for name, value in prompt_diversity(pairs, missing).items()}
+            for missing in (0.0, None, 1.0)
+        )
+        prompts = {PlanId(pair.example_id, 0) for pair in pairs}
+        return PlanValues({"diversity": values}, {"diversity": (zero, full)}, prompts)
     if source.scores.kind == "critical-failures":
         judged = read_failures(rows_path(source.path))
         failed = failure_means(judged)
         names = ("without_failure", "failures")
         by_name = {name: {plan: one[place] for plan, one in failed.items()} for place, name in enumerate(names)}
-        return PlanValues(by_name, {one.plan_id for one in judged if not one.control})
+        worst, best = (
+            {plan: one[0] for plan, one in failure_means(judged, missing=missing).items()} for missing in (WORST, NONE)
+        )
+        # A number of failures has no highest value that could stand in for a missing one.
+        return PlanValues(
+            by_name, {"without_failure": (worst, best)}, {one.plan_id for one in judged if not one.control}
+        )
     found = PlanValues()
     horizons = sorted({int(name.split(".")[0]) for name in metrics if name[:1].isdigit()})
     for line, row in enumerate(source.rows, start=1):

@@ -2,6 +2,10 @@
 
 The rows that the figures are means of stand beside it as JSON lines: `judge.json` has `judge.rows.jsonl`. Intervals
 cluster by video unless stated otherwise. A number that is not known is None or absent, never 0.
+
+Where verdicts are missing, `readings` hold a figure three ways by the names in `READINGS`: with each missing verdict as
+0, without them, and with each as the best one. Whatever the judge would have said lies between the first and the last.
+The figure itself leaves them out. Where nothing is missing `readings` are empty.
 """
 
 import json
@@ -12,6 +16,9 @@ from typing import Literal
 from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import InputError
 from recipe.stats import Interval
+
+READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
+"""Names of the readings of a figure where verdicts are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +44,7 @@ class Counts:
     """Plans that the means are over, those that count as 0 by rule included."""
     videos: int = 0
     unscored: int = 0
-    """Plans without a verdict: in no mean."""
+    """Plans without a verdict."""
     missing: int = 0
     """Examples without a prediction, judged as empty plans by rule."""
     empty: int = 0
@@ -56,6 +63,8 @@ class DatasetScores:
     accuracy: Interval | None
     criteria: dict[str, Interval]
     counts: Counts
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """Of the accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +74,8 @@ class MacroAccuracy:
     split: str
     accuracy: Interval
     datasets: tuple[str, ...]
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """Of the accuracy; over the datasets without a verdict, too, where missing ones count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +86,8 @@ class ControlScores:
     accuracy: Interval | None
     criteria: dict[str, Interval]
     counts: Counts
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """Of the accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,8 @@ class FailureScores:
     failures: Interval | None
     """Mean number of critical failures in a plan."""
     counts: Counts
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """Of `without`; a missing judgement as 0 is one with a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +175,8 @@ class DiversityScores:
     """Prompts, samples, share of questions in both orders, seed."""
     left_out: dict[str, int] = field(default_factory=dict)
     """`prompts with fewer samples`, which are in the mean all the same, and `prompts without two samples`."""
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """Of the diversity; a missing answer as 0 is one that the plans are the same."""
     kind: Literal["diversity"] = "diversity"
 
 

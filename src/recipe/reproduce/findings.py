@@ -1,7 +1,7 @@
 """From measured plans to figures with intervals over seeds and prompts, and what becomes of each claim of the paper."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -16,11 +16,12 @@ from recipe.errors import ComputeError
 from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.published import published
+from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.measure import Difference
 from recipe.planning.predictions import read_predictions
 from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.measures import CONTROLS
+from recipe.reproduce.measures import BOUNDS, CONTROLS
 from recipe.reproduce.runs import Run, ScaleRuns
 from recipe.reproduce.study import CONTROL_REGIMES, regime
 from recipe.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
@@ -46,6 +47,8 @@ class Figure:
     seeds: tuple[float, ...] = ()
     """Mean of each seed."""
     published: float | None = None
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """The figure where verdicts of its table are missing (see `evaluation.scores`); empty where none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,8 @@ def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigure
     everything = _accuracies(folder, made, [*made_regimes(made, one), *trained])
     values = replace(everything, table={name: own for name, own in everything.table.items() if name not in trained})
     figures, findings = _accuracy_figures(made, one, values)
+    read = [_accuracies(folder, made, made_regimes(made, one), reading) for reading in BOUNDS]
+    figures = _with_readings(figures, *(_accuracy_figures(made, one, values)[0] for values in read))
     prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
     columns = tuple(dict.fromkeys(figure.column for figure in figures))
     controls, not_beaten = _controls(folder, one, values, {name: everything.table[name] for name in trained})
@@ -191,6 +196,18 @@ def _accuracy_figures(made: ScaleRuns, one: PaperTable, values: Values) -> tuple
         figures += [values.restricted(datasets).figure(name, column) for column, datasets in columns]
     parts = {column: values.restricted(datasets) for column, datasets in columns if column in SPLITS}
     return figures, [_finding(one, claim, split, parts.get(split)) for claim in one.claims for split in claim.splits]
+
+
+def _with_readings(figures: Sequence[Figure], least: Sequence[Figure], most: Sequence[Figure]) -> list[Figure]:
+    """The figures with their readings, where what is missing makes a difference to any of them."""
+    if list(least) == list(most):
+        return list(figures)
+    bounds = [{(one.regime, one.column): one.value for one in side} for side in (least, most)]
+    found = []
+    for one in figures:
+        low, high = (side[one.regime, one.column] for side in bounds)
+        found.append(replace(one, readings=dict(zip(READINGS, (low, one.value, high), strict=True))))
+    return found
 
 
 def _controls(
@@ -278,19 +295,29 @@ def judge(difference: Interval, claim: Claim) -> Verdict:
     return "does not hold" if high < least else "cannot tell"
 
 
-def _accuracies(folder: Path, made: ScaleRuns, regimes: Sequence[str]) -> Values:
-    """Each prompt's mean accuracy over its plans; prompts that any run lacks a verdict for are left out of all."""
+def _accuracies(folder: Path, made: ScaleRuns, regimes: Sequence[str], reading: str = "") -> Values:
+    """Each prompt's mean accuracy over its plans, of a reading where one is named.
+
+    Else prompts that any run lacks a verdict for are left out of all.
+    """
     runs = [run for run in (*made.runs, *made.frontier) if run.regime in regimes]
-    rows = {run: _means(folder / run.file("scores"), "accuracy") for run in runs}
+    rows = {run: _means(folder / run.file("scores"), "accuracy", reading) for run in runs}
     return _values(_examples(folder, runs), rows)
 
 
-def _means(path: Path, measure: str) -> dict[str, float]:
-    """The mean of a measure over each example's rows that have it."""
+_MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
+"""An accuracy that is missing, by reading."""
+
+
+def _means(path: Path, measure: str, reading: str = "") -> dict[str, float]:
+    """The mean of a measure over each example's rows that have it, or of a reading over all."""
     found: dict[str, list[float]] = {}
     for row in measured_rows(path):
-        if row[measure] is not None:
-            found.setdefault(row["example_id"], []).append(row[measure])
+        value = row.get(reading, row[measure])
+        if value is None:
+            value = _MISSING.get(reading)
+        if value is not None:
+            found.setdefault(row["example_id"], []).append(value)
     return {name: fmean(some) for name, some in found.items()}
 
 
@@ -330,15 +357,21 @@ def _diversity(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
     regimes = made_regimes(made, one)
     runs = [run for run in made.runs if run.regime in regimes]
     known = {name: ("", cluster) for name, (_, cluster) in _examples(folder, runs).items()}
-    diverse = _values(known, {run: _means(folder / run.file("diversity"), "diversity") for run in runs})
-    chosen = {name: known[name] for name in diverse.names}
-    accurate = _values(chosen, {run: _means(folder / run.file("scores"), "accuracy") for run in runs})
-    figures = []
-    for row in one.rows:
-        if row.regime in diverse.table:
-            for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
-                printed = one.published_value(row, made.scale.title, key)
-                figures.append(values.figure(row.regime, column, printed))
+
+    def measured(reading: str = "") -> tuple[Values, list[Figure]]:
+        diverse = _values(known, {run: _means(folder / run.file("diversity"), "diversity", reading) for run in runs})
+        chosen = {name: known[name] for name in diverse.names}
+        accurate = _values(chosen, {run: _means(folder / run.file("scores"), "accuracy", reading) for run in runs})
+        figures = []
+        for row in one.rows:
+            if row.regime in diverse.table:
+                for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
+                    printed = one.published_value(row, made.scale.title, key)
+                    figures.append(values.figure(row.regime, column, printed))
+        return diverse, figures
+
+    diverse, figures = measured()
+    figures = _with_readings(figures, *(measured(reading)[1] for reading in BOUNDS))
     findings = [_finding(one, claim, "diversity", diverse) for claim in one.claims]
     return TableFigures(one.name, ("diversity", "accuracy"), tuple(figures), tuple(findings))
 

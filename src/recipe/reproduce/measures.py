@@ -16,6 +16,7 @@ from recipe.artifacts import JsonObject, write_jsonl
 from recipe.config import EncoderConfig, FrameConfig, ModelConfig, SamplingConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
+from recipe.evaluation.scores import READINGS
 from recipe.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import Progress
@@ -136,6 +137,8 @@ def score(run_dir: Path, settings: Scoring, progress: Progress) -> None:
     write_jsonl(run_dir / settings.output, rows)
 
 
+BOUNDS = (READINGS[0], READINGS[2])
+"""Fields of a row whose measure is not whole: the measure with what is missing as 0, and as the best."""
 CONTROLS = "scores/controls.jsonl"
 """Accuracies of plans that no planner made, below the folder of a scale; on benchmarks only."""
 
@@ -220,7 +223,9 @@ class Diversity:
 
 
 def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
-    """Write one row for each prompt: example, diversity from 0 to 1."""
+    """Write one row for each prompt: example, diversity from 0 to 1 (null without an answer), and where answers are
+    missing the diversity with them as 0 and as the best.
+    """
     from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
     from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
@@ -240,8 +245,15 @@ def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
         with open_model(settings.judge.model_copy(update={"cache": run_dir / "answers" / "diversity"})) as model:
             judge = LlmDiversityJudge(model, settings.judge.model)
             pairs = compare_plans(judge, sampled.prompts, progress=progress)
-    rows = ({"example_id": name, "diversity": value} for name, value in prompt_diversity(pairs).items())
-    write_jsonl(run_dir / settings.output, rows)
+    found, least, most = (prompt_diversity(pairs, missing) for missing in (None, 0.0, 1.0))
+    write_jsonl(
+        run_dir / settings.output,
+        (
+            {"example_id": name, "diversity": found.get(name)}
+            | ({} if least[name] == most[name] else dict(zip(BOUNDS, (least[name], most[name]), strict=True)))
+            for name in least
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True)

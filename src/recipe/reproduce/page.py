@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recipe.artifacts import from_json, read_json, to_json, write_json, write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.metrics import regime_colours
+from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.report.colours import INK, MUTED, variable
 from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table
 from recipe.report.html import page_environment, template
@@ -157,6 +157,8 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Table | Figure]
     yield from _drawn(scale, made)
     if made.figures:
         yield made_table(scale, made)
+    read = ((f"{regime_title(one.regime)}, {column_title(one.column)}", one.readings) for one in made.figures)
+    yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

@@ -118,6 +118,26 @@ def test_differences_are_paired_by_example_and_leave_out_what_one_lacks(
     # The sixth example has no verdict for base: 1 2 1 2 1 against 4 4 3 4 5, in fifths.
     assert (one.examples, one.left_out) == (5, 1)
     assert one.result.difference.mean == pytest.approx(20 * (20 - 7) / 5)
+    read = {name: value.mean for name, value in one.readings.items()}
+    assert read == {
+        "lowest": pytest.approx(20 * (24 - 7 - 5) / 6),
+        "missing_as_0": pytest.approx(20 * (24 - 7) / 6),
+        "missing_left_out": one.result.difference.mean,
+        "highest": pytest.approx(20 * (24 - 7) / 6),
+    }
+
+
+def test_readings_have_a_table_only_where_verdicts_are_missing(tmp_path: Path, examples_file: Path) -> None:
+    def read(*files: Path) -> list[list[str]]:
+        report = make_report(gather(files, [examples_file]), "t")
+        shown = [table for one in report.sections for table in tables(one)]
+        return [[one.text for one in table.headings] for table in shown if "missing as 0" in str(table.headings)]
+
+    whole = [write_judged(tmp_path, name, [value] * 12) for name, value in (("a", 1), ("b", 2))]
+    assert read(*whole) == []
+    lost = write_judged(tmp_path, "c", [3] * 10 + [None] * 2)
+    assert read(lost) == [["missing as 0", "missing left out", "missing as best"]]
+    assert ["lowest", "missing as 0", "highest", "missing left out"] in read(whole[0], lost)
 
 
 def test_differences_need_no_examples(judged_files: list[Path]) -> None:

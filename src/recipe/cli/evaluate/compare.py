@@ -45,20 +45,25 @@ def compare(
     if json:
         console.print_json(to_json(found))
     else:
-        console.print_table(_table(found))
+        for table in _tables(found):
+            console.print_table(table)
 
 
-def _table(found: "SystemComparison") -> "Table":
+def _tables(found: "SystemComparison") -> "list[Table]":
+    """The comparison, and its readings where verdicts are missing."""
+    from recipe.evaluation.metrics import readings_table
     from recipe.report.elements import Cell, Table, headings, row
 
     several = len({one.metric for one in found.rows}) > 1
-    rows = []
+    rows, read = [], []
     for one in found.rows:
         metric, result = one.metric.replace("_", " "), one.result
         digits = 1 if one.metric.endswith(_PERCENT) else 2
+        name = f"{metric}, {one.over}" if several and one.over else one.over or metric
+        read.append((name, one.readings))
         rows.append(
             row(
-                f"{metric}, {one.over}" if several and one.over else one.over or metric,
+                name,
                 Cell(result.first, digits),
                 Cell(result.second, digits),
                 Cell(result.difference, digits, signed=True),
@@ -68,10 +73,12 @@ def _table(found: "SystemComparison") -> "Table":
         )
     left_out = ", ".join(f"{count:,} {words}" for words, count in found.left_out.items() if count) or "none"
     p = "p (Holm)" if len(found.rows) > 1 else "p"
-    return Table(
+    table = Table(
         caption=f"first: {found.first}, second: {found.second}, {found.examples:,} examples",
         first="metric" if several or not found.rows[0].over else "over",
         headings=headings("first", "second", "difference, 95%", p, "d"),
         rows=tuple(rows),
         notes=(f"Intervals and sign flips are of whole {found.clusters}s. Plans left out: {left_out}.",),
     )
+    digits = 1 if all(one.metric.endswith(_PERCENT) for one in found.rows) else 2
+    return [table, *readings_table("First minus second", read, digits, signed=True)]

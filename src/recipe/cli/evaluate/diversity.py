@@ -106,7 +106,10 @@ def diversity(
 
         console.print_json(to_json(scores))
     else:
-        console.print_table(_table(scores, sampled))
+        from recipe.evaluation.metrics import readings_table
+
+        for table in (_table(scores, sampled), *readings_table("Diversity, 0 to 1", [("all", scores.readings)], 3)):
+            console.print_table(table)
 
 
 @contextmanager

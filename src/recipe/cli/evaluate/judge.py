@@ -149,7 +149,7 @@ def judge(
 
         console.print_json(to_json(scores))
     else:
-        for table in _tables(scores, rows) if isinstance(scores, JudgeScores) else (_failure_table(scores, rows),):
+        for table in _tables(scores, rows) if isinstance(scores, JudgeScores) else _failure_tables(scores, rows):
             console.print_table(table)
 
 
@@ -216,9 +216,10 @@ _HEADINGS = ("logic", "time", "space", "continue", "clarity", "semantics")
 """The criteria, in a table that fits a terminal."""
 
 
-def _tables(scores: "JudgeScores", rows: Path) -> "tuple[Table, Table]":
-    """Accuracy, and the six criteria with the notes below both."""
+def _tables(scores: "JudgeScores", rows: Path) -> "list[Table]":
+    """Accuracy, its readings where verdicts are missing, and the six criteria with the notes below all."""
     from recipe.evaluation.judge.verdicts import CRITERIA
+    from recipe.evaluation.metrics import readings_table
     from recipe.report.elements import Cell, Row, Table, headings, row
 
     def accuracy(name: str, one: "DatasetScores | ControlScores", section: str = "") -> Row:
@@ -250,11 +251,17 @@ def _tables(scores: "JudgeScores", rows: Path) -> "tuple[Table, Table]":
         ),
         notes=tuple(_lines(scores, rows)),
     )
-    return first, second
+    read = [
+        *((name, one.readings) for name, one in named),
+        *((f"macro: {one.split}", one.readings) for one in scores.macro),
+        *((f"control: {one.name}", one.readings) for one in scores.controls),
+    ]
+    return [first, *readings_table("Accuracy, percent", read), second]
 
 
-def _failure_table(scores: "CriticalScores", rows: Path) -> "Table":
-    """Share of plans without a critical failure and mean number of failures, with the notes below."""
+def _failure_tables(scores: "CriticalScores", rows: Path) -> "list[Table]":
+    """Share of plans without a critical failure and mean number of failures, with the notes below; and the readings."""
+    from recipe.evaluation.metrics import readings_table
     from recipe.report.elements import Cell, Row, Table, headings, row
 
     def named(name: str, one: "FailureScores", section: str = "") -> Row:
@@ -263,7 +270,12 @@ def _failure_table(scores: "CriticalScores", rows: Path) -> "Table":
 
     repeats = f", {scores.repeats} times each" if scores.repeats > 1 else ""
     several = len(scores.datasets) > 1
-    return Table(
+    read = [
+        *((one.name or "no dataset", one.readings) for one in scores.datasets),
+        *([("all plans", scores.overall.readings)] if several else []),
+        *((f"control: {one.name}", one.readings) for one in scores.controls),
+    ]
+    table = Table(
         caption=f"{scores.system}, judged by {scores.judge.name}{repeats}: plans without a critical failure, percent",
         first="dataset",
         headings=headings("without", "95% interval", "failures", "plans", "unscored"),
@@ -274,6 +286,7 @@ def _failure_table(scores: "CriticalScores", rows: Path) -> "Table":
         ),
         notes=tuple(_lines(scores, rows)),
     )
+    return [*readings_table("Plans without a critical failure, percent", read), table]
 
 
 def _lines(scores: "JudgeScores | CriticalScores", rows: Path) -> list[str]:

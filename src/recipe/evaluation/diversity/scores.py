@@ -10,7 +10,7 @@ because a degenerate plan must not be paid for.
 
 A pair without an answer counts as the mean of the prompt's pairs that the judge answered, and not as those decided in
 code, which are all 0; a prompt with none is in no mean. Then the mean is over prompts. The interval draws whole goals,
-because prompts of one goal are alike.
+because prompts of one goal are alike. Where answers are missing, the mean is also given with each as 0 and as 1.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.diversity.judges import DiversityJudge, DiversityRating, Question
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed, plan_key
-from recipe.evaluation.scores import DiversityScores, JudgeIdentity
+from recipe.evaluation.scores import READINGS, DiversityScores, JudgeIdentity
 from recipe.progress import SILENT, Progress
-from recipe.stats import mean_interval
+from recipe.stats import Interval, mean_interval
 from recipe.types import Example
 
 BY_RULE = "rule"
@@ -161,19 +161,24 @@ def _pairs(
     return pairs
 
 
-def prompt_diversity(pairs: Iterable[PlanPair]) -> dict[str, float]:
-    """D(x) of each prompt by example id; those of whose questions none was answered are left out."""
+def prompt_diversity(pairs: Iterable[PlanPair], missing: float | None = None) -> dict[str, float]:
+    """D(x) of each prompt by example id.
+
+    An answer that is missing counts as `missing`; without that, a prompt of whose questions none was answered is left
+    out.
+    """
     by_prompt: dict[str, list[PlanPair]] = {}
     for pair in pairs:
         by_prompt.setdefault(pair.example_id, []).append(pair)
-    found = {example_id: _mean(of_prompt) for example_id, of_prompt in by_prompt.items()}
+    found = {example_id: _mean(of_prompt, missing) for example_id, of_prompt in by_prompt.items()}
     return {example_id: value for example_id, value in found.items() if value is not None}
 
 
-def _mean(pairs: Sequence[PlanPair]) -> float | None:
+def _mean(pairs: Sequence[PlanPair], missing: float | None) -> float | None:
     """D of one prompt; None where it has questions and no answer."""
     judged = [pair for pair in pairs if pair.how != BY_RULE]
-    answered = [pair.score for pair in judged if pair.score is not None]
+    scores = [missing if pair.score is None else pair.score for pair in judged]
+    answered = [score for score in scores if score is not None]
     if not judged:
         return 0.0
     return len(judged) / len(pairs) * fmean(answered) if answered else None
@@ -190,23 +195,30 @@ def summarise_diversity(
 ) -> DiversityScores:
     """The mean of D over prompts with its interval. Raises ComputeError where no pair is scored."""
     goals = {example.example_id: f"{example.source}/{example.goal}" for example in examples}
-    found = prompt_diversity(pairs)
+    read = {name: prompt_diversity(pairs, missing) for name, missing in zip(READINGS, (0.0, None, 1.0), strict=True)}
+    found = read["missing_left_out"]
     if not found:
         raise ComputeError(f"no prompt has a pair that was answered: {_first_reason(pairs)}")
     checked = [pair for pair in pairs if pair.level is not None and pair.other_way is not None]
     counted = Counter(pair.score for pair in pairs if pair.score is not None)
+    unscored = sum(pair.score is None for pair in pairs)
+
+    def interval(values: Mapping[str, float]) -> Interval:
+        return mean_interval(list(values.values()), [goals[example_id] for example_id in values], seed)
+
     return DiversityScores(
         system=system,
         judge=judge,
-        diversity=mean_interval(list(found.values()), [goals[example_id] for example_id in found], seed),
+        diversity=interval(found),
         prompts=len(found),
         samples=samples,
         pairs=len(pairs),
-        unscored=sum(pair.score is None for pair in pairs),
+        unscored=unscored,
         levels={f"{level:g}": counted[level] for level in sorted({*LEVELS, *counted})},
         order_pairs=len(checked),
         order_disagreements=sum(pair.level != pair.other_way for pair in checked),
         ledger=dict(ledger or {}),
+        readings={name: interval(values) for name, values in read.items()} if unscored else {},
     )
 
 

@@ -41,9 +41,10 @@ from recipe.evaluation.judge.verdicts import (
     control_findings,
     counts_of,
     in_order,
+    refused_sentence,
     texts_field,
 )
-from recipe.evaluation.scores import CriticalScores, FailureScores, JudgeIdentity
+from recipe.evaluation.scores import READINGS, CriticalScores, FailureScores, JudgeIdentity
 from recipe.models.protocol import Answer, Chat, Engine, unanswered
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
@@ -80,6 +81,8 @@ SCHEMA: JsonObject = {
 }
 """The form of an answer, for endpoints that take a schema."""
 _NO_ACTION = CriticalFailure("the plan holds no actionable step", (), ())
+WORST, NONE = CriticalFailures((_NO_ACTION,)), CriticalFailures(())
+"""The judgement by rule, which is a failure, and the one without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +195,7 @@ class CriticalFailureJudge(LanguageModelJudge):
 
         Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
-        nothing = CriticalFailures((_NO_ACTION,))
-        return self._judged(cases, self._prompt.chat, SCHEMA, parse_failures, nothing, progress)
+        return self._judged(cases, self._prompt.chat, SCHEMA, parse_failures, WORST, progress)
 
 
 _DEFAULTS: dict[str, Any] = {"sample": 0, "repeat": 0, "control": "", "judge": "", "how": "", "text": ""}
@@ -247,14 +249,18 @@ def read_failures(path: Path) -> list[Judgement]:
     return found
 
 
-def failure_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, tuple[float, float]]:
-    """Of each plan with a verdict the share of verdicts without a failure, in percent, and the mean number of failures.
+def failure_means(
+    judged: Iterable[Judgement], control: str = "", missing: CriticalFailures | None = None
+) -> dict[PlanId, tuple[float, float]]:
+    """Of each plan the share of verdicts without a failure, in percent, and the mean number of failures.
 
-    Only the system's own plans, or those of a control.
+    Only the system's own plans, or those of a control. A verdict that is missing counts as `missing`; without that it
+    is left out, and so is a plan without any.
     """
     means = {}
     for plan, rows in by_plan(row for row in judged if row.control == control).items():
-        counts = [len(row.outcome.failures) for row in rows if isinstance(row.outcome, CriticalFailures)]
+        outcomes = [row.outcome if isinstance(row.outcome, CriticalFailures) else missing for row in rows]
+        counts = [len(outcome.failures) for outcome in outcomes if outcome is not None]
         if counts:
             means[plan] = (100 * fmean(count == 0 for count in counts), fmean(counts))
     return means
@@ -286,25 +292,31 @@ def critical_scores(
         controls=tuple(_scores(name, by_id, rows, seed) for name, rows in controls.items()),
         repeats=1 + max((row.repeat for row in judged), default=0),
         ledger=dict(ledger or {}),
-        findings=tuple(control_findings(by_id, shares, seed)),
+        findings=(*control_findings(by_id, shares, seed), *refused_sentence(controls)),
         how=dict(sorted(Counter(row.how for row in own if row.how).items())),
         left_out={name: count for name, count in (left_out or {}).items() if count},
     )
 
 
-def _example_means(rows: Sequence[Judgement], control: str) -> dict[str, tuple[float, float]]:
-    """Means of each example over its samples."""
+def _example_means(
+    rows: Sequence[Judgement], control: str, missing: CriticalFailures | None = None
+) -> dict[str, tuple[float, float]]:
+    """Means of each example over its samples; `missing` as in `failure_means`."""
     samples: dict[str, list[tuple[float, float]]] = {}
-    for plan, means in failure_means(rows, control).items():
+    for plan, means in failure_means(rows, control, missing).items():
         samples.setdefault(plan.example_id, []).append(means)
     return {name: (fmean(one[0] for one in some), fmean(one[1] for one in some)) for name, some in samples.items()}
 
 
 def _scores(name: str, by_id: Mapping[str, Example], rows: Sequence[Judgement], seed: int) -> FailureScores:
-    means = _example_means(rows, rows[0].control) if rows else {}
-    videos = [video_of(by_id[example]) for example in means]
+    control = rows[0].control if rows else ""
 
-    def interval(place: int) -> Interval | None:
+    def interval(place: int, missing: CriticalFailures | None = None) -> Interval | None:
+        means = _example_means(rows, control, missing)
+        videos = [video_of(by_id[example]) for example in means]
         return mean_interval([one[place] for one in means.values()], videos, seed) if means else None
 
-    return FailureScores(name, interval(0), interval(1), counts_of(by_id, rows, CriticalFailures))
+    lost = any(isinstance(row.outcome, Unscored) for row in rows)
+    read = zip(READINGS, (interval(0, missing) for missing in (WORST, None, NONE)), strict=True) if lost else ()
+    readings = {reading: value for reading, value in read if value is not None}
+    return FailureScores(name, interval(0), interval(1), counts_of(by_id, rows, CriticalFailures), readings)

@@ -1,7 +1,7 @@
 """Judges: the protocol, the base class of LLM judges, and the judge by the paper's rubric.
 
 Plans without an actionable step score 0 in code, without a call. An answer that cannot be parsed is asked for again, a
-few times, and is then *unscored*: counted apart, in no mean, and never a number.
+few times, and is then *unscored*: counted apart, and never a number.
 """
 
 import json
@@ -15,7 +15,7 @@ from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.judge.rubric import SCHEMA, ParsedVerdict, parse, prompt_hash, render
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
+from recipe.evaluation.judge.verdicts import NOTHING, Judgement
 from recipe.evaluation.scores import JudgeIdentity
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, Refusal, unanswered
@@ -189,10 +189,6 @@ def _scored(verdict: ParsedVerdict) -> bool:
 def fatal(case: Case) -> bool:
     """Whether a rule scores a case: its plan is empty or holds no actionable step."""
     return not actionable(case.steps)
-
-
-NOTHING = Verdict(*(0 for _ in CRITERIA))
-"""The verdict of the fatal rule: 0 on all six."""
 
 
 def by_rule(case: Case, judge: str, nothing: Verdict | CriticalFailures = NOTHING) -> Judgement:

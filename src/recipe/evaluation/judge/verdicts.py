@@ -5,12 +5,15 @@ A file of verdicts holds what judges, proxies and people gave each plan, one obj
 required. `sample` (0), `repeat` (0), `control`, `how`, `judge`, `steps`, `flags` and `text` are optional.
 
 A plan's accuracy is its total over 30, in percent: the mean over its repeats first, then over the samples of its
-example, then over the examples of a dataset, then over the datasets of a split. Plans without a verdict are in none of
-these.
+example, then over the examples of a dataset, then over the datasets of a split.
+
+A verdict that is missing is in none of these means. A plan may be written to make the judge refuse, so that what is
+missing is not missing at random. Where some is, the means are also given with a verdict of 0 and with the best one in
+place of each missing verdict: whatever the judge would have said lies between them.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
@@ -20,7 +23,15 @@ from recipe.artifacts import JsonObject, only_fields, optional_field, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS, PAPERS
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import CONTROLS, EMPTY, MISSING, SHORTENED
-from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores, MacroAccuracy
+from recipe.evaluation.scores import (
+    READINGS,
+    ControlScores,
+    Counts,
+    DatasetScores,
+    JudgeIdentity,
+    JudgeScores,
+    MacroAccuracy,
+)
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval, macro_interval, mean_interval, paired_interval, video_of
 from recipe.types import CriticalFailures, Example, Unscored, Verdict
@@ -30,6 +41,8 @@ CRITERIA = tuple(field.name for field in fields(Verdict))
 HIGHEST = 5
 FULL = len(CRITERIA) * HIGHEST
 """The highest total."""
+NOTHING, BEST = (Verdict(*(score for _ in CRITERIA)) for score in (0, HIGHEST))
+"""The verdict of 0 on all six, which is also that of the fatal rule, and the best one."""
 ALL = "all"
 """The split of the macro accuracy over every dataset, where some are none of the paper's."""
 _REMEDY = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
@@ -137,16 +150,20 @@ def texts_field(path: Path, line: int, row: JsonObject, field: str) -> tuple[str
     return tuple(value)
 
 
-def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, dict[str, float]]:
+def plan_means(
+    judged: Iterable[Judgement], control: str = "", missing: Verdict | None = None
+) -> dict[PlanId, dict[str, float]]:
     """Means of each plan over its verdicts: accuracy in percent, total, and each criterion.
 
-    Only the system's own plans, or those of a control; plans without a verdict are left out.
+    Only the system's own plans, or those of a control. A verdict that is missing counts as `missing`; without that it
+    is left out, and so is a plan without any.
     """
     verdicts: dict[PlanId, list[Verdict]] = {}
     for one in judged:
         if one.control == control:
             scored = verdicts.setdefault(one.plan_id, [])
-            scored += [one.outcome] if isinstance(one.outcome, Verdict) else []
+            outcome = one.outcome if isinstance(one.outcome, Verdict) else missing
+            scored += [outcome] if outcome is not None else []
     return {
         plan: {"accuracy": fmean(map(accuracy_of, some)), **{name: _mean(some, name) for name in (*CRITERIA, "total")}}
         for plan, some in verdicts.items()
@@ -154,10 +171,12 @@ def plan_means(judged: Iterable[Judgement], control: str = "") -> dict[PlanId, d
     }
 
 
-def example_means(judged: Iterable[Judgement], control: str = "") -> dict[str, dict[str, float]]:
-    """Means of each example over the samples that have a verdict: first over the verdicts of a sample, then these."""
+def example_means(
+    judged: Iterable[Judgement], control: str = "", missing: Verdict | None = None
+) -> dict[str, dict[str, float]]:
+    """Means of each example over its samples, each the mean over its verdicts; `missing` as in `plan_means`."""
     samples: dict[str, list[dict[str, float]]] = {}
-    for plan, means in plan_means(judged, control).items():
+    for plan, means in plan_means(judged, control, missing).items():
         samples.setdefault(plan.example_id, []).append(means)
     return {name: {key: fmean(one[key] for one in some) for key in some[0]} for name, some in samples.items()}
 
@@ -184,7 +203,6 @@ def judge_scores(
     by_id = {example.example_id: example for example in examples}
     own = [row for row in judged if not row.control]
     controls = {name: rows for name in CONTROLS if (rows := [row for row in judged if row.control == name])}
-    means = example_means(own)
     return JudgeScores(
         system=system,
         judge=judge,
@@ -196,13 +214,14 @@ def judge_scores(
             )
             for name in in_order({by_id[row.example_id].source for row in own})
         ),
-        macro=tuple(_macro([by_id[name] for name in means], [one["accuracy"] for one in means.values()], seed)),
+        macro=tuple(_macro(by_id, own, seed)),
         controls=tuple(ControlScores(name, *_summary(by_id, rows, seed)) for name, rows in controls.items()),
         repeats=1 + max((row.repeat for row in judged), default=0),
         repeat_deviation=_deviation(own),
         ledger=dict(ledger or {}),
-        findings=tuple(
-            control_findings(by_id, {name: example_means(rows, name) for name, rows in controls.items()}, seed)
+        findings=(
+            *control_findings(by_id, {name: example_means(rows, name) for name, rows in controls.items()}, seed),
+            *refused_sentence(controls),
         ),
         how=dict(sorted(Counter(row.how for row in own if row.how).items())),
         left_out={name: count for name, count in (left_out or {}).items() if count},
@@ -234,18 +253,30 @@ def by_plan(judged: Iterable[Judgement]) -> dict[PlanId, list[Judgement]]:
 
 def _summary(
     by_id: Mapping[str, Example], rows: Sequence[Judgement], seed: int
-) -> tuple[Interval | None, dict[str, Interval], Counts]:
-    """Accuracy, criteria and counts of plans."""
-    means = example_means(rows, rows[0].control) if rows else {}
-    videos = [video_of(by_id[name]) for name in means]
+) -> tuple[Interval | None, dict[str, Interval], Counts, dict[str, Interval]]:
+    """Accuracy, criteria, counts and readings of plans."""
+    control = rows[0].control if rows else ""
 
-    def interval(measure: str) -> Interval:
+    def interval(means: Mapping[str, Mapping[str, float]], measure: str) -> Interval:
+        videos = [video_of(by_id[name]) for name in means]
         return mean_interval([one[measure] for one in means.values()], videos, seed)
 
-    counts = counts_of(by_id, rows, Verdict)
+    means, counts = example_means(rows, control), counts_of(by_id, rows, Verdict)
+    read = _readings(rows, control, lambda means: interval(means, "accuracy"))
     if not means:
-        return None, {}, counts
-    return interval("accuracy"), {name: interval(name) for name in CRITERIA}, counts
+        return None, {}, counts, read
+    return interval(means, "accuracy"), {name: interval(means, name) for name in CRITERIA}, counts, read
+
+
+def _readings(
+    rows: Sequence[Judgement], control: str, figure: Callable[[dict[str, dict[str, float]]], Interval]
+) -> dict[str, Interval]:
+    """A figure of the means of examples by each reading; empty where no verdict is missing."""
+    if not any(isinstance(row.outcome, Unscored) for row in rows):
+        return {}
+    readings = zip(READINGS, (NOTHING, None, BEST), strict=True)
+    means = {name: example_means(rows, control, missing) for name, missing in readings}
+    return {name: figure(one) for name, one in means.items() if one}
 
 
 def counts_of(
@@ -266,17 +297,19 @@ def counts_of(
     )
 
 
-def _macro(examples: Sequence[Example], accuracy: Sequence[float], seed: int) -> Iterator[MacroAccuracy]:
-    """Macro accuracy of each split; `accuracy` [examples] in percent."""
-    roles = [role_of(example.source) for example in examples]
-    for split in ("in-domain", "zero-shot", ALL):
-        chosen = [place for place, role in enumerate(roles) if split in (role, ALL)]
-        if not chosen or (split == ALL and all(roles)):
-            continue
-        datasets = [examples[place].source for place in chosen]
-        videos = [video_of(examples[place]) for place in chosen]
-        interval = macro_interval([accuracy[place] for place in chosen], datasets, videos, seed)
-        yield MacroAccuracy(split, interval, tuple(sorted(set(datasets))))
+def _macro(by_id: Mapping[str, Example], rows: Sequence[Judgement], seed: int) -> Iterator[MacroAccuracy]:
+    """Macro accuracy of each split that has a verdict."""
+
+    def interval(means: Mapping[str, Mapping[str, float]]) -> Interval:
+        examples, accuracy = [by_id[name] for name in means], [one["accuracy"] for one in means.values()]
+        return macro_interval(accuracy, [one.source for one in examples], [video_of(one) for one in examples], seed)
+
+    others = not all(role_of(by_id[name].source) for name in example_means(rows))
+    for split in ("in-domain", "zero-shot", *([ALL] if others else [])):
+        own = [row for row in rows if split in (role_of(by_id[row.example_id].source), ALL)]
+        if means := example_means(own):
+            datasets = tuple(sorted({by_id[name].source for name in means}))
+            yield MacroAccuracy(split, interval(means), datasets, _readings(own, "", interval))
 
 
 def _deviation(rows: Iterable[Judgement]) -> float | None:
@@ -349,6 +382,21 @@ def control_findings(
             sentence = f"One video is too few to compare {check.first} with {check.second}"
         found.append(f"{sentence} ({check.first} minus {check.second}: {_in_points(difference)}).")
     return found
+
+
+def refused_sentence(controls: Mapping[str, Sequence[Judgement]]) -> list[str]:
+    """How many plans that ask the judge to refuse lack a verdict, beside the same plans without the orders."""
+    if not (asked := controls.get("refusal")):
+        return []
+    counts = [
+        (sum(any(isinstance(row.outcome, Unscored) for row in rows) for rows in plans.values()), len(plans))
+        for plans in (by_plan(asked), by_plan(controls.get("other-goal", ())))
+    ]
+    (lost, plans), (without, _) = counts
+    told = f"{lost:,} of {plans:,} plans that ask for it lack a verdict, {without:,} without the orders"
+    if lost > without:
+        return [f"The judge can be made to refuse: read figures with missing verdicts as 0 ({told})."]
+    return [f"There is no sign that a plan makes the judge refuse ({told})."]
 
 
 def _in_points(difference: Interval) -> str:

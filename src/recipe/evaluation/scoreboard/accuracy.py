@@ -1,10 +1,11 @@
 """Accuracy by judge: systems, controls, and the paper's figures, apart unless the judge is the paper's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
+from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.published import JUDGE, PublishedTable, published
 from recipe.evaluation.scoreboard.sources import Board, judge_key
 from recipe.evaluation.scores import ControlScores, Counts, DatasetScores, JudgeIdentity, JudgeScores
@@ -121,7 +122,7 @@ def accuracy_section(results: JudgeResults, number: int, figures: Sequence[Figur
         title=f"Accuracy by {results.name}",
         short=f"Accuracy: {results.name}",
         paragraphs=tuple(_paragraphs(results)),
-        blocks=(_headline(results), *figures, *tables),
+        blocks=(_headline(results), *_readings(results), *figures, *tables),
         warnings=(comparability(results.judge),),
         findings=tuple(dict.fromkeys(sentence for system in results.scores for sentence in system.findings)),
     )
@@ -135,7 +136,8 @@ def _paragraphs(results: JudgeResults) -> Iterable[str]:
     yield f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}."
     yield (
         "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30. Macro accuracy is the mean "
-        "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is in no mean."
+        "over the datasets of a split. Intervals are 95%, clustered by video. A plan without a verdict is "
+        "left out; where there is one, a table says what difference that can make."
     )
     if any(system.controls for system in results.scores):
         yield (
@@ -171,6 +173,16 @@ def _headline(results: JudgeResults) -> Table:
             *_notes(results),
         ),
     )
+
+
+def _readings(results: JudgeResults) -> Iterable[Table]:
+    """Accuracy by reading, of each system on each split and dataset and of the controls, where verdicts are missing."""
+    read: list[tuple[str, Mapping[str, Interval]]] = []
+    for system in results.scores:
+        read += [(f"{system.system}, {split_name(one.split)}, macro", one.readings) for one in system.macro]
+        read += [(f"{system.system}, {dataset_name(one.dataset)}", one.readings) for one in system.datasets]
+    read += [(f"control: {one.name} {about}".strip(), one.readings) for about, one in _controls(results)]
+    return readings_table(f"Accuracy, percent · judge: {results.name}", read)
 
 
 def _notes(results: JudgeResults) -> Iterable[str]:
@@ -319,7 +331,7 @@ def _details(results: JudgeResults) -> Iterable[Table]:
             headings=headings("dataset", *(_COUNT_NAMES.get(name, name) for name in _COUNTS)),
             rows=tuple(row(name, dataset_name(one.dataset), *_counts(one.counts)) for name, one in every),
             notes=(
-                "Unscored plans are in no mean. Missing predictions and plans without an actionable step count as 0 by "
+                "Unscored plans are left out. Missing predictions and plans without an actionable step count as 0 by "
                 "rule. Shortened plans were too long to be shown to the judge whole.",
             ),
             folded=True,

@@ -2,15 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
-from recipe.evaluation.judge.verdicts import example_means
+from recipe.evaluation.judge.verdicts import BEST, NOTHING, example_means
+from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.scoreboard.accuracy import judge_results, normal, split_name
 from recipe.evaluation.scoreboard.sources import Board, judge_key
-from recipe.evaluation.scores import JudgeScores
+from recipe.evaluation.scores import READINGS, JudgeScores
 from recipe.report.elements import Cell, Figure, Row, Section, Table, headings, row
-from recipe.stats import Comparison, adjusted, compare, video_of
+from recipe.stats import Comparison, Interval, adjusted, compare, video_of
 
 PAIRS = 28
 """Pairs of systems that are compared at most: all of eight."""
@@ -30,6 +31,8 @@ class SystemDifference:
     left_out: int
     """Examples that only one of the two has a verdict on."""
     result: Comparison
+    readings: dict[str, Interval] = field(default_factory=dict)
+    """The difference where verdicts are missing (see `paired.ComparisonRow`)."""
 
 
 def system_differences(board: Board) -> list[SystemDifference]:
@@ -38,19 +41,28 @@ def system_differences(board: Board) -> list[SystemDifference]:
     for results in judge_results(board):
         key = judge_key(results.judge)
         accuracy = {
-            scores.system: {name: means["accuracy"] for name, means in example_means(source.judgements).items()}
+            scores.system: {
+                reading: {name: means["accuracy"] for name, means in example_means(rows, missing=missing).items()}
+                for reading, missing in zip(READINGS, (NOTHING, None, BEST), strict=True)
+            }
             for source, scores in board.of(JudgeScores)
-            if source.judgements is not None and judge_key(scores.judge) == key
+            if (rows := source.judgements) is not None and judge_key(scores.judge) == key
         }
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
         for second, first in list(combinations(accuracy, 2))[:PAIRS]:
             for split, datasets in _splits(board, results.datasets).items():
-                ours, theirs = (_of_datasets(board, accuracy[name], datasets) for name in (first, second))
-                both = sorted(ours.keys() & theirs.keys())
-                if both:
+                sides = [
+                    {reading: _of_datasets(board, values, datasets) for reading, values in accuracy[name].items()}
+                    for name in (first, second)
+                ]
+                ours, theirs = (side["missing_left_out"] for side in sides)
+                if both := sorted(ours.keys() & theirs.keys()):
                     left_out = len(ours.keys() ^ theirs.keys())
                     result = _compared(board, ours, theirs, both)
-                    found.append(SystemDifference(results.name, split, first, second, len(both), left_out, result))
+                    read = _readings(board, sides[0], sides[1], result)
+                    found.append(
+                        SystemDifference(results.name, split, first, second, len(both), left_out, result, read)
+                    )
     return found
 
 
@@ -73,6 +85,20 @@ def _compared(board: Board, ours: Mapping[str, float], theirs: Mapping[str, floa
         [video_of(board.examples[name]) if name in board.examples else name for name in both],
         [_dataset(board, name) for name in both],
     )
+
+
+def _readings(
+    board: Board, ours: Mapping[str, dict[str, float]], theirs: Mapping[str, dict[str, float]], result: Comparison
+) -> dict[str, Interval]:
+    """The difference by reading over the examples of both; nothing where no verdict is missing."""
+    least, most = READINGS[0], READINGS[2]
+    both = sorted(ours[least].keys() & theirs[least].keys())
+    if all(side[least][name] == side[most][name] for side in (ours, theirs) for name in both):
+        return {}
+    pairs = {"lowest": (least, most), "missing_as_0": (least, least), "highest": (most, least)}
+    return {
+        name: _compared(board, ours[first], theirs[second], both).difference for name, (first, second) in pairs.items()
+    } | {"missing_left_out": result.difference}
 
 
 def _dataset(board: Board, example: str) -> str:
@@ -98,7 +124,18 @@ def differences_section(
             "permutation test; beside it stands the one adjusted by Holm for all comparisons of the table. The "
             "effect is Cohen's d of pairs. Bold where the interval excludes 0.",
         ),
-        blocks=(*figures, *(_table(judge, [one for one in differences if one.judge == judge]) for judge in judges)),
+        blocks=(
+            *figures,
+            *(_table(judge, [one for one in differences if one.judge == judge]) for judge in judges),
+            *readings_table(
+                "Paired differences, points of accuracy",
+                (
+                    (f"{one.first} − {one.second}, {split_name(one.split)}, {one.judge}", one.readings)
+                    for one in differences
+                ),
+                signed=True,
+            ),
+        ),
     )
 
 

@@ -1,9 +1,9 @@
 """Sections on diversity, validity and VPA, and on the files that a report is made from."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from recipe.evaluation.match import MAIN, match_sentences
-from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics
+from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, readings_table
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE, published
 from recipe.evaluation.scoreboard.accuracy import comparability, dataset_name, published_table
 from recipe.evaluation.scoreboard.sources import Board
@@ -17,6 +17,7 @@ from recipe.evaluation.scores import (
     VpaScores,
 )
 from recipe.report.elements import NONE, Cell, Figure, Heading, Section, Table, headings, row
+from recipe.stats import Interval
 
 _JUDGED = JudgeScores | CriticalScores | DiversityScores
 LEVELS = ("0", "0.25", "0.5", "0.75", "1")
@@ -76,6 +77,9 @@ def diversity_section(board: Board, figures: Sequence[Figure]) -> Section | None
         ),
         blocks=(
             main,
+            *readings_table(
+                "Diversity", ((f"{one.system}, {one.judge.name}", one.readings) for one in every), digits=3
+            ),
             *figures,
             shares,
             published_table(published("diversity"), "Published diversity and accuracy on COIN"),
@@ -104,8 +108,11 @@ def critical_section(board: Board) -> Section | None:
     every = [scores for _, scores in board.of(CriticalScores)]
     if not every:
         return None
-    rows = []
+    rows, read = [], list[tuple[str, Mapping[str, Interval]]]()
     for one in every:
+        parts = (one.overall, *(one.datasets if len(one.datasets) > 1 else ()), *one.controls)
+        names = ("all plans", *(part.name for part in parts[1:]))
+        read += [(f"{one.system}, {name}", part.readings) for name, part in zip(names, parts, strict=True)]
         several = [part for part in one.datasets if len(one.datasets) > 1]
         for part, name in ((one.overall, "all plans"), *((part, dataset_name(part.name)) for part in several)):
             cells = (Cell(part.without), Cell(part.failures, 2), part.counts.plans, part.counts.unscored)
@@ -120,8 +127,8 @@ def critical_section(board: Board) -> Section | None:
         paragraphs=(
             "A judge compares each plan with the reference and lists what keeps it from reaching the goal (How2Score, "
             "arXiv 2602.08808). The score is the share of plans without a critical failure. A plan without a step that "
-            "says anything has one by rule; a plan without a judgement is in no mean. Intervals are 95%, clustered by "
-            "video.",
+            "says anything has one by rule; a plan without a judgement is left out, and a table says what difference "
+            "that can make. Intervals are 95%, clustered by video.",
         ),
         blocks=(
             Table(
@@ -136,6 +143,7 @@ def critical_section(board: Board) -> Section | None:
                 rows=tuple(rows),
                 about="95% interval below",
             ),
+            *readings_table("Plans without a critical failure, percent", read),
         ),
         findings=tuple(dict.fromkeys(sentence for one in every for sentence in one.findings)),
     )
