@@ -35,6 +35,8 @@ MAX_PIXELS = 1 << 26
 """Pixels of a stored frame at most, twice those of 8K: a few bytes of a header can claim more memory than there is."""
 
 
+_WIDEST = 16
+"""Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim."""
 _BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 
 
@@ -113,6 +115,9 @@ def _video_stream(path: Path, container: Any) -> Any:
         raise InputError.at(
             path, f"its frames have {width} x {height} pixels; at most {MAX_PIXELS:,} are read", CONVERT
         )
+    aspect = stream.sample_aspect_ratio
+    if aspect and not 1 / _WIDEST <= aspect <= _WIDEST:
+        raise InputError.at(path, f"its pixels are said to be {float(aspect):g} times as wide as high", CONVERT)
     stream.codec_context.options = _BOUNDED  # a frame may be larger than the header says
     stream.thread_type = "AUTO"
     return stream

@@ -94,7 +94,7 @@ class UploadReader:
         except ValueError:  # it ended before its answer did
             if self._closed:
                 raise ComputeError(_STOPPING) from None
-            problem = f"reading it takes more than {seconds} s of processor time or too much memory"
+            problem = f"reading it takes more than {seconds} s of processor time, or more memory or files than it may"
             raise InputError.at(path, problem, "send a shorter or smaller video") from None
         finally:
             clock.cancel()
