@@ -1,4 +1,4 @@
-"""Processes that we start run nothing of the folder they start in; a model's own code runs for its owner's flag alone."""
+"""Processes that we start run nothing of the current folder; a model's own code needs the user's flag."""
 
 import builtins
 import json

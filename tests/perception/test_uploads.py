@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-av = pytest.importorskip("av")
+pytest.importorskip("av")
+
+import av
 
 from recipe.children import isolated
 from recipe.config import FrameConfig
@@ -207,7 +209,7 @@ LISTS = {
     "ffconcat behind a tag": b"ID3\x04\x00\x00\x00\x00\x00\x00ffconcat version 1.0\nfile a.mp4\n",
     "HLS": b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:1,\na.ts\n#EXT-X-ENDLIST\n",
     "DASH": b'<?xml version="1.0"?>\n<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static"><Period/></MPD>\n',
-    "SDP": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+    "SDP": b"v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\n",
     "RTSP": b"rtsptext\nrtsp://127.0.0.1:1/x\n",
     "redirect": b"[Reference]\nRef1=http://127.0.0.1:1/x?MSWMExt=.asf\n",
     "text": b"1\n00:00:01,000 --> 00:00:02,000\nhi\n\n2\n00:00:03,000 --> 00:00:04,000\nyou\n",

@@ -193,8 +193,9 @@ def load_checkpoint(
     """The model and tokenizer of a hub id, of a folder in the standard layout, or `smollm2`; weights on the CPU.
 
     A Qwen2.5-VL comes with its video processor. The model's generation settings hold all `end_tokens`, so that trainers
-    stop at them, and whoever uses a model that is saved. Code that comes with a model is not run. `attention` names the kernel, such as `eager`; without it
-    transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
+    stop at them, and whoever uses a model that is saved. Code that comes with a model is not run, and transformers does
+    not ask whether to. `attention` names the kernel, such as `eager`; without it transformers chooses. Raises
+    InputError where there is no such model, for one without a chat template, and for one that needs its own code.
     """
     reader, place = load_reader(name, revision), location(name, revision)
     with _model_errors(name), quiet_loading():

@@ -40,13 +40,7 @@ class ClipStore:
         self._lock = threading.Lock()
         self._receiving = 0
         self._probing = asyncio.Semaphore(settings.readers)
-        self._reader: UploadReader | MissingExtra
-        try:
-            from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
-
-            self._reader = UploadReader(settings.readers)
-        except MissingExtra as missing:
-            self._reader = missing
+        self._reader = _open_reader(settings.readers)
 
     async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
         """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
@@ -148,6 +142,14 @@ class ClipStore:
         if not isinstance(self._reader, MissingExtra):
             self._reader.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _open_reader(at_once: int) -> "UploadReader | MissingExtra":
+    try:
+        from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
+    except MissingExtra as missing:
+        return missing
+    return UploadReader(at_once)
 
 
 def _reason(error: InputError, path: Path) -> str:
