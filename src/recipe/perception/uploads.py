@@ -111,7 +111,7 @@ def _received(told: Any, stream: IO[bytes], most: int) -> Frames:
     if math.prod(shape) > most:
         raise ValueError(shape)
     images = np.empty(shape, dtype=np.uint8)
-    rest = memoryview(images.reshape(-1))
+    rest = images.reshape(-1).data
     while len(rest):
         if not (got := stream.readinto(rest)):  # type: ignore[attr-defined]
             raise ValueError(len(rest))
@@ -138,7 +138,7 @@ def main() -> None:
                 images, told = read.images, [read.images.shape, read.times.tolist(), read.rate]
             else:
                 told = list(probe(path))
-        answer = [None, told]
+        answer: list[Any] = [None, told]
     except InputError as error:
         answer = [str(error), None]
     sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
