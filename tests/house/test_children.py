@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import recipe
+from recipe import cli
 from recipe.config import SFTConfig, load_config
 from recipe.errors import ConfigError, InputError
 
 HOSTILE = ("json", "pickle", "struct", "numpy", "random", "av", "zlib", "signal", "typing", "multiprocessing", "recipe")
+SAFE = "import sys; sys.exit('' in sys.path)"
 HOME = Path(recipe.__file__).parents[1]
 
 UNPICKLE = """
@@ -134,3 +136,14 @@ def test_no_file_makes_a_models_code_run(tmp_path: Path, key: str) -> None:
     path.write_text("")
     with pytest.raises(ConfigError, match="unknown key"):
         load_config(path, SFTConfig, [f"{key}=true"])
+
+
+def test_processes_that_libraries_start_for_a_command_leave_the_current_folder_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    monkeypatch.setattr(cli, "run", lambda _: subprocess.run([sys.executable, "-c", SAFE], check=False).returncode)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 0
+    assert "PYTHONSAFEPATH" not in os.environ
