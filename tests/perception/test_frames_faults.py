@@ -45,10 +45,10 @@ def refusal(path: Path, until: float | None = None) -> str:
         (
             "words.srt",
             b"1\n00:00:01,000 --> 00:00:02,000\nhi\n\n2\n00:00:03,000 --> 00:00:04,000\nyou\n",
-            "no pictures",
+            "not a video",
         ),
-        ("picture.png", PICTURE, "a picture"),
-        ("picture.mp4", PICTURE, "a picture"),
+        ("picture.png", PICTURE, "not a video"),
+        ("picture.mp4", PICTURE, "not a video"),
     ],
 )
 def test_what_is_no_video(tmp_path: Path, name: str, content: bytes, told: str) -> None:
@@ -177,9 +177,9 @@ def test_a_wrong_byte_that_the_decoder_covers_up(shared_data: Path, tmp_path: Pa
     assert "the video is damaged after 2.33 s" in refusal(path)
 
 
-def test_frames_without_times(film: Callable[..., Path]) -> None:
+def test_a_stream_without_a_container(film: Callable[..., Path]) -> None:
     path = film(range(10), "film.h264", Fraction(1, 30))
-    assert "no times" in refusal(path)
+    assert "not a video" in refusal(path)  # its frames have no times
 
 
 def test_a_file_that_does_not_say_how_long_it_is(

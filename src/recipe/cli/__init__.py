@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from recipe import __version__
+from recipe.children import safe_path
 from recipe.cli import (
     board,
     corpus,
@@ -98,4 +99,5 @@ def main() -> None:
 
     Exit code 0, 1 for input that cannot be used, 2 for wrong usage, 130 after Ctrl-C.
     """
-    sys.exit(run(app))
+    with safe_path():  # also for processes that libraries start
+        sys.exit(run(app))

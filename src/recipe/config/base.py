@@ -44,7 +44,10 @@ _DEEPEST = 50
 
 
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
-    """The plain values of a TOML file, with `changes` set in them. Raises ConfigError."""
+    """The plain values of a TOML file, with `changes` set in them. Raises ConfigError.
+
+    The file alone does not make a model's own code run: `trust_remote_code` is the user's to give.
+    """
     if path.is_dir():
         raise ConfigError(f"{path}: this is a folder; give the path of a TOML file.")
     if not path.is_file():
@@ -54,7 +57,19 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
         raw = read_toml(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
+    if _trusts(raw):
+        raise ConfigError(
+            f"{path}: key 'trust_remote_code' is not taken from a file, which may be from others; "
+            "read the model's code, and give --set with the whole key, or `recipe corpus build --trust-remote-code`."
+        )
     return changed_values(raw, changes)
+
+
+def _trusts(value: Any) -> bool:
+    """Whether a table anywhere in a plain value asks to run a model's own code."""
+    if isinstance(value, Mapping):
+        return bool(value.get("trust_remote_code")) or any(map(_trusts, value.values()))
+    return isinstance(value, list) and any(map(_trusts, value))
 
 
 def read_toml(text: str) -> dict[str, Any]:

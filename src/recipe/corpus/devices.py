@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+from recipe.children import safe_path
 from recipe.config import EncoderConfig
 from recipe.corpus.encode import EncodingJob, encode_shards, on_device
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
@@ -58,7 +59,8 @@ def _start(job: EncodingJob, device: str) -> _Worker:
     # Ctrl-C reaches all processes of a terminal; this one ends the others, which inherit what is blocked.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        process.start()
+        with safe_path():
+            process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     theirs.close()

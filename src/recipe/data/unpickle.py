@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
+from recipe.children import isolated
 from recipe.errors import InputError, first_line
 from recipe.memory import at_most, available
 
@@ -65,7 +66,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[Entry]:
     memory = 0 if free is None else min(_MOST * size + _BASE, free)
     seconds = math.ceil(_SECONDS + size / _RATE)
     code = "from recipe.data.unpickle import main; main()"
-    command = [sys.executable, "-c", code, str(path), encoding, str(memory), str(seconds)]
+    command = [*isolated(code), str(path), encoding, str(memory), str(seconds)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as child:

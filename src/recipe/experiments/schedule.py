@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
+from recipe.children import safe_path
 from recipe.errors import ComputeError, InputError, RecipeError, first_line, listed
 from recipe.progress import SILENT, Advance, Progress
 
@@ -96,6 +97,7 @@ def _run_missing(
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         stack.enter_context(_environment())
+        stack.enter_context(safe_path())
         events: Queue[Event] = context.Queue()
         advance = stack.enter_context(progress.task("stages", len(stages)))
         advance(len(done))

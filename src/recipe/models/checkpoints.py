@@ -193,13 +193,16 @@ def load_checkpoint(
     """The model and tokenizer of a hub id, of a folder in the standard layout, or `smollm2`; weights on the CPU.
 
     A Qwen2.5-VL comes with its video processor. The model's generation settings hold all `end_tokens`, so that trainers
-    stop at them, and whoever uses a model that is saved. `attention` names the kernel, such as `eager`; without it
-    transformers chooses. Raises InputError where there is no such model, and for one without a chat template.
+    stop at them, and whoever uses a model that is saved. Code that comes with a model is not run, and transformers does
+    not ask whether to. `attention` names the kernel, such as `eager`; without it transformers chooses. Raises
+    InputError where there is no such model, for one without a chat template, and for one that needs its own code.
     """
     reader, place = load_reader(name, revision), location(name, revision)
     with _model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
-        model = kind.from_pretrained(place, revision=revision, dtype=dtype, attn_implementation=attention)
+        model = kind.from_pretrained(
+            place, revision=revision, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        )
     settings = model.generation_config
     ends = end_tokens(settings, reader.tokenizer)
     if ends not in (settings.eos_token_id, [settings.eos_token_id]):
@@ -214,8 +217,10 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         _require_model(folder)
     with _model_errors(name), quiet_loading():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, padding_side="left")
-        config = transformers.AutoConfig.from_pretrained(place, revision=revision)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            place, revision=revision, padding_side="left", trust_remote_code=False
+        )
+        config = transformers.AutoConfig.from_pretrained(place, revision=revision, trust_remote_code=False)
         video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
         if video is not None:
             tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template

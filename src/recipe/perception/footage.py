@@ -19,6 +19,25 @@ except ModuleNotFoundError as error:
 FFmpegError: type[Exception] = av.error.FFmpegError
 CONVERT = "fetch the file again, or convert it (ffmpeg -i FILE -c:v libx264 NEW.mp4)"
 VIDEO_FILE = "give a video file, such as MP4 or WebM"
+CONTAINERS = {
+    "asf": "WMV",
+    "avi": "AVI",
+    "flv": "FLV",
+    "matroska": "MKV, WebM",
+    "mov": "MP4, MOV, M4V, 3GP",
+    "mpeg": "MPEG-PS",
+    "mpegts": "MPEG-TS",
+    "ogg": "Ogg",
+}
+"""FFmpeg's demuxers that are used, with what people call their files: each holds its frames in the file itself. Among
+those left out are lists that name other files (ffconcat, HLS, DASH, SDP), series of pictures, and text."""
+MAX_PIXELS = 1 << 26
+"""Pixels of a stored frame at most, twice those of 8K: a few bytes of a header can claim more memory than there is."""
+
+
+_WIDEST = 16
+"""Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim."""
+_BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 
 
 class VideoContainer(NamedTuple):
@@ -43,8 +62,9 @@ def open_container(path: Path) -> VideoContainer:
     """Open a video file; the caller closes the container. Raises InputError for what is not one or has no picture."""
     _check_file(path)
     try:
-        # Neither a playlist nor a name with a colon may lead to a network.
-        container = av.open(f"file:{path}", options={"protocol_whitelist": "file"})
+        # Neither what a file refers to nor a name with a colon may lead to a network. A title need not be UTF-8.
+        options = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
+        container = av.open(f"file:{path}", options=options | _BOUNDED, metadata_errors="replace")
     except FFmpegError as error:
         raise _not_a_video(path, error) from None
     try:
@@ -73,13 +93,13 @@ def _not_a_video(path: Path, error: Exception) -> InputError:
     if start[4:] == b"ftyp":
         problem = "the file breaks off or is damaged: the index of its frames (moov, moof) cannot be read"
         return InputError.at(path, problem, "fetch it again")
+    if isinstance(error, av.error.ArgumentError):
+        return InputError.at(path, f"not a video of a kind that is read ({', '.join(CONTAINERS.values())})", VIDEO_FILE)
     reason = str(getattr(error, "strerror", None) or error).rstrip(".")
     return InputError.at(path, f"not a video that FFmpeg can read, or one that breaks off ({reason})", VIDEO_FILE)
 
 
 def _video_stream(path: Path, container: Any) -> Any:
-    if container.format.name.endswith("_pipe") or container.format.name in ("image2", "tty"):
-        raise InputError.at(path, "this is a picture or a text, not a video", VIDEO_FILE)
     # To FFmpeg the cover of a song is a video stream.
     streams = [one for one in container.streams.video if not one.disposition & av.stream.Disposition.attached_pic]
     if not streams:
@@ -90,6 +110,15 @@ def _video_stream(path: Path, container: Any) -> Any:
     stream = stream if stream in streams else streams[0]
     if stream.codec_context is None:
         raise InputError.at(path, "this FFmpeg has no decoder for its codec", CONVERT)
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if width * height > MAX_PIXELS:
+        raise InputError.at(
+            path, f"its frames have {width} x {height} pixels; at most {MAX_PIXELS:,} are read", CONVERT
+        )
+    aspect = stream.sample_aspect_ratio
+    if aspect and not 1 / _WIDEST <= aspect <= _WIDEST:
+        raise InputError.at(path, f"its pixels are said to be {float(aspect):g} times as wide as high", CONVERT)
+    stream.codec_context.options = _BOUNDED  # a frame may be larger than the header says
     stream.thread_type = "AUTO"
     return stream
 
@@ -256,6 +285,8 @@ class Footage:
     def damaged(self, time: float) -> InputError:
         """The error of a file whose frames cannot be read after `time` seconds."""
         where = f"after {time:.2f} s" if time > float("-inf") else "from its beginning"
+        if self.complete and time == float("-inf"):
+            where += f", or its frames have more than {MAX_PIXELS:,} pixels"
         if self.complete:
             return InputError.at(self._path, f"the video is damaged {where}", CONVERT)
         return InputError.at(self._path, f"the file breaks off: no frames can be read {where}", "fetch it again")
@@ -295,7 +326,9 @@ class Footage:
                             raise self.damaged(last)
                         yield TimedFrame(begin, frame)
                         last = begin
-        except FFmpegError:
+        except FFmpegError as error:
+            if isinstance(error, MemoryError):
+                raise InputError.at(self._path, "there is too little memory to decode it", CONVERT) from None
             raise self.damaged(last) from None
 
     def _place(self, time: float) -> int:

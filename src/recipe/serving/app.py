@@ -121,10 +121,10 @@ class PlannerPage:
         self.runs.close()
         self.runs.cancel_all()
         self.examiner.close()
+        self.clips.close()  # first: a writer may wait for a clip
         for thread in (*self.writers, self.examiner):
             await run_in_threadpool(thread.join, 10.0)
         self.runs.sweep()
-        self.clips.close()
 
     async def message(self, request: Request, kind: type[Any]) -> Any:
         """The body as a message. Raises Refusal."""

@@ -1,4 +1,4 @@
-"""Clips that people send: written to disk within limits, looked at once, and deleted."""
+"""Clips that people send: written to disk within limits, read in processes with limits, and deleted."""
 
 import asyncio
 import shutil
@@ -6,15 +6,20 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recipe.config import FrameConfig
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.serving.messages import PageSettings
 from recipe.types import Frames
 from recipe.web.refusals import Refusal
+
+if TYPE_CHECKING:
+    from recipe.perception.uploads import UploadReader
+
+Value = TypeVar("Value")
 
 
 class Clip:
@@ -34,6 +39,8 @@ class ClipStore:
         self._clips: dict[str, Clip] = {}
         self._lock = threading.Lock()
         self._receiving = 0
+        self._probing = asyncio.Semaphore(settings.readers)
+        self._reader = _open_reader(settings.readers)
 
     async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
         """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
@@ -45,8 +52,8 @@ class ClipStore:
             if len(self._clips) + self._receiving >= self._settings.clips:
                 raise Refusal("queue_full", "Too many clips are kept at the moment; try again in a few minutes.")
             self._receiving += 1
-        identity = uuid.uuid4().hex
-        path = self.folder / identity
+        # Who knows the id of a clip does not know its file's name.
+        identity, path = uuid.uuid4().hex, self.folder / uuid.uuid4().hex
         try:
             received = 0
             with path.open("wb") as file:
@@ -57,7 +64,8 @@ class ClipStore:
                     await asyncio.to_thread(file.write, chunk)
             if received != length:
                 raise Refusal("bad_clip", "The clip did not arrive whole; send it again.")
-            clip = await asyncio.to_thread(self._looked_at, path)
+            async with self._probing:  # not in a thread: those are for the writing of other clips, too
+                clip = await asyncio.to_thread(self._looked_at, path)
             with self._lock:
                 self._clips[identity] = clip
         except BaseException:  # a client that goes away in between leaves nothing either
@@ -69,14 +77,9 @@ class ClipStore:
         return {"id": identity} | clip.row
 
     def _looked_at(self, path: Path) -> Clip:
-        try:
-            from recipe.perception.frames import probe  # noqa: PLC0415 - an extra of its own
-        except MissingExtra as missing:
-            raise Refusal("bad_clip", str(missing)) from None
-        try:
-            info = probe(path)
-        except InputError as error:
-            raise Refusal("bad_clip", f"This is no video that can be read: {_reason(error, path)}.") from None
+        info = self._read(
+            path, "This is no video that can be read", lambda reader: reader.probe(path, self._settings.probe_seconds)
+        )
         most = self._settings.max_clip_seconds
         if info.duration > most:
             said = f"The clip is {info.duration / 60:.0f} minutes long; this page takes at most {most / 60:.0f}."
@@ -103,15 +106,23 @@ class ClipStore:
 
     def frames(self, identity: str, until: float, config: FrameConfig) -> Frames:
         """The frames of a clip before a moment. Raises Refusal where it shows nothing there, or is damaged before."""
-        from recipe.perception.frames import read_frames  # noqa: PLC0415 - an extra of its own
+        clip, seconds = self.require(identity, until), self._settings.decode_seconds
+        return self._read(
+            clip.path,
+            f"The clip cannot be read up to {until:g} s",
+            lambda reader: reader.frames(clip.path, config, min(until, clip.seconds), seconds),
+        )
 
-        clip = self.require(identity, until)
+    def _read(self, path: Path, problem: str, read: Callable[["UploadReader"], Value]) -> Value:
+        """What `read` gives. Raises Refusal."""
+        if isinstance(self._reader, MissingExtra):
+            raise Refusal("bad_clip", str(self._reader))
         try:
-            return read_frames(clip.path, config, min(until, clip.seconds))
+            return read(self._reader)
+        except ComputeError as error:
+            raise Refusal("stopped", f"{error}") from None
         except InputError as error:
-            raise Refusal(
-                "bad_clip", f"The clip cannot be read up to {until:g} s: {_reason(error, clip.path)}."
-            ) from None
+            raise Refusal("bad_clip", f"{problem}: {_reason(error, path)}.") from None
 
     def delete(self, identity: str) -> None:
         """Delete a clip, if there is one."""
@@ -127,8 +138,18 @@ class ClipStore:
             self.delete(identity)
 
     def close(self) -> None:
-        """Delete all clips."""
+        """End the reading of clips, and delete all."""
+        if not isinstance(self._reader, MissingExtra):
+            self._reader.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _open_reader(at_once: int) -> "UploadReader | MissingExtra":
+    try:
+        from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
+    except MissingExtra as missing:
+        return missing
+    return UploadReader(at_once)
 
 
 def _reason(error: InputError, path: Path) -> str:

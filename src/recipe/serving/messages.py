@@ -30,6 +30,12 @@ class PageSettings(Settings):
     """Length of a clip."""
     clips: Positive = 16
     """Clips on disk at once."""
+    readers: Positive = 2
+    """Clips that are looked at as they arrive, and as many that are decoded for a run, at once."""
+    probe_seconds: Positive = 20
+    """Processor time that looking at a clip may take, and two thirds of what may pass by the clock."""
+    decode_seconds: Positive = 120
+    """The same for decoding a clip up to its cut."""
     queue: Positive = 64
     """Runs that may wait; further ones are refused with `queue_full`."""
     keep_seconds: Annotated[float, Field(gt=0)] = 900.0

@@ -456,7 +456,7 @@ def _measured_shape(model_config: Any, lora: TrainingSettings | None) -> Shape:
     video = model_config.model_type == "qwen2_5_vl"
     kind = transformers.AutoModelForImageTextToText if video else transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        model = kind.from_config(model_config)
+        model = kind.from_config(model_config, trust_remote_code=False)
     # The output layer's weights may be the embedding's; they are no less work then.
     parameters = sum(weight.numel() for weight in model.parameters())
     tied = bool(getattr(model_config, "tie_word_embeddings", False))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from recipe.children import safe_path
 from recipe.errors import ComputeError
 from recipe.reward.scorer import Outcome, PromptGroup, Scorer
 from recipe.web.process import LOG_FORMAT
@@ -39,7 +40,8 @@ class ScoringProcess:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._child = context.Process(target=_run, args=(theirs, self._open_scorer), name="recipe-rewards", daemon=True)
-        self._child.start()
+        with safe_path():
+            self._child.start()
         theirs.close()
         if isinstance(failure := self._exchange(), Refusal):
             self.close()

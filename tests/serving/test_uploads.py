@@ -1,0 +1,150 @@
+"""Uploads that are made to hold the server: refused or ended within limits, while others are served, and at SIGTERM."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.perception.test_uploads import LISTS, large_png, made, ten_hours, wide_jpeg, wide_mp4
+from tests.serving.conftest import SlowEngine
+
+from recipe.children import isolated
+from recipe.perception import uploads
+from recipe.perception.phi import Phi
+from recipe.serving.messages import PageSettings
+
+httpx2 = pytest.importorskip("httpx2")
+HANGS = b"hangs"
+
+STAND_IN = """
+import json, os, sys, time
+from pathlib import Path
+from recipe.perception import uploads
+asked = json.loads(sys.argv[1])
+if Path(asked["path"]).read_bytes().startswith(b"hangs") or "config" in asked and {decoding}:
+    Path({begun!r}, str(os.getpid())).touch()
+    time.sleep(1e6)
+uploads.main()
+"""
+SERVER = """
+import sys
+from pathlib import Path
+from recipe.children import isolated
+from recipe.models.protocol import ReplayEngine
+from recipe.perception import uploads
+from recipe.planning.planner import Planner
+from recipe.serving.app import Served, create_app
+from recipe.serving.messages import PageSettings
+from recipe.web.process import listen, run_service
+
+uploads.isolated = lambda _: isolated(Path(sys.argv[1]).read_text())
+settings = PageSettings(drain_seconds=1, probe_seconds=10_000, decode_seconds=10_000)
+app = create_app(Served(Planner(ReplayEngine({})), "none", sees_video=True), settings)
+page = app.state.page
+with listen("127.0.0.1", 0) as bound:
+    Path(sys.argv[2]).write_text(f"{bound.getsockname()[1]} {page.clips.folder}")
+    run_service(app, bound, page.drain, settings.drain_seconds)
+"""
+
+
+def send(client: Any, body: bytes) -> Any:
+    return client.post("/api/clips", content=body, headers={"Content-Type": "application/octet-stream"})
+
+
+def wait_for(found: Any) -> None:
+    until = time.monotonic() + 300
+    while not found():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_hostile_uploads_are_refused_and_leave_room(serve: Any, tmp_path: Path) -> None:
+    crafted = [craft(tmp_path / f"{craft.__name__}.avi") for craft in (wide_mp4, wide_jpeg, large_png, ten_hours)]
+    bodies = [path.read_bytes() for path in crafted] + list(LISTS.values())
+    with serve(phi=Phi(SlowEngine(["none"])), settings=PageSettings(clips=1)) as page:
+        for body in bodies:
+            answer = send(page.client, body)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_clip"), body[:40]
+            assert answer.json()["error"]["message"].count(". ") == 0
+            assert list(page.app.state.page.clips.folder.iterdir()) == []
+        assert send(page.client, made(tmp_path / "good.mp4").read_bytes()).status_code == 201
+
+
+def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> None:
+    with serve(phi=Phi(SlowEngine(["none"]))) as page:
+        folder = page.app.state.page.clips.folder
+        told = send(page.client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
+        [kept] = folder.iterdir()
+        assert told not in kept.name
+        for name in (told, kept.name, f"{folder}/{kept.name}"):
+            answer = send(page.client, f"ffconcat version 1.0\n{f'file {name}' * 9}\n".encode())
+            assert answer.json()["error"]["code"] == "bad_clip"
+        # The id that is told is the one that is accepted, and no other.
+        for name in (kept.name, "..", f"%2e%2e%2f{folder.name}%2f{kept.name}"):
+            page.client.delete(f"/api/clips/{name}")
+            run = page.client.post("/api/runs", json={"goal": "tea", "kind": "reading", "clip": name, "until": 0.5})
+            assert (run.status_code, run.json()["error"]["code"]) == (404, "unknown_clip")
+        assert page.events(page.begin(kind="reading", clip=told, until=0.5))[-1].kind in ("done", "failed")
+        assert page.client.delete(f"/api/clips/{told}").status_code == 204
+        assert list(folder.iterdir()) == []
+
+
+def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (begun := tmp_path / "begun").mkdir()
+    code = STAND_IN.format(begun=str(begun), decoding=False)
+    monkeypatch.setattr(uploads, "isolated", lambda _: isolated(code))
+    codes: list[str] = []
+    with serve(settings=PageSettings(probe_seconds=4, clips=9), phi=Phi(SlowEngine(["none"]))) as page:
+
+        def attack() -> None:
+            codes.append(send(page.client, HANGS).json()["error"]["code"])
+
+        threads = [threading.Thread(target=attack) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(list(begun.iterdir())) >= 2)
+        assert page.client.get("/healthz").status_code == 200
+        assert page.events(page.begin(plans=1))[-1].kind == "done"
+        assert send(page.client, made(tmp_path / "good.mp4").read_bytes()).status_code == 201
+        for thread in threads:
+            thread.join()
+        assert codes == 8 * ["bad_clip"]
+        assert len(list(begun.iterdir())) == 8
+        assert len(list(page.app.state.page.clips.folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("decoding", [False, True], ids=["looked at", "decoded"])
+def test_a_server_ends_while_a_clip_is_read(tmp_path: Path, decoding: bool) -> None:
+    (begun := tmp_path / "begun").mkdir()
+    stand_in, place, script = tmp_path / "stand_in.py", tmp_path / "place", tmp_path / "server.py"
+    stand_in.write_text(STAND_IN.format(begun=str(begun), decoding=decoding))
+    script.write_text(SERVER)
+    with subprocess.Popen([sys.executable, script, stand_in, place]) as server:
+        wait_for(lambda: server.poll() is not None or (place.exists() and " " in place.read_text()))
+        port, folder = place.read_text().split(" ", 1)
+        client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=300)
+
+        def attack() -> None:
+            with suppress(httpx2.TransportError):  # the server has gone
+                send(client, HANGS)
+
+        attacks = [threading.Thread(target=attack) for _ in range(0 if decoding else 8)]
+        if decoding:
+            clip = send(client, made(tmp_path / "good.mp4").read_bytes()).json()["id"]
+            body = {"goal": "tea", "clip": clip, "until": 0.5}
+            assert client.post("/api/runs", json=body).status_code == 202
+        for thread in attacks:
+            thread.start()
+        wait_for(lambda: len(list(begun.iterdir())) == (1 if decoding else 2))
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(300) == 0
+        for thread in attacks:
+            thread.join()
+        client.close()
+    assert not any(Path(f"/proc/{one.name}").exists() for one in begun.iterdir())
+    assert not Path(folder).exists()
