@@ -134,7 +134,7 @@ def test_a_cancelled_run_is_written_no_further(serve: Any) -> None:
 
 def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) -> None:
     engine = SlowEngine([plan_text(TEA)], pause=0.03)
-    with serve(engine=engine, settings=PageSettings(queue=3)) as page:
+    with serve(engine=engine, settings=PageSettings(queue=3, per_address=3)) as page:
         first = page.begin(plans=1)
         page.events(first, most=2)
         waiting = [page.begin(plans=1) for _ in range(3)]
