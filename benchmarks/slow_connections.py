@@ -43,6 +43,11 @@ def request(body: bytes) -> bytes:
     return head.encode() + body
 
 
+def total(answer: bytes) -> float:
+    """The reward of the only plan."""
+    return float(json.loads(answer)["rewards"][0]["total"])
+
+
 async def client(
     port: int, until: float, times: list[float], faults: Counter[str], wanted: bytes, *, fresh: bool
 ) -> None:
@@ -61,7 +66,7 @@ async def client(
             answer = await asyncio.wait_for(reader.readexactly(length), 30)
             if head.split()[1] != b"200":
                 faults[f"status {head.split()[1].decode()}"] += 1
-            elif abs(json.loads(answer)["reward"]["total"] - json.loads(wanted)["reward"]["total"]) > 1e-6:
+            elif abs(total(answer) - total(wanted)) > 1e-6:  # rounding depends on the plans beside it
                 faults["another reward"] += 1
             times.append(time.monotonic() - began)
             if fresh:

@@ -104,8 +104,7 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
         def _make_room(self, problem: str, address: str | None = None) -> None:
             """Close a connection, of this address if one is given; refuse this one where all others are at work.
 
-            The slowest goes first, then the one that is idle for longest, then the first whose request is still on its
-            way. So a client that is served outlives those that never end a request, also where both are of one address,
+            The slowest goes first, then what is idle for longest, then the first whose request is still on its way. So a client that is served outlives those that never end a request, also where both are of one address,
             as behind a proxy.
             """
             now, others = self.loop.time(), [one for one in self.connections if one is not self]
@@ -117,7 +116,9 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             if slow:
                 min(slow, key=lambda one: one.speed).end("it is slow, and room is needed for others")
             elif idle or begun:
-                min(idle or begun, key=lambda one: one.since).end("room is needed for others")
+                # one that has been served is more likely to ask again than one that has said nothing yet
+                first = min(idle or begun, key=lambda one: (one.cycle is not None and one.waiting, one.since))
+                first.end("room is needed for others")
             else:
                 refused = Refusal("queue_full", f"Already {problem}; ask again in a second.")
                 body = to_json(refused.envelope)
