@@ -90,6 +90,8 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self.cycle is not None and self.waiting and not self._head:
+                self.begun, self._whole = self.loop.time(), 0  # the next request of a connection that is used again
             self._head = self._head + len(data) if self.waiting else 0
             self._received += len(data)
             self._whole += len(data)
@@ -104,8 +106,9 @@ def limited_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
         def _make_room(self, problem: str, address: str | None = None) -> None:
             """Close a connection, of this address if one is given; refuse this one where all others are at work.
 
-            The slowest goes first, then what is idle for longest, then the first whose request is still on its way. So a client that is served outlives those that never end a request, also where both are of one address,
-            as behind a proxy.
+            The slowest goes first, then what is idle for longest, then the first whose request is still on its way. So
+            a client that is served outlives those that never end a request, also where both are of one address, as
+            behind a proxy.
             """
             now, others = self.loop.time(), [one for one in self.connections if one is not self]
             others = [one for one in others if address in (None, one.address)]
