@@ -6,6 +6,7 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
@@ -228,6 +229,7 @@ class Intake:
         return await to_thread.run_sync(call, limiter=self._limiter)
 
 
+@lru_cache(maxsize=4096)
 def client_of(address: str) -> str:
     """What counts as one client: an address, and in IPv6 its network of 64 bits, which one customer has for himself.
 

@@ -66,10 +66,10 @@ class Job:
         self.loop = loop
         self.future: asyncio.Future[Rewards] = loop.create_future()
 
-    def next(self, plans: int, characters: int, *, first: bool) -> list[Piece]:
-        """The plans of the next batch, which has so much room: all that are left or none.
+    def next(self, plans: int, characters: int, *, first: bool, whole: bool) -> list[Piece]:
+        """The plans of the next batch, which has so much room; where `whole`, all that are left or none.
 
-        The first request of a batch has a part of its plans scored where not all fit, and one at least.
+        The first request of a batch gets one plan at least.
         """
         fitting = 0
         for piece in islice(self.left, plans):
@@ -77,7 +77,7 @@ class Job:
             if characters < 0 and not (first and fitting == 0):
                 break
             fitting += 1
-        if fitting < len(self.left) and not first:
+        if whole and fitting < len(self.left):
             return []
         return [self.left.popleft() for _ in range(fitting)]
 
@@ -242,7 +242,10 @@ class Batcher:
                 client = self._waiting[name]
                 job = client.jobs[0]
                 if job.outcome is None:
-                    pieces = job.next(plans, characters, first=not batch)
+                    first, most = not batch, self._settings.batch_characters
+                    # what fits into a batch of its own is not torn apart; what does not fills up those of others
+                    fits = len(job.left) <= self._settings.batch and sum(one.characters for one in job.left) <= most
+                    pieces = job.next(plans, characters, first=first, whole=fits and not first)
                     if job.left and not pieces:
                         break
                     batch.append((job, pieces))

@@ -107,7 +107,7 @@ def _check_steps(name: str, steps: Sequence[str], settings: ServiceSettings) -> 
 def _check_text(name: str, text: str, settings: ServiceSettings) -> None:
     if not text or text.isspace():
         raise Refusal("invalid_field", f"{name} is blank; give it words or leave it out.")
-    if HALVES.search(text):
+    if not text.isascii() and HALVES.search(text):
         raise Refusal("invalid_field", f"{name} holds half a character; repair or remove it.")
     _check_length(name, len(text), settings.max_characters)
 
