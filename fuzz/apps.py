@@ -6,6 +6,7 @@ the application without a socket. An answer of 500, an answer without an envelop
 
 import asyncio
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +34,8 @@ from recipe.serving.evidence import Witness
 from recipe.serving.feedback import FeedbackStore
 from recipe.types import Example, Narration, Segment
 
+ENCODER = os.environ.get("FUZZ_ENCODER", "hash:64")
+"""Of the services' corpus: `minilm` refuses what hashing takes, and takes a thousand times as long."""
 OWNER = b"OWNER-TOKEN"
 """Stands in an input for the token of the board's owner, which is another one in every process."""
 _WAITED = 2.0
@@ -78,7 +81,7 @@ def corpus() -> Path:
         )
         for n in range(12)
     ]
-    settings = CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=8)
+    settings = CorpusConfig(encoder=EncoderConfig(name=ENCODER), shard_size=8)
     build_corpus(narrations, _folder() / "corpus", settings)
     return _folder() / "corpus"
 
@@ -223,7 +226,7 @@ def changed_manifest(path: Path) -> None:
     (folder / MANIFEST).unlink()
     (folder / MANIFEST).write_bytes(data)
     opened = Corpus.open(folder)
-    if opened.manifest["encoder"]["name"] == "hash:64":  # another is looked for in a hub
+    if opened.manifest["encoder"]["name"] == ENCODER:  # another is looked for in a hub
         opened.search(TEA, 3)
 
 
@@ -241,6 +244,12 @@ SCORES = (
     request("POST /score", {"prompts": [PROMPT | {"continuations": [["serve"], ["wait"]]}]}),
     request("POST /get_reward", {"query": ["make tea 1. serve"], "prompts": ["make tea"], "labels": ["{}"]}),
     request("POST /verify", {"responses_create_params": {}, "response": {"output": [{"content": "1. a"}]}, **PROMPT}),
+    request("POST /score", PROMPT | {"completion": '{"steps": ["pour \\ud83e\\uded6 it", "serve"]}'}),
+    request("POST /score", PROMPT | {"continuations": [["serve"], ["wait", "pour"]]}),
+    request(
+        "POST /get_reward",
+        {"query": ["make tea 1. serve"], "prompts": ["make tea"], "labels": [json.dumps(PROMPT)]},
+    ),
     request("GET /info"),
     request("GET /metrics"),
     request("POST /seed_session", {}),

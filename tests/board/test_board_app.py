@@ -2,8 +2,10 @@
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -75,6 +77,36 @@ def shown(board: Board) -> None:
 def rows(visitor: Visitor, **query: str) -> list[dict[str, Any]]:
     [track] = visitor.ask("GET", "/api/boards")["tracks"]
     return list(visitor.ask("GET", f"/api/boards/{track['boards'][0]['id']}", params=query)["rows"])
+
+
+def test_checks_without_a_token_are_small_and_few_at_once(
+    board: Board, client: TestClient, nobody: Visitor, ann: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, about = b" " * 3_000_000, {"track": "world"}
+    assert nobody.ask("POST", "/api/check", 413, params=about, content=large)["error"]["code"] == "body_too_large"
+    assert not ann.ask("POST", "/api/check", params=about, content=large)["ok"]
+    begun, go, service = threading.Semaphore(0), threading.Event(), client.app.state.board  # type: ignore[attr-defined]
+
+    def slow(data: bytes, track: str) -> Any:
+        if data == b"slow":
+            begun.release()
+            assert go.wait(300)
+        return check(data, track)
+
+    check = service.check
+    monkeypatch.setattr(service, "check", slow)
+    with ThreadPoolExecutor(2) as pool:
+        under_way = [pool.submit(nobody.ask, "POST", "/api/check", params=about, content=b"slow") for _ in range(2)]
+        for _ in under_way:
+            begun.acquire()
+        busy = client.post("/api/check", params=about, content=b"{}")
+        known = ann.ask("POST", "/api/check", params=about, content=b"{}")
+        go.set()
+        assert not any(one.result()["ok"] for one in under_way)
+    assert (busy.status_code, busy.json()["error"]["code"], busy.headers["retry-after"]) == (429, "queue_full", "1")
+    assert not known["ok"]
+    assert not nobody.ask("POST", "/api/check", params=about, content=b"{}")["ok"]
+    assert client.post("/api/check", params=about, headers={"Authorization": "Bearer no"}).status_code == 401
 
 
 def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:

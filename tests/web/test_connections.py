@@ -5,6 +5,7 @@ The server's clock stands still until a test moves it, so that no machine is too
 
 import asyncio
 import importlib
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,15 @@ from recipe.web.connections import ConnectionLimits, limited_protocol, most_conn
 from recipe.web.process import require_guarded  # noqa: E402
 
 QUICK = ConnectionLimits(
-    head_seconds=0.6, head_bytes=4096, body_rate=1000, stalled_seconds=0.6, connections=12, every=0.05
+    per_address=12,
+    head_seconds=0.6,
+    head_bytes=4096,
+    body_rate=1000,
+    stalled_seconds=0.6,
+    long_seconds=4.0,
+    long_rate=3000,
+    connections=12,
+    every=0.05,
 )
 LARGE = 1 << 23
 WAIT = 300
@@ -40,6 +49,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         more = message.get("more_body", False)
     if scope["path"] == "/slow":
         await asyncio.sleep(1.5)
+    if scope["path"] == "/wait":
+        await receive()  # until the client has gone
+        return
     body = bytes(LARGE) if scope["path"] == "/large" else str(length).encode()
     headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -59,10 +71,14 @@ class Service:
     """The app on a real port, in a thread."""
 
     def __init__(self) -> None:
-        self.received = 0
+        self.received = self.accepted = 0
         service, limited = self, limited_protocol(QUICK)
 
         class Counting(limited):  # type: ignore[misc, valid-type]
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                service.accepted += 1
+
             def data_received(self, data: bytes) -> None:
                 super().data_received(data)
                 service.received += len(data)
@@ -101,11 +117,11 @@ class Service:
         self.settle()
         return list(self.server.server_state.connections)
 
-    def client(self) -> socket.socket:
-        before = len(self.open)
-        client = socket.create_connection(("127.0.0.1", self.port))
+    def client(self, address: str = "127.0.0.1") -> socket.socket:
+        before = self.accepted
+        client = socket.create_connection(("127.0.0.1", self.port), source_address=(address, 0))
         client.settimeout(WAIT)
-        until(lambda: len(self.open) != before or before == QUICK.connections)
+        until(lambda: self.accepted > before)
         return client
 
     def send(self, client: socket.socket, data: bytes) -> None:
@@ -268,6 +284,73 @@ def test_idle_connections_make_room_the_longest_idle_first(service: Service) -> 
         one.close()
 
 
+def drip(service: Service, address: str, count: int) -> list[socket.socket]:
+    """Connections whose bodies arrive at the least rate that is allowed, 0.6 s after they began."""
+    dripping = [service.client(address) for _ in range(count)]
+    for one in dripping:
+        service.send(one, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n" + b"x" * 600)
+    service.move(0.55)
+    return dripping
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
+def test_dripping_bodies_make_room_for_requests_also_of_their_own_address(service: Service, address: str) -> None:
+    dripping = drip(service, address, QUICK.connections)
+    for _ in range(5):
+        with service.client() as client:
+            assert ask(client, body=b"y" * 100) == b"100"
+        until(lambda: len(service.open) < QUICK.connections)
+        dripping += drip(service, address, 1)
+    assert sum(map(hung_up, dripping[:5])) == 5
+    for one in dripping:
+        one.close()
+
+
+def test_a_body_above_the_least_rate_must_also_arrive_on_the_whole(service: Service) -> None:
+    with service.client() as client:
+        service.send(client, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n")
+        seconds = service.closed_after(lambda: service.send(client, b"x" * 100))  # 2,000 bytes a second
+        assert QUICK.long_seconds < seconds < QUICK.long_seconds + 3 * QUICK.every
+
+
+def test_a_long_body_that_is_fast_enough_on_the_whole_is_served(service: Service) -> None:
+    with service.client() as client:
+        service.send(client, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 50000\r\n\r\n")
+        for _ in range(100):
+            service.send(client, b"x" * 500)
+            service.move(QUICK.every)
+        assert answer(client) == b"50000"
+
+
+def test_one_address_has_its_share_and_is_refused_beyond_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.QUICK", QUICK._replace(per_address=3))
+    service = Service()
+    busy = [service.client("127.0.0.2") for _ in range(3)]
+    for one in busy:
+        service.send(one, b"POST /wait HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+    with service.client("127.0.0.2") as more:
+        refused = more.makefile("rb").read()
+        head, _, body = refused.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 429 ")
+        assert b"\r\nretry-after: 1\r\n" in head
+        assert json.loads(body)["error"]["code"] == "queue_full"
+    with service.client() as other:
+        assert ask(other) == b"0"
+    for one in busy:
+        one.close()
+    service.stop()
+
+
+def test_an_address_that_has_left_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.QUICK", QUICK._replace(per_address=1))
+    service = Service()
+    for _ in range(5):
+        with service.client("127.0.0.2") as client:
+            assert ask(client) == b"0"
+        until(lambda: not service.open)
+    service.stop()
+
+
 def test_the_number_of_connections_leaves_files_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (200, 400))
     assert most_connections(ConnectionLimits()) == 100
@@ -287,13 +370,14 @@ def test_a_service_without_a_token_stays_on_its_machine() -> None:
 def test_a_body_that_breaks_off_is_a_refusal_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     from fastapi import FastAPI, Request
 
-    from recipe.web.guard import WebMetrics, bounded_body, protect
+    from recipe.web.guard import Intake, WebMetrics, protect
 
     service, metrics = FastAPI(), WebMetrics("t")
 
     @service.post("/read")
     async def read(request: Request) -> int:
-        return len(await bounded_body(request, 100))
+        async with Intake(100).body(request) as body:
+            return len(body)
 
     protect(service, metrics, None, "docs")
 

@@ -23,7 +23,7 @@ from recipe.board.store import Account, Board, Entry, QuotaExceeded, Unknown
 from recipe.board.validation import Checked, Limits, check_submission
 from recipe.board.views import Views
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
-from recipe.web.guard import PageHeaders, WebMetrics, body_schema, bounded_body, json_response, protect
+from recipe.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe.web.refusals import Refusal, read
 
 try:
@@ -36,6 +36,8 @@ _LOG = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _LIMITS = Limits()
+_ANONYMOUS = 2_000_000
+"""Bytes of a submission that is checked without a token."""
 _MESSAGE = 20_000
 """Bytes of a message."""
 _FRESH = 1.0
@@ -91,6 +93,8 @@ class BoardService:
     def __init__(self, board: Board) -> None:
         self.board, self.views, self.pages = board, Views(board), Pages(board.title)
         self.metrics = WebMetrics("recipe_board")
+        self.intake, self.anonymous = Intake(_LIMITS.bytes), Intake(_ANONYMOUS)
+        """Bodies sent with a token, and submissions that anybody has checked."""
         self._made: dict[tuple[str, str], tuple[float, str]] = {}
         self._making = threading.Lock()
 
@@ -282,16 +286,21 @@ def _add_boards(app: FastAPI, service: BoardService) -> None:
 def _add_submissions(app: FastAPI, service: BoardService) -> None:
     board, views = service.board, service.views
 
-    async def body(request: Request) -> bytes:
+    def require_lines(request: Request) -> None:
         if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise Refusal("not_json", "Send the JSON lines themselves, not compressed.")
-        return await bounded_body(request, _LIMITS.bytes)
 
     @app.post("/api/check")
     async def check(request: Request, track: Annotated[str, Query(max_length=64)]) -> Response:
-        """Every problem of a submission, as `recipe board check` finds them; nothing is kept."""
-        data = await body(request)
-        return json_response(_told(await run_in_threadpool(service.check, data, track)))
+        """Every problem of a submission, as `recipe board check` finds them; nothing is kept.
+
+        Without a token for smaller submissions only, and for few at once.
+        """
+        require_lines(request)
+        known = await run_in_threadpool(service.account, request, False) is not None
+        intake = service.intake if known else service.anonymous
+        async with intake.body(request) as data:
+            return json_response(await intake.work(lambda: _told(service.check(data, track)), wait=known))
 
     @app.post("/api/submissions", status_code=201)
     async def submit(
@@ -304,7 +313,7 @@ def _add_submissions(app: FastAPI, service: BoardService) -> None:
     ) -> Response:
         """Send plans for a track; what was sent before is the same submission."""
         account = await run_in_threadpool(service.submitter, request)
-        data = await body(request)
+        require_lines(request)
 
         def take() -> Response:
             checked = service.check(data, track)
@@ -318,7 +327,8 @@ def _add_submissions(app: FastAPI, service: BoardService) -> None:
             state = views.submission(identity, account)["submission"]["state"]
             return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
 
-        return await run_in_threadpool(take)
+        async with service.intake.body(request) as data:
+            return await service.intake.work(take)
 
     @app.get("/api/submissions/{identity}")
     def submission(identity: str, request: Request) -> Response:
@@ -463,12 +473,12 @@ def _add_state(app: FastAPI, service: BoardService) -> None:
 
 async def _message(request: Request, kind: type[Any], empty: bool = False) -> Any:
     """The body as a message; without a body its defaults, where that may be. Raises Refusal."""
-    data = await bounded_body(request, _MESSAGE)
-    if empty and not data:
-        return kind()
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refusal("not_json", "Send JSON with the content type application/json.")
-    return read(data, kind)
+    async with request.app.state.board.intake.body(request, _MESSAGE) as data:
+        if empty and not data:
+            return kind()
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise Refusal("not_json", "Send JSON with the content type application/json.")
+        return read(data, kind)
 
 
 def _told(checked: Checked) -> JsonObject:

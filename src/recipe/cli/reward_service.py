@@ -32,8 +32,14 @@ def serve(
     ] = False,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
+    max_completion: Annotated[int, typer.Option(min=1, help="Characters of a completion or a whole plan.")] = 200_000,
+    max_lines: Annotated[int, typer.Option(min=1, help="Lines of a completion.")] = 20_000,
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
-    queue: Annotated[int, typer.Option(min=1, help="Plans that may wait.")] = 4096,
+    queue: Annotated[int, typer.Option(min=1, help="Plans of one client that may wait.")] = 4096,
+    per_address: Annotated[
+        int,
+        typer.Option(min=0, help="Connections of one address; 0: half of all. Behind a proxy all share one address."),
+    ] = 0,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
     batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
 ) -> None:
@@ -46,8 +52,11 @@ def serve(
     limits = ServiceSettings(
         max_steps=max_steps,
         max_characters=max_characters,
+        max_completion=max_completion,
+        max_lines=max_lines,
         max_body=max_body,
         queue=queue,
+        per_address=per_address,
         timeout=timeout,
         batch=batch,
         token=service_token(token_file),

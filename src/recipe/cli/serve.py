@@ -66,6 +66,13 @@ def serve(
     max_plans: Annotated[int, typer.Option(min=1, help="Plans that one visitor may ask for at once.")] = 8,
     queue: Annotated[int, typer.Option(min=1, help="Visitors that may wait.")] = 64,
     max_clip: Annotated[int, typer.Option(min=1, help="Megabytes of a clip.")] = 512,
+    per_address: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Connections and waiting visitors of one address; 0: half of all. A proxy is one address.",
+        ),
+    ] = 0,
     *,
     model_settings: ModelConfig,
     frames: FrameConfig,
@@ -84,7 +91,7 @@ def serve(
     from recipe.serving.app import Served, create_app
     from recipe.serving.feedback import FeedbackStore
     from recipe.serving.messages import PageSettings
-    from recipe.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
+    from recipe.web.process import LIMITS, LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
     describing = phi_settings(model_settings, phi, phi_endpoint)
     if corpus is None and (method or config):
@@ -98,6 +105,7 @@ def serve(
         plans=min(plans, max_plans),
         max_plans=max_plans,
         queue=queue,
+        per_address=per_address,
         max_clip=max_clip * 1_000_000,
         token=service_token(token_file),
     )
@@ -139,7 +147,8 @@ def serve(
         app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
         log.info("open %s", address_of(host, bound))
         page = app.state.page
-        run_service(app, bound, page.drain, limits.drain_seconds)
+        connections = LIMITS._replace(per_address=per_address)
+        run_service(app, bound, page.drain, limits.drain_seconds, limits=connections)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:

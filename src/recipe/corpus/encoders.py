@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from recipe.config import EncoderConfig
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import LOADING, SILENT, Progress
+from recipe.text import whole_text
 
 JINA_V3 = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")
 """Two checkpoints of one model (paper, section 4): the first is read by transformers' own classes and keeps one
@@ -104,7 +105,10 @@ class Encoder(Protocol):
         ...
 
     def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-        """Unit-norm float32 [n, d], one row a text, in the order given; the same rows in any other order."""
+        """Unit-norm float32 [n, d], one row a text, in the order given; the same rows in any other order.
+
+        Raises InputError for half a character (a lone surrogate), which tokenizers fail on.
+        """
         ...
 
 
@@ -131,7 +135,9 @@ class HashEncoder:
         }
 
     def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-        """Unit-norm float32 [n, d], one row a text, in the order given."""
+        """Unit-norm float32 [n, d], one row a text, in the order given. Raises InputError for half a character."""
+        for text in texts:
+            whole_text("text", text)
         vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
         with progress.task("encoding texts", len(texts)) as advance:
             for first in range(0, len(texts), _BLOCK):
@@ -167,11 +173,11 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
     grams = [padded[at : at + size] for size in _NGRAMS for at in range(len(padded) - size + 1)]
     vector = np.zeros(dimension, dtype=np.float32)
     for feature, weight in [(word, 1.0), *((gram, len(grams) ** -0.5) for gram in grams)]:
-        code = zlib.crc32(feature.encode("utf-8", "surrogatepass"))
+        code = zlib.crc32(feature.encode())
         vector[(code >> 1) % dimension] += weight if code & 1 else -weight
     norm = float(np.linalg.norm(vector))
     if norm < 1e-6:
-        vector[zlib.crc32(word.encode("utf-8", "surrogatepass")) % dimension] = norm = 1.0
+        vector[zlib.crc32(word.encode()) % dimension] = norm = 1.0
     return vector / np.float32(norm)
 
 

@@ -23,6 +23,7 @@ from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
 from recipe.models.checkpoints import computes_bfloat16, quiet_loading
 from recipe.progress import SILENT, Progress
+from recipe.text import whole_text
 
 _LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -84,8 +85,10 @@ class SentenceTransformerEncoder:
 
         Texts of like length share a batch, and which do depends on the set of texts, not on their order. A
         text's neighbours change its vector by rounding, unless the shape is fixed. Raises ComputeError where the
-        device has too little memory, and for a vector that cannot be normalised.
+        device has too little memory, and for a vector that cannot be normalised; InputError for half a character.
         """
+        for text in texts:
+            whole_text("text", text)
         # The longest go first: a batch that does not fit into memory fails at once and not after hours.
         distinct = sorted(set(texts), key=lambda text: (-len(text), text))
         vectors = np.empty((len(distinct), self._dimension), dtype=np.float32)

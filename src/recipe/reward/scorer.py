@@ -37,6 +37,7 @@ class PromptGroup(NamedTuple):
         """The group of any sequences of steps. Raises InputError where a text, steps or plans are something else."""
         if not isinstance(goal, str):
             raise InputError(f"The goal is one text, not {goal!r}; give it as a text.")
+        whole_text("goal", goal)
         if isinstance(plans, str | Plan) or any(isinstance(plan, str) for plan in plans):
             raise InputError(
                 "Continuations are a list of plans, each a list of steps; put one plan in brackets: [plan]."

@@ -6,7 +6,8 @@ address answers only to loopback names, so that a foreign name that points there
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -33,13 +34,14 @@ from recipe.serving.messages import (
 )
 from recipe.serving.runs import PlanSoFar, Run, Runs
 from recipe.serving.writers import Examiner, PageMetrics, Writer
-from recipe.web.guard import PageHeaders, body_schema, bounded_body, json_response, protect
+from recipe.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
 from recipe.web.refusals import Refusal, read
 
 try:
     from fastapi import FastAPI, Header, Query, Request, Response
     from fastapi.sse import EventSourceResponse
     from starlette.concurrency import run_in_threadpool
+    from starlette.types import Receive, Scope, Send
 except ModuleNotFoundError as error:
     raise MissingExtra("the planner page", "serve") from error
 
@@ -81,12 +83,28 @@ class Served:
     """Plans that one of them writes at once."""
 
 
+class _Followed(EventSourceResponse):
+    """Events of a run; `left` is called once the reader has gone, however that came."""
+
+    def __init__(self, events: AsyncIterator[bytes], left: Callable[[], None]) -> None:
+        super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        self._left = left
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()
+
+
 class PlannerPage:
     """What the endpoints share."""
 
     def __init__(self, served: Served, settings: PageSettings, feedback: FeedbackStore | None) -> None:
         self.served, self.settings, self.feedback = served, settings, feedback
-        self.metrics = PageMetrics()
+        self.metrics, self.intake = PageMetrics(), Intake(settings.max_body)
+        self._readers = Counter[str]()
         self.runs = Runs(settings, lambda run: self.metrics.ended.labels(run.state).inc())
         self.clips = ClipStore(settings)
         self.examiner = Examiner(served.witness, self.metrics)
@@ -130,9 +148,28 @@ class PlannerPage:
         """The body as a message. Raises Refusal."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refusal("not_json", "Send JSON with the content type application/json.")
-        return read(await bounded_body(request, self.settings.max_body), kind)
+        async with self.intake.body(request) as body:
+            return await self.intake.work(lambda: read(body, kind), len(body))
 
-    def new_run(self, asked: RunRequest) -> Run:
+    def follow(self, run: Run, behind: int, client: str) -> Response:
+        """The events of a run for one more reader. Raises Refusal where there are too many."""
+        settings = self.settings
+        of_one = settings.per_address or max(settings.readers // 2, 1)
+        limits = {"": settings.readers, f"run {run.id}": settings.readers_per_run, f"address {client}": of_one}
+        for name, most in limits.items():
+            if self._readers[name] >= most:
+                where = f" of this {name.partition(' ')[0]}" if name else ""
+                said = f"{most} readers{where} are connected already; close one, or ask again in a second."
+                raise Refusal("too_many_readers", said)
+        self._readers.update(limits.keys())
+
+        def left() -> None:
+            self._readers.subtract(limits.keys())
+            self._readers = +self._readers  # without those that are zero: a run and an address are no longer named
+
+        return _Followed(run.follow(behind), left)
+
+    def new_run(self, asked: RunRequest, client: str) -> Run:
         """A run for this request, at the end of the queue. Raises Refusal."""
         settings = self.settings
         goal, history = clean_text("The goal", asked.goal, settings), clean_steps(asked.history, settings)
@@ -150,7 +187,7 @@ class PlannerPage:
         def make() -> Run:
             plans = [PlanSoFar() for _ in range(count if asked.kind == "plan" else 0)]
             loop = asyncio.get_running_loop()
-            return Run(asked.kind, goal, history, asked.seed, plans, loop, asked.clip, asked.until)
+            return Run(asked.kind, goal, history, asked.seed, plans, loop, asked.clip, asked.until, client)
 
         return self.runs.add(asked.key, make)
 
@@ -214,6 +251,10 @@ def create_app(
     return app
 
 
+def _client(request: Request) -> str:
+    return client_of(request.client.host if request.client else "")
+
+
 def _add_page(app: FastAPI) -> None:
     environment = page_environment("recipe.serving")
     page, style, script = (
@@ -242,7 +283,7 @@ def _add_runs(app: FastAPI, page: PlannerPage) -> None:
     @app.post("/api/runs", status_code=202, openapi_extra=body_schema(RunRequest.model_json_schema()))
     async def begin(request: Request) -> Response:
         """Ask for plans, or for a reading of a clip; the events of the run tell the rest."""
-        run = page.new_run(await page.message(request, RunRequest))
+        run = page.new_run(await page.message(request, RunRequest), _client(request))
         row = {"id": run.id, "state": run.state, "position": run.position}
         return json_response(row, 202, {"Location": f"/api/runs/{run.id}"})
 
@@ -254,13 +295,16 @@ def _add_runs(app: FastAPI, page: PlannerPage) -> None:
     # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.
     @app.get("/api/runs/{identity}/events", response_model=None)
     async def events(
-        identity: str, last_event_id: Annotated[int, Header()] = 0, after: Annotated[int, Query(ge=0)] = 0
+        request: Request,
+        identity: str,
+        last_event_id: Annotated[int, Header()] = 0,
+        after: Annotated[int, Query(ge=0)] = 0,
     ) -> Response:
         """The run's events behind a number, as server-sent events; 204 where no further one comes."""
         run, behind = page.runs.known(identity), max(last_event_id, after)
         if run.over and behind >= run.events:
             return Response(status_code=204)
-        return EventSourceResponse(run.follow(behind), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        return page.follow(run, behind, _client(request))
 
     @app.delete("/api/runs/{identity}")
     async def cancel(identity: str) -> Response:
@@ -318,7 +362,8 @@ def _add_feedback(app: FastAPI, page: PlannerPage) -> None:
     @app.get("/api/ratings")
     async def ratings() -> Response:
         """All ratings as JSON lines, as `recipe evaluate ratings` reads them."""
-        lines = b"".join(to_json(row) + b"\n" for row in store().ratings())
+        kept = store()
+        lines = await run_in_threadpool(lambda: b"".join(to_json(row) + b"\n" for row in kept.ratings()))
         headers = {"Content-Disposition": 'attachment; filename="ratings.jsonl"'}
         return Response(lines, headers=headers, media_type="application/x-ndjson")
 

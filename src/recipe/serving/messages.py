@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 from recipe.config import Positive, Settings
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.prompting import visible
-from recipe.web.refusals import Refusal
+from recipe.web.refusals import Refusal, Texts
 
 
 class PageSettings(Settings):
@@ -38,6 +38,13 @@ class PageSettings(Settings):
     """The same for decoding a clip up to its cut."""
     queue: Positive = 64
     """Runs that may wait; further ones are refused with `queue_full`."""
+    readers: Positive = 256
+    """Readers of events at once; further ones are refused with `too_many_readers`."""
+    readers_per_run: Positive = 16
+    """Of those, of one run."""
+    per_address: Annotated[int, Field(ge=0)] = 0
+    """Connections, readers of events and runs that wait, of one address at once; 0: half of all. Behind a proxy all
+    visitors share one address."""
     keep_seconds: Annotated[float, Field(gt=0)] = 900.0
     """Seconds that a run is known after its end, and a clip after its last use."""
     absent_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -54,7 +61,7 @@ class RunRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     goal: str
-    history: list[str] = []
+    history: Texts = []
     kind: Literal["plan", "reading"] = "plan"
     """A reading is what Phi sees in a clip."""
     plans: Annotated[int, Field(ge=1)] | None = None
@@ -82,7 +89,7 @@ class DeviationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     plan: Annotated[int, Field(ge=0)]
-    history: list[str]
+    history: Texts
 
 
 class FeedbackRequest(BaseModel):

@@ -54,6 +54,8 @@ class Run:
     loop: asyncio.AbstractEventLoop
     clip: str | None = None
     until: float | None = None
+    client: str = ""
+    """Who asked: an address."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     state: State = "queued"
     position: int = 0
@@ -178,6 +180,9 @@ class Runs:
             if len(self._waiting) >= self._settings.queue:
                 raise Refusal("queue_full", f"{len(self._waiting)} people wait already; try again in a moment.")
             run = make()
+            own, most = sum(one.client == run.client for one in self._waiting), self._settings.per_address
+            if own >= (most or max(self._settings.queue // 2, 1)):
+                raise Refusal("queue_full", f"{own} runs of this address wait already; try again in a moment.")
             self._known[run.id] = run
             if key is not None:
                 self._by_key[key] = run

@@ -4,10 +4,11 @@ import base64
 import binascii
 import hmac
 import time
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from ipaddress import ip_address
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any, TypeVar
 from urllib.parse import quote_from_bytes
 
 from pydantic import SecretStr
@@ -17,6 +18,7 @@ from recipe.errors import MissingExtra
 from recipe.web.refusals import Refusal
 
 try:
+    from anyio import CapacityLimiter, to_thread
     from fastapi import FastAPI, Request, Response
     from fastapi.exceptions import RequestValidationError
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -28,6 +30,13 @@ except ModuleNotFoundError as error:
 
 OPEN = ("/healthz", "/readyz")
 """Asked for by what starts and stops services, which holds no token."""
+_INLINE, _FREE = 8 << 10, 64 << 10
+"""Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are."""
+_THREADS = 2
+"""Bodies that are read at once beside the event loop; more would only take turns at one interpreter."""
+_HELD = 16
+"""Bodies of the largest size whose bytes may be held at once."""
+Value = TypeVar("Value")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Bounds of the classes in which times are counted."""
 
@@ -171,21 +180,67 @@ def _token(scope: Scope) -> bytes:
         return b""
 
 
-async def bounded_body(request: Request, most: int) -> bytes:
-    """The whole body. Raises Refusal where it is larger than `most` bytes, as soon as that is known, or breaks off."""
-    stated = request.headers.get("content-length", "")
-    body = bytearray()
-    if not (stated.isdecimal() and (len(stated) > 20 or int(stated) > most)):  # int() refuses thousands of digits
+class Intake:
+    """Bodies of one service: how many bytes of them are held, and work on them beside the event loop."""
+
+    def __init__(self, most: int) -> None:
+        """`most` bytes may a body have."""
+        self._most, self._room = most, _HELD * most
+        self._limiter = CapacityLimiter(_THREADS)
+
+    @asynccontextmanager
+    async def body(self, request: Request, most: int | None = None) -> AsyncIterator[bytes]:
+        """The whole body, whose bytes count as held until the end of the block; `most` in place of the service's limit.
+
+        Raises Refusal where it is larger, as soon as that is known, where it breaks off, and where the bodies of others
+        leave no room. Small bodies always have room.
+        """
+        most, stated = most or self._most, request.headers.get("content-length", "")
+        body, held = bytearray(), 0
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    break
-            else:
-                return bytes(body)
+            # int() refuses thousands of digits
+            if not (stated.isdecimal() and (len(stated) > 20 or int(stated) > most)):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        break
+                    more = max(len(body) - _FREE - held, 0)
+                    if more > self._room:
+                        raise Refusal("queue_full", "Too many large bodies arrive at once; ask again in a second.")
+                    held, self._room = held + more, self._room - more
+                else:
+                    yield bytes(body)
+                    return
+            raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
         except ClientDisconnect:
             raise Refusal("hung_up", "The client went before its request had arrived.") from None
-    raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
+        finally:
+            self._room += held
+
+    async def work(self, call: Callable[[], Value], size: int = _INLINE + 1, *, wait: bool = True) -> Value:
+        """What `call` makes of a body of `size` bytes, in the event loop where it is small, else in one of few threads.
+
+        Raises Refusal where all are busy and it is not to wait.
+        """
+        if size <= _INLINE:
+            return call()
+        if not wait and not self._limiter.available_tokens:
+            raise Refusal("queue_full", f"{_THREADS} such requests are under way already; ask again in a second.")
+        return await to_thread.run_sync(call, limiter=self._limiter)
+
+
+@lru_cache(maxsize=4096)
+def client_of(address: str) -> str:
+    """What counts as one client: an address, and in IPv6 its network of 64 bits, which one customer has for himself.
+
+    >>> client_of("192.0.2.7"), client_of("2001:db8::7"), client_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8::/64', '192.0.2.7')
+    """
+    with suppress(ValueError):
+        known = ip_address(address)
+        if known.version == 6:
+            return str(known.ipv4_mapped or ip_network((int(known) >> 64 << 64, 64)))
+    return address
 
 
 def json_response(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

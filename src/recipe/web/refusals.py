@@ -10,11 +10,11 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 404  not_found                     no such thing, or not for this token
 404  unknown_run, unknown_clip     there is none, or it has expired
 409  not_kept                      feedback, where nothing is kept
-413  body_too_large, too_many_plans
+413  body_too_large, too_many_plans, too_many_values
 415  not_json                      the content type is another
 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long, bad_clip
 422  invalid_submission            the problems stand beside the error, each with its line and field
-429  queue_full                    ask again after Retry-After seconds
+429  queue_full, too_many_readers  ask again after Retry-After seconds
 429  quota_used                    the account has had as many submissions scored as it may
 499  hung_up                       the client has gone, and nobody reads this
 500  internal                      a fault of the program; the log holds it
@@ -25,11 +25,13 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 import difflib
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from recipe.artifacts import half_character
 from recipe.errors import InputError, RecipeError
@@ -38,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 Message = TypeVar("Message", bound=BaseModel)
+Texts = Annotated[list[str], Field(fail_fast=True)]
+"""Of a message: the first item that is no text is told, and the others are not looked at."""
 
 _STATUS = {
     "invalid_json": 400,
@@ -54,7 +58,9 @@ _STATUS = {
     "not_json": 415,
     "body_too_large": 413,
     "too_many_plans": 413,
+    "too_many_values": 413,
     "queue_full": 429,
+    "too_many_readers": 429,
     "quota_used": 429,
     "hung_up": 499,
     "internal": 500,
@@ -64,6 +70,10 @@ _STATUS = {
     "timed_out": 504,
 }
 _UNUSABLE = 422
+_MOST_VALUES, _MOST_FIELDS = 250_000, 10_000
+"""Of a body. Pydantic reads a list of millions, and tells the fault of each unknown field, within one hold of the
+interpreter: the limits come first."""
+_FIELD = re.compile(rb'(?<!\\)"\s*:')
 FAILURES = ("compute_failed", "internal", "queue_full", "stopped", "timed_out")
 """Refusals that say nothing about the sample: the same request may be answered later."""
 
@@ -86,7 +96,7 @@ class Refusal(Exception):
         if self.code == "unauthorized":
             # Alone: Chromium asks for no password where a line names another scheme as well.
             return {"WWW-Authenticate": 'Basic realm="recipe"'}
-        return {"Retry-After": "1"} if self.status == 503 or self.code == "queue_full" else {}
+        return {"Retry-After": "1"} if self.status == 503 or self.code in ("queue_full", "too_many_readers") else {}
 
     @property
     def envelope(self) -> dict[str, dict[str, str]]:
@@ -119,6 +129,14 @@ def read(body: bytes, kind: type[Message]) -> Message:
         body.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Refusal("not_utf8", f"The body is not UTF-8 at byte {error.start}; send JSON in UTF-8.") from None
+    if body.count(b",") >= _MOST_VALUES:
+        said = f"The body holds more than {_MOST_VALUES:,} values, by its commas; send less at once."
+        raise Refusal("too_many_values", said)
+    if kind.model_config.get("extra") == "forbid":
+        fields = sum(1 for _ in islice(_FIELD.finditer(body), _MOST_FIELDS + 1))
+        if fields > _MOST_FIELDS:
+            known = ", ".join(sorted(kind.model_fields))
+            raise Refusal("unknown_field", f"The body has more than {_MOST_FIELDS:,} fields; known fields are {known}.")
     return parsed(body, kind)
 
 

@@ -21,10 +21,11 @@ from recipe.errors import CorpusError, MissingExtra
 from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.service import nemo_gym, openrlhf
 from recipe.reward.service.batching import Batcher, Rewards
-from recipe.reward.service.messages import ScoreRequest, ServiceSettings, checked
+from recipe.reward.service.messages import ScoreRequest, ServiceSettings
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.reward.wire import reward_row
-from recipe.web.guard import body_schema, bounded_body, json_response, protect
+from recipe.types import Reward
+from recipe.web.guard import Intake, body_schema, client_of, json_response, protect
 from recipe.web.refusals import FAILURES, Refusal, read
 
 try:
@@ -59,7 +60,7 @@ class RewardService:
         config: RewardConfig | None,
     ) -> None:
         self.settings, self.config = settings, config
-        self.metrics = ServiceMetrics()
+        self.metrics, self.intake = ServiceMetrics(), Intake(settings.max_body)
         self.batcher = Batcher(scorer, settings, self.metrics, warm)
         self.draining = False
         self._corpus = corpus
@@ -75,11 +76,8 @@ class RewardService:
 
     async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
         """The rewards of each group's plans. Raises Refusal."""
-        return await self.batcher.rewards(groups, request.is_disconnected) if groups else []
-
-    async def body(self, request: Request) -> bytes:
-        """The whole body. Raises Refusal where it is larger than the limit, as soon as that is known."""
-        return await bounded_body(request, self.settings.max_body)
+        client = client_of(request.client.host if request.client else "")
+        return await self.batcher.rewards(groups, request.is_disconnected, client) if groups else []
 
     def on_disk(self) -> OnDisk | None:
         """What the corpus's folder holds now; None where there is no corpus."""
@@ -147,35 +145,58 @@ def create_app(
 
 
 def _add_rewards(app: FastAPI, service: RewardService) -> None:
+    intake = service.intake
+
     @app.post("/score", openapi_extra=body_schema(ScoreRequest.model_json_schema()))
     async def score(request: Request) -> Response:
         """The reward of one plan, or of several plans of one prompt, with all parts."""
-        asked = read(await service.body(request), ScoreRequest)
-        group = checked(asked.goal, asked.history, asked.plans, service.settings)
+
+        def understand() -> tuple[PromptGroup, bool]:
+            asked = read(body, ScoreRequest)
+            return asked.group(service.settings), asked.continuations is None
+
+        async with intake.body(request) as body:
+            group, single = await intake.work(understand, len(body))
         [rewards] = await service.rewards(request, [group]) if group.plans else [[]]
         fields = [reward_row(reward) for reward in rewards]
-        return json_response({"reward": fields[0]} if asked.continuations is None else {"rewards": fields})
+        return json_response({"reward": fields[0]} if single else {"rewards": fields})
 
     @app.post("/get_reward", openapi_extra=body_schema(openrlhf.GetReward.model_json_schema()))
     async def get_reward(request: Request) -> Response:
         """OpenRLHF's remote reward."""
-        groups = openrlhf.groups(read(await service.body(request), openrlhf.GetReward), service.settings)
+
+        def understand() -> list[PromptGroup]:
+            return openrlhf.groups(read(body, openrlhf.GetReward), service.settings)
+
+        async with intake.body(request) as body:
+            groups = await intake.work(understand, len(body))
         rewards = await service.rewards(request, groups)
         return json_response(openrlhf.answer([reward for [reward] in rewards]))
 
     @app.post("/verify", openapi_extra=body_schema(nemo_gym.VerifyRequest.model_json_schema()))
     async def verify(request: Request) -> Response:
         """NeMo-Gym's verification of a rollout; one that cannot be computed is marked as failed."""
-        body = await service.body(request)
-        group = nemo_gym.group(read(body, nemo_gym.VerifyRequest), service.settings)
-        try:
-            [[reward]] = await service.rewards(request, [group])
-        except Refusal as refusal:
-            if refusal.code not in FAILURES:
-                raise
-            service.metrics.failed(refusal.code)
-            return json_response(nemo_gym.failure(from_json(body), refusal))
-        return json_response(nemo_gym.verdict(from_json(body), reward))
+
+        def understand() -> PromptGroup:
+            return nemo_gym.group(read(body, nemo_gym.VerifyRequest), service.settings)
+
+        def answer() -> Response:
+            rollout = from_json(body)
+            if isinstance(outcome, Refusal):
+                return json_response(nemo_gym.failure(rollout, outcome))
+            return json_response(nemo_gym.verdict(rollout, outcome))
+
+        async with intake.body(request) as body:
+            group = await intake.work(understand, len(body))
+            outcome: Reward | Refusal
+            try:
+                [[outcome]] = await service.rewards(request, [group])
+            except Refusal as refusal:
+                if refusal.code not in FAILURES:
+                    raise
+                service.metrics.failed(refusal.code)
+                outcome = refusal
+            return await intake.work(answer, len(body))
 
     @app.post("/seed_session")
     async def seed_session() -> dict[str, str]:

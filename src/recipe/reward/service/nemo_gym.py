@@ -1,16 +1,15 @@
 """NeMo-Gym's resources server: `/verify` echoes the rollout with its reward (docs/service.md)."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Json
+from pydantic import BaseModel, ConfigDict, Field, Json
 
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.service.messages import ServiceSettings, checked
+from recipe.reward.service.messages import ServiceSettings, checked, completion_steps
 from recipe.reward.wire import reward_numbers
-from recipe.text import plan_steps
 from recipe.types import Reward
-from recipe.web.refusals import Refusal
+from recipe.web.refusals import Refusal, Texts
 
 _VERDICT = (
     "reward", "reward_components", "mask_sample", "failure_kind", "failure_reason",
@@ -31,20 +30,20 @@ class Item(BaseModel):
 
     type: str = "message"
     role: str = "assistant"
-    content: list[Part] | str | None = None
+    content: Annotated[list[Part], Field(fail_fast=True)] | str | None = None
 
 
 class Response(BaseModel):
     """The part of an OpenAI Responses object that is read."""
 
-    output: list[Item]
+    output: Annotated[list[Item], Field(fail_fast=True)]
 
 
 class Metadata(BaseModel):
     """The prompt in the request's metadata, whose values are texts: the history is a JSON list."""
 
     goal: str | None = None
-    history: list[str] | Json[list[str]] | None = None
+    history: Texts | Json[Texts] | None = None
 
 
 class CreateParams(BaseModel):
@@ -61,7 +60,7 @@ class VerifyRequest(BaseModel):
     responses_create_params: CreateParams
     response: Response
     goal: str | None = None
-    history: list[str] | None = None
+    history: Texts | None = None
 
 
 def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
@@ -73,7 +72,7 @@ def group(message: VerifyRequest, settings: ServiceSettings) -> PromptGroup:
         if value is None:
             where = "beside 'response' or in 'responses_create_params.metadata'"
             raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
-    return checked(goal or "", history or [], [plan_steps(_text(message.response))], settings)
+    return checked(goal or "", history or [], [completion_steps(_text(message.response), settings)], settings)
 
 
 def verdict(rollout: dict[str, Any], reward: Reward) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from recipe.reward.scorer import PromptGroup
-from recipe.reward.service.messages import ServiceSettings, checked
+from recipe.reward.service.messages import ServiceSettings, checked, completion_steps
 from recipe.reward.wire import reward_numbers
-from recipe.text import is_thought_token, open_thought, plan_steps
+from recipe.text import is_thought_token, open_thought
 from recipe.types import Reward
-from recipe.web.refusals import Refusal, parsed
+from recipe.web.refusals import Refusal, Texts, parsed
 
 _SPECIAL = re.compile(
     r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>|</?s>|<(?:pad|unk|bos|eos|end|start_of_turn|end_of_turn|end_of_utterance)>"
@@ -33,9 +33,9 @@ class GetReward(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    query: list[str]
-    prompts: list[str]
-    labels: list[str]
+    query: Texts
+    prompts: Texts
+    labels: Texts
 
 
 class Label(BaseModel):
@@ -44,7 +44,7 @@ class Label(BaseModel):
     model_config = ConfigDict(strict=True)
 
     goal: str
-    history: list[str]
+    history: Texts
 
 
 def groups(message: GetReward, settings: ServiceSettings) -> list[PromptGroup]:
@@ -52,6 +52,9 @@ def groups(message: GetReward, settings: ServiceSettings) -> list[PromptGroup]:
     if not len(message.query) == len(message.prompts) == len(message.labels):
         counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
         raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
+    if len(message.query) > settings.queue:
+        most = settings.queue
+        raise Refusal("too_many_plans", f"The request holds {len(message.query)} plans; send at most {most} at once.")
     found = []
     for number, row in enumerate(zip(message.query, message.prompts, message.labels, strict=True)):
         try:
@@ -83,10 +86,14 @@ def response_text(query: str, prompt: str) -> str | None:
     at = query.find(prompt)
     if at >= 0 and not _SPECIAL.sub("", query[:at]).strip():
         return opening + _SPECIAL.sub(_tag_or_nothing, query[at + len(prompt) :])
-    bare = _SPECIAL.sub(_tag_or_nothing, query)
-    words = map(re.escape, _SPECIAL.sub(_tag_or_nothing, prompt).split())
-    found = re.match(r"\s*" + r"\s*".join(words), bare)
-    return None if found is None else opening + bare[found.end() :]
+    bare, end = _SPECIAL.sub(_tag_or_nothing, query), 0
+    for word in _SPECIAL.sub(_tag_or_nothing, prompt).split():  # a pattern of a long prompt takes seconds to compile
+        while bare[end : end + 1].isspace():
+            end += 1
+        if not bare.startswith(word, end):
+            return None
+        end += len(word)
+    return opening + bare[end:]
 
 
 def _tag_or_nothing(mark: re.Match[str]) -> str:
@@ -99,4 +106,4 @@ def _group(number: int, query: str, prompt: str, label: str, settings: ServiceSe
     if text is None:
         problem = "the query does not begin with its prompt, so the response cannot be found"
         raise Refusal("invalid_field", f"Field 'query.{number}': {problem}; send prompt + response.")
-    return checked(side.goal, side.history, [plan_steps(text)], settings)
+    return checked(side.goal, side.history, [completion_steps(text, settings)], settings)

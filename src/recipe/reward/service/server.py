@@ -13,7 +13,7 @@ from recipe.errors import ComputeError, CorpusError
 from recipe.reward.scorer import PromptGroup, batches, logged_outcomes
 from recipe.reward.service.app import RewardService
 from recipe.reward.verifier import Verifier
-from recipe.web.process import run_service
+from recipe.web.process import LIMITS, run_service
 
 _BATCH = 64
 _LONGEST_DRAIN = 10.0
@@ -53,6 +53,7 @@ def serve(app: FastAPI, bound: socket.socket) -> None:
         service.draining = True
 
     limit = service.settings.timeout + _LONGEST_DRAIN
-    run_service(app, bound, drain, limit, lambda: service.batcher.failure is not None)
+    limits = LIMITS._replace(per_address=service.settings.per_address)
+    run_service(app, bound, drain, limit, lambda: service.batcher.failure is not None, limits)
     if service.batcher.failure is not None:
         raise ComputeError(f"The service could not warm up: {service.batcher.failure}")
