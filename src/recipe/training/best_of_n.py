@@ -47,7 +47,7 @@ from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, 
 from recipe.reward.wire import rewards_of_rows
 from recipe.training import ranks
 from recipe.training.cards import card_files, run_prompt
-from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet
+from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, memory_errors, quiet
 from recipe.training.policy import (
     load_policy,
     lora_config,
@@ -268,6 +268,7 @@ class Rounds:
                 record.unlink()
 
     def _save(self) -> None:
+        check_finite(self.model)
         folder = self._run.checkpoint(self.state.step)
         self.model.save_pretrained(folder, save_embedding_layers=False)
         values = {name: getattr(self.state, name) for name in State.__dataclass_fields__}
@@ -449,7 +450,6 @@ class Rounds:
                     self._save()
                     state.optimiser = None
                 advance(1)
-        check_finite(self.model)
         state.round, state.begun = number + 1, 0
         self._save()
 
@@ -470,6 +470,7 @@ class Rounds:
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
+        check_gradient(norm, self.state.step + 1)
         optimiser.step()
         optimiser.zero_grad()
         return total, float(norm)
