@@ -410,6 +410,16 @@ def test_a_folder_where_a_file_is_written(recipe: Recipe, corpus: Path, command:
     recipe.refuses(*words, because="folder: (this is a folder|is a directory); give the path of a file")
 
 
+@pytest.mark.parametrize("place", ["nowhere/new", "loop/new", "/proc/new", "x" * 300, "/dev/null/new"])
+@pytest.mark.parametrize("command", WRITES)
+def test_outputs_where_nothing_can_be_written(recipe: Recipe, corpus: Path, command: str, place: str) -> None:
+    """A link to nowhere below a file, a link to itself, a file system without files, a name that is too long."""
+    (recipe.folder / "nowhere").symlink_to(recipe.folder / "empty" / "absent")
+    (recipe.folder / "loop").symlink_to("loop")
+    words = [place if word == "TARGET" else word for word in WRITES[command]]
+    recipe.refuses(*words, because="|".join(map(re.escape, place.strip("/").split("/"))))
+
+
 @pytest.mark.parametrize(
     ("code", "because"),
     [

@@ -309,7 +309,10 @@ def _require_model(folder: Path) -> None:
         remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
         raise InputError.at(folder, "there is no model in this folder", remedy)
     with model_errors(str(folder)):
-        tensors = sum(len(list(safe_open(file, "pt").keys())) for file in _weights(folder))  # type: ignore[no-untyped-call]
+        tensors = 0
+        for file in _weights(folder):
+            names: list[str] = safe_open(file, "pt").keys()  # type: ignore[no-untyped-call]
+            tensors += len(names)
         _require_layers(folder / "config.json", read_json(folder / "config.json"), tensors or _LAYERS)
 
 

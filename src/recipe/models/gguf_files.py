@@ -47,7 +47,8 @@ class _Reader(GGUFReader):  # type: ignore[misc]
     def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **further: Any) -> NDArray[Any]:
         if not 0 <= int(offset) + int(count) * np.dtype(dtype).itemsize <= len(self.data):
             raise ValueError("it ends early")
-        return super()._get(offset, dtype, count, *order, **further)
+        read: NDArray[Any] = super()._get(offset, dtype, count, *order, **further)
+        return read
 
 
 def convert_gguf(file: Path, target: Path) -> None:
