@@ -1,7 +1,8 @@
 """Prompts as text files: filled in one pass, with data fenced off, and the JSON in their answers; a planner's prompt.
 
 A prompt names what it takes as `$goal`, and braces mean nothing, so that it may show JSON. Values are never read as
-templates. A fence is longer than any run of backticks in what it holds, so that data cannot end it.
+templates. A fence is longer than any run of backticks, or of what looks like them, in what it holds, so that data
+cannot end it.
 
 The prompt of a planner is a file that holds a chat, each message below a line `[system]`, `[user]` or `[assistant]`.
 The last message is the user's and takes `$goal` and `$done`; those before it are sent as they are.
@@ -16,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
+from unicodedata import normalize
 
 from recipe.artifacts import CARD, JsonObject, not_a_file, read_json
 from recipe.errors import InputError
@@ -28,6 +30,10 @@ _HIDING = re.compile(
 )
 """Controls, marks of direction, invisible letters, halves of characters, which cannot be sent; not the joiners, which
 some languages write with."""
+_IGNORED = re.compile("[\u00ad\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")
+"""Joiners, accents and what chooses a shape: between two backticks a reader may not see them."""
+_TICK_LIKE = str.maketrans(dict.fromkeys("\u02cb\u2035", "`"))
+"""What looks like a backtick and is none by Unicode's forms."""
 _SEARCHED = 100_000
 """Characters of an answer that are searched for JSON."""
 _TRIES = 100
@@ -75,7 +81,9 @@ def fence(text: str) -> str:
     '````'
     """
     shown = visible(text)
-    ticks = "`" * max(3, 1 + max(map(len, _TICKS.findall(shown)), default=0))
+    # Also for a reader who takes what looks like a backtick for one.
+    read = _IGNORED.sub("", normalize("NFKC", shown)).translate(_TICK_LIKE)
+    ticks = "`" * max(3, 1 + max(map(len, _TICKS.findall(read)), default=0))
     return f"{ticks}\n{shown}\n{ticks}"
 
 

@@ -315,7 +315,7 @@ def test_models(recipe: Recipe, tiny_model: Path) -> None:
         "cut": "'cut'.*deserializing",
         "speechless": "'speechless': .*no complete model",
         "other": "'other'.*shapes",
-        "broken": "'broken': .*no complete model",
+        "broken": "broken/config.json: not valid JSON",
     }
     for name, because in cases.items():
         recipe.refuses("plan", "--model", name, "--goal", "g", because=because)
@@ -408,6 +408,16 @@ def test_outputs_below_a_file(recipe: Recipe, corpus: Path, command: str) -> Non
 def test_a_folder_where_a_file_is_written(recipe: Recipe, corpus: Path, command: str) -> None:
     words = ["folder" if word == "TARGET" else word for word in WRITES[command]]
     recipe.refuses(*words, because="folder: (this is a folder|is a directory); give the path of a file")
+
+
+@pytest.mark.parametrize("place", ["nowhere/new", "loop/new", "/proc/new", "x" * 300, "/dev/null/new"])
+@pytest.mark.parametrize("command", WRITES)
+def test_outputs_where_nothing_can_be_written(recipe: Recipe, corpus: Path, command: str, place: str) -> None:
+    """A link to nowhere below a file, a link to itself, a file system without files, a name that is too long."""
+    (recipe.folder / "nowhere").symlink_to(recipe.folder / "empty" / "absent")
+    (recipe.folder / "loop").symlink_to("loop")
+    words = [place if word == "TARGET" else word for word in WRITES[command]]
+    recipe.refuses(*words, because="|".join(map(re.escape, place.strip("/").split("/"))))
 
 
 @pytest.mark.parametrize(

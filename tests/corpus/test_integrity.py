@@ -3,11 +3,14 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -191,3 +194,126 @@ def test_a_corpus_of_the_format_before_is_read(whole: Path, tmp_path: Path) -> N
     manifest["id"] = corpus_id(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest | {"read": {"kept": 30}}))
     assert answers(folder)[:-1] == answers(whole)[:-1]
+
+
+STRANGE = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "negative": -1.0, "largest": float(np.finfo(np.float16).max)}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("value", STRANGE)
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_bounds_that_bound_nothing_are_refused(
+    whole: Path, tmp_path: Path, column: int, value: str, everywhere: bool, streamed: bool
+) -> None:
+    """Even where checksum and id have been made again; a bound that is too large costs time alone."""
+    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    path = folder / "shards" / "00001" / "bounds.npy"
+    bounds = np.load(path)
+    bounds[slice(None) if everywhere else 3, column] = STRANGE[value]
+    np.save(path, bounds)
+    _remake(folder, path)
+    if value == "largest":
+        found = Index.open(folder, streamed=streamed).search([QUERY], 5)[0].hits
+        assert column == 0 or found == Index.open(whole).search([QUERY], 5)[0].hits
+    else:
+        with pytest.raises(CorpusError, match=r"00001.*bounds\.npy"):
+            Index.open(folder, streamed=streamed)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_vectors_that_are_not_finite_are_no_answer(
+    whole: Path, tmp_path: Path, value: str, everywhere: bool, streamed: bool
+) -> None:
+    """Even where checksum and id have been made again: scores that are not finite are refused, never ranked."""
+    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    path = folder / "shards" / "00001" / "embeddings.npy"
+    vectors = np.load(path)
+    vectors[slice(None) if everywhere else 7] = STRANGE[value]
+    np.save(path, vectors)
+    _remake(folder, path)
+    index = Index.open(folder, streamed=streamed)
+    for search in (
+        lambda: [hit.score for hit in index.search([QUERY], len(index))[0].hits],
+        lambda: [hit.score for hit in index._scan(QUERY, len(index)).hits],
+        lambda: index.coverage(QUERY),
+    ):
+        with pytest.raises(CorpusError, match=r"00001.*embeddings\.npy") if everywhere else suppress(CorpusError):
+            assert np.isfinite(search()).all()
+
+
+def _remake(folder: Path, path: Path) -> None:
+    """A manifest that fits the changed file of shard 1."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["shards"][1]["files"][path.name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+    manifest["id"] = corpus_id(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+NUMBERS = [np.nan, np.inf, -np.inf, -1, 0, 1, 0.5, 1 << 31, -(1 << 63), 1 << 63, 1 << 64, 10**30, 1e308, True]
+
+
+def _leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Places of all numbers in a JSON value."""
+    if isinstance(value, int | float):
+        yield place
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _leaves(inner, (*place, key))
+
+
+def test_no_number_of_the_manifest_leads_astray(whole: Path, tmp_path: Path) -> None:
+    """Each number replaced by strange ones, with an id that fits: refused, or the same answers."""
+    folder, right = Path(shutil.copytree(whole, tmp_path / "c")), answers(whole)[:-1]
+    text = (folder / "manifest.json").read_text()
+    for place in _leaves(json.loads(text)):
+        for number in NUMBERS:
+            manifest = json.loads(text)
+            *outer, last = place
+            holder = manifest
+            for key in outer:
+                holder = holder[key]
+            holder[last] = number
+            manifest["id"] = corpus_id(manifest)
+            (folder / "manifest.json").write_text(json.dumps(manifest))
+            with suppress(CorpusError):
+                assert answers(folder)[:-1] == right, (place, number)
+
+
+ODD = [None, -1, 1, 1 << 40, (1 << 63) - 1, -(1 << 63)]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [
+        ("narrations.parquet", "first_segment", ODD),
+        ("narrations.parquet", "segments", [*ODD, 0]),
+        ("narrations.parquet", "video_id", [None, "", "v0"]),
+        ("segments.parquet", "narration", ODD),
+        ("segments.parquet", "text", [None, "", " "]),
+        ("segments.parquet", "start", [np.nan, np.inf, -np.inf, -1.0, 1e308]),
+    ],
+)
+def test_tables_that_lie_are_refused_or_harmless(
+    whole: Path, tmp_path: Path, table: str, column: str, values: list[Any]
+) -> None:
+    """One value of a column, or all, or the column as another type or absent, with checksum and id that fit."""
+    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    path = folder / "shards" / "00001" / table
+    rows = pq.read_table(path)
+    kept = rows.column(column).to_pylist()
+    kind = rows.schema.field(column).type
+    at = rows.column_names.index(column)
+    changes = [pa.array([*kept[:3], value, *kept[4:]], kind) for value in values]
+    changes += [pa.array([value] * len(kept), kind) for value in values]
+    changes += [pa.array(kept, kind).cast(pa.string()), pa.array([[1]] * len(kept)), pa.nulls(len(kept)), None]
+    tables = [rows.remove_column(at) if one is None else rows.set_column(at, column, one) for one in changes]
+    for changed in [*tables, rows.slice(0, 0), pa.concat_tables([rows, rows])]:
+        pq.write_table(changed, path)
+        _remake(folder, path)
+        with suppress(CorpusError):
+            assert len(Corpus.open(folder).video_ids) <= 30
+        with suppress(CorpusError):
+            texts, *_ = answers(folder)
+            assert all(one.video_id is not None and one.segments for one in texts), changed.schema

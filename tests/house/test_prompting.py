@@ -1,12 +1,15 @@
 """What prompts are filled with is data: it is set in once, cannot end its fence, and hides nothing."""
 
 import json
+from unicodedata import category, combining, normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.prompting import fence, fill, json_object, packaged
+from recipe.evaluation.judge.critical import _line
+from recipe.evaluation.judge.rubric import as_data
+from recipe.prompting import fence, fill, json_object, packaged, visible
 
 
 @given(st.text(), st.text())
@@ -30,6 +33,46 @@ def test_no_line_of_the_data_ends_its_fence(text: str) -> None:
     assert set(opening) == {"`"}
     assert opening not in "\n".join(inside)
     assert "\n".join(inside) == text
+
+
+@given(st.text(alphabet="`\uff40\u1fef\u02cb\u2035\u2036\u200c\u200d\u00ad\u0301\ufe0f\u200b\u2028\u0085\u202e\r\n a"))
+def test_no_line_ends_its_fence_for_a_reader_who_normalises(text: str) -> None:
+    """Full-width backticks and other look-alikes, with what nobody sees between them."""
+    opening, *inside, closing = fence(text).split("\n")
+    assert opening == closing
+    assert opening == "`" * len(opening)
+    for form in ("NFC", "NFKC", "NFD", "NFKD"):
+        read = normalize(form, "\n".join(inside))
+        kept = "".join(char for char in read if not combining(char) and category(char) not in ("Cf", "Mn"))
+        for tick in "\u02cb\u2035\uff40\u1fef":
+            kept = kept.replace(tick, "`")
+        assert opening not in kept
+
+
+@given(
+    st.text(alphabet='<>[]|"\\\uff1c\uff1e\ufe64\ufe65\uff3b\uff3d\ufe47\ufe48\uff02\uff3c\ufe68\u226e\u200d{}, a/INST')
+)
+def test_data_of_a_judge_stays_data_for_a_reader_who_normalises(text: str) -> None:
+    written = as_data({"prediction": [text]})
+    shown = visible(text)
+    assert json.loads(written) == {"prediction": [shown]}
+    for form in ("NFC", "NFKC", "NFD", "NFKD"):
+        read = normalize(form, written)
+        assert json.loads(read) == {"prediction": [json.loads(read)["prediction"][0]]}
+        assert not {*"<>"} & {*read}
+        assert read.count("[") == read.count("]") == 1
+        line = normalize(form, _line(text))
+        assert "<|" not in line.replace("\u200d", "")
+        assert "[/INST]" not in line
+
+
+def test_prompts_of_ordinary_text_stay_as_they_were() -> None:
+    """Their hashes are those of caches and of published verdicts."""
+    text = "Gieße 2–3 Löffel 「水」 über den „Käse“ ‑ ½ l … ’s ｜ ok"
+    assert fence(text) == f"```\n{text}\n```"
+    assert as_data({"goal": text}) == "{\n " + f'"goal": {json.dumps(text, ensure_ascii=False)}' + "\n}"
+    assert _line(text) == text
+    assert as_data({"goal": "<a>[b]"}) == '{\n "goal": "\\u003ca\\u003e\\u005bb\\u005d"\n}'
 
 
 def test_what_hides_text_becomes_blank_and_languages_stay() -> None:

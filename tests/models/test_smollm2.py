@@ -3,6 +3,7 @@
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -166,6 +167,26 @@ def test_other_and_damaged_files_are_refused(file: Path, tmp_path: Path) -> None
         with pytest.raises(InputError, match=name):
             convert_gguf(tmp_path / name, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [0, (1 << 31) - 1, (1 << 32) - 1])
+def test_a_gguf_header_that_lies_is_refused_or_harmless(file: Path, tmp_path: Path, number: int) -> None:
+    """Each place of the header that counts, measures or points set to the number, and the first bytes flipped."""
+    whole = file.read_bytes()
+    reader = gguf.GGUFReader(file)
+    places = [8, 12, 16, 20]
+    for field in reader.fields.values():
+        if field.name.startswith(("llama", "tokenizer", "general")):
+            places += [field.offset, field.offset + 4, field.offset + 8 + len(field.name)]
+            places += [field.offset + 12 + len(field.name), field.offset + 16 + len(field.name)]
+    places += [
+        tensor.field.offset + 8 + len(tensor.name) + more for tensor in reader.tensors for more in (0, 4, 12, 20)
+    ]
+    for place in places:
+        changed = tmp_path / "changed.gguf"
+        changed.write_bytes(whole[:place] + number.to_bytes(4, "little") + whole[place + 4 :])
+        with suppress(InputError):
+            convert_gguf(changed, tmp_path / "out")
 
 
 def test_the_named_base_is_converted_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

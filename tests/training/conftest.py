@@ -50,9 +50,14 @@ class LengthScorer:
         return Reward(-abs(steps - 3.0) - place / 100, 0.1, 0.2, 0.1, steps == 0, steps, (), None)
 
 
+@pytest.fixture(scope="session")
+def new_scorer() -> type[LengthScorer]:
+    return LengthScorer
+
+
 @pytest.fixture
-def scorer() -> LengthScorer:
-    return LengthScorer()
+def scorer(new_scorer: type[LengthScorer]) -> LengthScorer:
+    return new_scorer()
 
 
 @pytest.fixture(scope="session")

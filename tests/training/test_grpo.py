@@ -204,8 +204,8 @@ def test_half_written_checkpoint_is_not_resumed_from(config: GRPOConfig) -> None
     run = open_run("grpo", config, config.output, {})
     for name in ("checkpoint-2", "checkpoint-10", "checkpoint-12"):
         (run.checkpoints / name).mkdir(parents=True)
-    for name in ("checkpoint-2", "checkpoint-10"):
-        (run.checkpoints / name / "complete.json").write_text("{}")
+    for step in (2, 10):
+        run.keep(step, {})
     assert run.latest_checkpoint() == run.checkpoints / "checkpoint-10"
     assert not (run.checkpoints / "checkpoint-12").exists()
 

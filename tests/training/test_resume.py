@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
+from recipe.errors import InputError
 from recipe.training.base import train_base
-from recipe.training.best_of_n import train_best_of_n
+from recipe.training.best_of_n import _whole_rows, train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.sft import train_sft
 
@@ -181,3 +184,92 @@ def test_rounds_that_are_killed_end_as_others(moment: str, killed: dict[str, Any
     assert left_behind(config) == left_behind(whole)
     # Of 12 prompts in each of three rounds, those that were scored before the kill are not scored again.
     assert again == {"sampling": 20, "scoring": 20, "steps": 12, "closing": 4}[moment]
+
+
+# What a run left is damaged, after it was stopped between its end and its model.
+
+DAMAGES = {"cut": lambda data: data[: len(data) // 2], "other": lambda data: b"{}\n"}
+
+
+@pytest.fixture(scope="module")
+def stopped(
+    base_model: Path, examples_file: Path, new_scorer: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Any, dict[str, Any]]]:
+    """The settings of runs that lack their model, and what they end with."""
+    folder = tmp_path_factory.mktemp("stopped")
+    held_out = folder / "held-out.jsonl"
+    kept = [{**row, "example_id": f"h{place}", "video_id": f"h{place}"} for place, (_, row) in
+            enumerate(read_jsonl(examples_file))]  # fmt: skip
+    write_jsonl(held_out, kept[:2])
+    shared = {"examples": examples_file, "save_every": 2, "learning_rate": 1e-2, "metrics": ()}
+    validation = {"examples": held_out, "every": 1, "samples": 1}
+    runs = {
+        "grpo": GRPOConfig(
+            **shared, model=str(base_model), output=folder / "grpo", corpus=folder / "none", steps=3,
+            prompts_per_step=2, max_completion_tokens=12, validation=validation,
+        ),
+        "best": best_of_n(shared, base_model, folder / "best").model_copy(update={"epochs": 1}),
+    }  # fmt: skip
+    found = {}
+    for name, config in runs.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("recipe.training.grpo.require_held_out", lambda *_: None)
+            model = trained_by(config, new_scorer())
+        found[name] = (config, load_file(model / "model.safetensors"))
+        shutil.rmtree(model)
+    return found
+
+
+def trained_by(config: Any, scorer: Any) -> Path:
+    return train_grpo(config, scorer) if isinstance(config, GRPOConfig) else train_best_of_n(config, scorer)
+
+
+def files_of(config: Any) -> list[Path]:
+    """What a run left, but for what it only shows to people; of checkpoints, all of whose files are hashed, one."""
+    shown = ("README.md", "metrics.jsonl", "run.json", "adapter_config.json")
+    files = (path.relative_to(config.output) for path in config.output.rglob("*") if path.is_file())
+    return sorted(
+        path
+        for path in files
+        if path.name not in shown and (path.parts[0] != "checkpoints" or path.suffix == ".safetensors")
+    )
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("name", ["grpo", "best"])
+def test_what_a_run_left_damaged_is_named_or_made_again(
+    name: str, damage: str, stopped: dict[str, Any], new_scorer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each kind of file once: the run ends as before, from an earlier checkpoint or not, or names the file."""
+    monkeypatch.setattr("recipe.training.grpo.require_held_out", lambda *_: None)
+    config, right = stopped[name]
+    tried = set()
+    for file in reversed(files_of(config)):  # of the newest checkpoint and record
+        if (kind := re.sub(r"\d+", "", str(file))) in tried:
+            continue
+        tried.add(kind)
+        copy = config.model_copy(update={"output": tmp_path / str(len(tried))})
+        shutil.copytree(config.output, copy.output)
+        target = copy.output / file
+        target.write_bytes(DAMAGES[damage](target.read_bytes()))
+        try:
+            found = load_file(trained_by(copy, new_scorer()) / "model.safetensors")
+        except InputError as error:
+            named = str(error)
+            assert str(target) in named or target.parent.name in named
+        else:
+            assert all(torch.equal(weight, right[place]) for place, weight in found.items()), file
+
+
+@pytest.mark.parametrize(
+    "line", [bytes(40), b"\xff", b"{}", b"[1]", b"", b"[" * 100_000, b'{"step": 1e999}', b"9" * 5000]
+)
+def test_a_record_that_a_machine_without_power_left_is_read_to_its_fault(
+    line: bytes, stopped: dict[str, Any], tmp_path: Path
+) -> None:
+    """Of what a round of best-of-N had written, whole batches before the damaged line count."""
+    config, _ = stopped["best"]
+    rows = (config.output / "completions" / "round-01.jsonl").read_bytes().split(b"\n")
+    partial = tmp_path / "round-01.partial"
+    partial.write_bytes(b"\n".join([*rows[:9], line, *rows[9:]]))
+    assert _whole_rows(partial, 4, len(rows)) == [json.loads(row) for row in rows[:8]]

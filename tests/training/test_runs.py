@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,40 @@ def test_a_record_of_something_else_is_refused(config: SFTConfig) -> None:
     (config.output / "run.json").write_text(json.dumps([1]))
     with pytest.raises(InputError, match="not the record of a run"):
         open_run("sft", config, config.output, {})
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["", "[]", '{"step": 4}', '{"files": {}}',
+     "7", "null", "{", '{"files": []}', '{"files": "weights.safetensors"}', '{"files": null}',
+     '{"files": {"weights.safetensors": 7}}', '{"files": {"../../../x": "y"}}', '{"files": {"": "y"}}', "\udcff"],
+)  # fmt: skip
+def test_a_mark_that_cannot_be_read_is_a_damaged_checkpoint(run: Run, mark: str) -> None:
+    (run.checkpoint(4) / "complete.json").write_bytes(mark.encode("utf-8", "surrogateescape"))
+    assert run.latest_checkpoint() == run.checkpoint(2)
+
+
+def test_what_is_no_checkpoint_is_left_alone(run: Run, tmp_path: Path) -> None:
+    """A file, a link to nowhere, a link to a folder elsewhere, and a folder of another name."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "kept").write_text("x")
+    (run.checkpoints / "checkpoint-9").write_text("x")
+    (run.checkpoints / "checkpoint-10").symlink_to(tmp_path / "nowhere")
+    (run.checkpoints / "checkpoint-11").symlink_to(tmp_path / "elsewhere")
+    shutil.copytree(run.checkpoint(4), run.checkpoints / "checkpoint-best")
+    assert run.latest_checkpoint() == run.checkpoint(4)
+    saved(run, 6)
+    run.keep(6, {})
+    assert run.latest_checkpoint() == run.checkpoint(6)
+    assert (tmp_path / "elsewhere" / "kept").read_text() == "x"
+    assert (run.checkpoints / "checkpoint-best").is_dir()
+
+
+@pytest.mark.parametrize("lost", ["finished", "inputs", "stage", "processes", "version"])
+def test_a_record_that_lacks_a_key_is_no_traceback(config: SFTConfig, lost: str) -> None:
+    older(config, finished=True)
+    record = read_json(config.output / "run.json")
+    record.pop(lost, None)
+    write_json(config.output / "run.json", record)
+    with suppress(ConfigError, InputError):
+        assert isinstance(open_run("sft", config, config.output, {}).finished, bool)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, read_json, write_json
@@ -31,6 +30,7 @@ from recipe.corpus.layout import (
     FileRecord,
     damaged,
     file_records,
+    read_table,
     shard_name,
     write_array,
 )
@@ -134,7 +134,7 @@ class _InnerProgress:
 def _embed(staged: Path, encoder: Encoder, progress: Progress) -> tuple[NDArray[np.float16], NDArray[np.int64]]:
     """Embeddings [S, d] and offsets [N + 1] of a staged shard; each distinct text is encoded once."""
     try:
-        column = pq.read_table(staged / SEGMENTS, columns=["text"])["text"].combine_chunks().dictionary_encode()
+        column = read_table(staged, SEGMENTS, ("text",))[0].combine_chunks().dictionary_encode()
         offsets: NDArray[np.int64] = np.load(staged / OFFSETS)
     except (OSError, ValueError) as error:
         raise damaged(staged, error) from None

@@ -205,31 +205,45 @@ def require_unchanged(folder: Path, shard: ShardRecord, names: Sequence[str]) ->
             raise damaged(folder, f"{name} differs from its checksum")
 
 
+def read_table(folder: Path, name: str, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a shard's table. Raises CorpusError where they cannot be read, or lack a value that must be."""
+    known = _WITH_URL if name == NARRATIONS else _SEGMENT_COLUMNS
+    schema = pa.schema([known.field(column) for column in columns])
+    try:
+        table = pq.read_table(folder / name, schema=schema, memory_map=True)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise damaged(folder, error) from None
+    if lacking := [field.name for field in schema if not field.nullable and table.column(field.name).null_count]:
+        raise damaged(folder, f"{name} lacks values of {lacking[0]!r}")
+    return table
+
+
 def read_narrations(folder: Path, shard: ShardRecord) -> list[Narration]:
     """The narrations of a shard, in corpus order, from tables that match their checksums. Raises CorpusError."""
     require_unchanged(folder, shard, (NARRATIONS, SEGMENTS))
-    try:
-        segments = pq.read_table(folder / SEGMENTS, schema=_SEGMENT_COLUMNS, memory_map=True)
-        texts, starts, ends = (segments.column(name).to_pylist() for name in ("text", "start", "end"))
-        rows = pq.read_table(folder / NARRATIONS, schema=_WITH_URL, memory_map=True).to_pylist()
-        narrations = []
-        for row in rows:
-            span = slice(row["first_segment"], row["first_segment"] + row["segments"])
-            spoken = zip(texts[span], starts[span], ends[span], strict=True)
-            segments_of = tuple(Segment(*item) for item in spoken)
-            narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"], row["url"]))
-    except (OSError, ValueError) as error:
-        raise damaged(folder, error) from None
+    segments = read_table(folder, SEGMENTS, ("text", "start", "end"))
+    texts, starts, ends = (column.to_pylist() for column in segments.columns)
+    rows = read_table(folder, NARRATIONS, _WITH_URL.names).to_pylist()
+    counts = [row["segments"] for row in rows]
+    wanted = [0, *accumulate(counts)]
+    held = (len(rows), len(texts), wanted[-1]) == (shard["narrations"], shard["segments"], shard["segments"])
+    if not held or min(counts) < 1 or wanted[:-1] != [row["first_segment"] for row in rows]:
+        raise damaged(folder, f"{NARRATIONS} does not divide the rows of {SEGMENTS} among its narrations")
+    narrations = []
+    for row in rows:
+        span = slice(row["first_segment"], row["first_segment"] + row["segments"])
+        spoken = zip(texts[span], starts[span], ends[span], strict=True)
+        segments_of = tuple(Segment(*item) for item in spoken)
+        narrations.append(Narration(row["video_id"], segments_of, row["title"], row["source"], row["url"]))
     return narrations
 
 
 def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
     """The video ids of a shard, in corpus order, from a table that matches its checksum. Raises CorpusError."""
     require_unchanged(folder, shard, (NARRATIONS,))
-    try:
-        ids: list[str] = pq.read_table(folder / NARRATIONS, columns=["video_id"], memory_map=True)[0].to_pylist()
-    except (OSError, ValueError, KeyError) as error:
-        raise damaged(folder, error) from None
+    ids: list[str] = read_table(folder, NARRATIONS, ("video_id",))[0].to_pylist()
+    if len(ids) != shard["narrations"]:
+        raise damaged(folder, f"{NARRATIONS} has {len(ids)} rows, not {shard['narrations']}")
     return ids
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from recipe.corpus.layout import (
@@ -20,6 +19,7 @@ from recipe.corpus.layout import (
     SEGMENTS,
     SHARDS,
     damaged,
+    read_table,
 )
 from recipe.corpus.scan import kernels
 from recipe.corpus.store import Corpus
@@ -85,7 +85,7 @@ def _draw(corpus: Corpus, sample: int, seed: int) -> Iterator[_Sample]:
         if len(rows):
             folder = corpus.folder / SHARDS / shard["name"]
             try:
-                texts = pq.read_table(folder / SEGMENTS, columns=["text"])["text"].take(rows).to_pylist()
+                texts = read_table(folder, SEGMENTS, ("text",))[0].take(rows).to_pylist()
                 embeddings = np.load(folder / EMBEDDINGS, mmap_mode="r")[rows].astype(np.float64)
             except (OSError, ValueError, IndexError) as error:
                 raise damaged(folder, error) from None

@@ -7,6 +7,7 @@ differ in their name only.
 import functools
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,15 +15,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipe.artifacts import read_json
-from recipe.errors import InputError, MissingExtra
+from recipe.errors import InputError, MissingExtra, RecipeError, first_line, listed
 from recipe.models.smollm2 import NAME, smollm2_folder
 from recipe.text import is_thought_token, open_thought
 
 try:
     import torch
     import transformers
-    from jinja2 import TemplateError
-    from safetensors import SafetensorError
+    from safetensors import safe_open
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
     from transformers.utils import cached_file
 
@@ -97,7 +97,7 @@ def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> EndOfTurn:
     for turns in (chat, chat[1:]):  # some templates refuse a system turn, some a chat without
         try:
             _, held, behind = str(tokenizer.apply_chat_template(turns, tokenize=False)).rpartition(_REPLY)
-        except (TemplateError, TypeError, ValueError):
+        except Exception:  # noqa: BLE001, S112 - a template may divide by zero, and raise what Python has
             continue
         if held:
             break
@@ -116,7 +116,10 @@ def end_tokens(settings: GenerationConfig, tokenizer: PreTrainedTokenizerBase) -
     """The tokens that end a completion: `end_of_turn`, those of the model's generation settings, and `eos_token`."""
     listed = settings.eos_token_id
     ends = (end_of_turn(tokenizer).id, *(listed if isinstance(listed, list) else [listed]), tokenizer.eos_token_id)
-    return list(dict.fromkeys(end for end in ends if end is not None))
+    known = [end for end in ends if end is not None]
+    if wrong := [end for end in known if type(end) is not int or not 0 <= end < 1 << 31]:
+        raise ValueError(f"{wrong[0]!r} is not the id of a token that ends a text")
+    return list(dict.fromkeys(known))
 
 
 def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, Any] | None = None) -> str:
@@ -127,7 +130,7 @@ def thought_opening(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, A
     settings: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, **(template or {})}
     user = {"role": "user", "content": _REPLY}
     for chat in ([{"role": "system", "content": "system"}, user], [user]):  # some templates refuse a system turn
-        with suppress(TemplateError, TypeError, ValueError):
+        with suppress(Exception):
             asked = str(tokenizer.apply_chat_template(chat, **settings)).rpartition(_REPLY)[2]
             return open_thought(asked)
     return ""
@@ -198,13 +201,20 @@ def load_checkpoint(
     InputError where there is no such model, for one without a chat template, and for one that needs its own code.
     """
     reader, place = load_reader(name, revision), location(name, revision)
-    with _model_errors(name), quiet_loading():
+    with model_errors(name), quiet_loading():
         kind = transformers.AutoModelForCausalLM if reader.video is None else transformers.AutoModelForImageTextToText
-        model = kind.from_pretrained(
-            place, revision=revision, dtype=dtype, attn_implementation=attention, trust_remote_code=False
+        model, found = kind.from_pretrained(
+            place,
+            revision=revision,
+            dtype=dtype,
+            attn_implementation=attention,
+            output_loading_info=True,
+            trust_remote_code=False,
         )
-    settings = model.generation_config
-    ends = end_tokens(settings, reader.tokenizer)
+        if lacking := sorted(found["missing_keys"]):  # transformers draws them at random
+            raise _unusable(name, f"its weights lack {listed(lacking)}")
+        settings = model.generation_config
+        ends = end_tokens(settings, reader.tokenizer)
     if ends not in (settings.eos_token_id, [settings.eos_token_id]):
         settings.eos_token_id = ends
     return Checkpoint(model, reader.tokenizer, reader.video)
@@ -216,7 +226,7 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
     folder = Path(place)
     if folder.is_dir() or folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         _require_model(folder)
-    with _model_errors(name), quiet_loading():
+    with model_errors(name), quiet_loading():
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, revision=revision, padding_side="left", trust_remote_code=False
         )
@@ -224,13 +234,17 @@ def load_reader(name: str, revision: str | None = None) -> Reader:
         video = VideoProcessor.load(name, revision) if config.model_type == _SEEING else None
         if video is not None:
             tokenizer.chat_template = _video_template(name, revision) or tokenizer.chat_template
-    if not tokenizer.encode("a"):
-        raise _unusable(name, "its tokenizer gives no tokens")
-    # Whoever asks compares lengths with the context, and raises errors in place of this warning.
-    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-    if not tokenizer.chat_template:
-        raise InputError.at(f"model {name!r}", "its tokenizer has no chat template", "give an instruction-tuned model")
-    end = end_of_turn(tokenizer)
+        # Whoever asks compares lengths with the context, and raises errors in place of this warning.
+        tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+        if not tokenizer.encode("a"):
+            raise _unusable(name, "its tokenizer gives no tokens")
+        context = getattr(config.get_text_config(), "max_position_embeddings", None)
+        if type(context) is not int or context < 1:
+            raise _unusable(name, "config.json gives no max_position_embeddings")
+        if not tokenizer.chat_template:
+            problem = "its tokenizer has no chat template"
+            raise InputError.at(f"model {name!r}", problem, "give an instruction-tuned model")
+        end = end_of_turn(tokenizer)
     if end.written and not tokenizer.added_tokens_decoder[end.id].special:
         # Decoded plans would hold it.
         tokenizer.add_special_tokens({"additional_special_tokens": [end.token]}, False)
@@ -255,11 +269,18 @@ def location(name: str, revision: str | None = None) -> str:
 
 
 @contextmanager
-def _model_errors(name: str) -> Iterator[None]:
-    """Raises InputError in place of the errors of transformers for a model that cannot be loaded."""
+def model_errors(name: str) -> Iterator[None]:
+    """Raises InputError in place of what transformers and tokenizers raise for a model that cannot be loaded.
+
+    For a damaged file that is any exception: tokenizers raise `Exception` itself, and one that is none in a panic.
+    """
     try:
         yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except RecipeError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise _unusable(name, _reason(error)) from error
 
 
@@ -295,16 +316,54 @@ def _require_model(folder: Path) -> None:
         inner = folder / "model"
         remedy = f"give {inner}" if (inner / "config.json").is_file() else _LAYOUT
         raise InputError.at(folder, "there is no model in this folder", remedy)
+    with model_errors(str(folder)):
+        tensors = 0
+        for file in _weights(folder):
+            names: list[str] = safe_open(file, "pt").keys()  # type: ignore[no-untyped-call]
+            tensors += len(names)
+        _require_layers(folder / "config.json", read_json(folder / "config.json"), tensors or _LAYERS)
 
 
+def _weights(folder: Path) -> list[Path]:
+    """The files of a model's weights. Raises InputError for an index that names others than files of the folder."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return sorted(folder.glob("model.safetensors"))
+    kept = read_json(index)
+    named = kept.get("weight_map") if isinstance(kept, dict) else None
+    if not isinstance(named, dict) or not named:
+        raise InputError.at(index, "it lists no weights", "restore the files of the model", field="weight_map")
+    for name in (names := {*map(str, named.values())}):
+        if Path(name).name != name or not (folder / name).is_file():
+            problem = f"it names {name!r}, which is no file of this folder"
+            raise InputError.at(index, problem, "restore the files of the model", field="weight_map")
+    return [folder / name for name in sorted(names)]
+
+
+def _require_layers(config: Path, values: object, tensors: int) -> None:
+    """Raises InputError for more layers than there are weights: they are built before weights are compared."""
+    if not isinstance(values, dict):
+        raise InputError.at(config, "these are no settings of a model", "restore the file of the model")
+    for name, value in values.items():
+        if isinstance(value, dict):
+            _require_layers(config, value, tensors)
+        elif _COUNTED.fullmatch(name) and isinstance(value, int | float) and value > tensors:
+            problem = f"{value!r} is more than the {tensors:,} weights that there are"
+            raise InputError.at(config, problem, "restore the file of the model", field=name)
+
+
+_LAYERS = 10_000
+"""Of a folder whose weights are not in safetensors, at most."""
+_COUNTED = re.compile("(num|n)_(hidden_|encoder_|decoder_)?layers?|depth")
+"""Names in config.json of numbers of layers."""
 _LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
 
 
-def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()
-    if "ignore_mismatched_sizes" in lines[0]:  # advice for programmers
+def _reason(error: BaseException) -> str:
+    reason = first_line(error)
+    if "ignore_mismatched_sizes" in reason:  # advice for programmers
         return "its weights have other shapes than config.json says"
-    return lines[0].rstrip(".")
+    return reason
 
 
 def _unusable(name: str, reason: str) -> InputError:

@@ -128,12 +128,13 @@ def draws(numbers: torch.Tensor, temperature: float, banned: Sequence[int] = ())
 
 def _inverse_cdf(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:
     """One token a row [rows]: the inverse of the cumulative softmax at `uniform`; the likeliest at temperature 0."""
-    if temperature == 0:
-        return logits.argmax(-1)
-    mass = torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
-    total = mass[:, -1]
+    # The largest of numbers of which one is none is none.
+    mass = None if temperature == 0 else torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
+    total = logits.amax(-1) if mass is None else mass[:, -1]
     if not bool(torch.isfinite(total).all()):
         raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
+    if mass is None:
+        return logits.argmax(-1)
     chosen = torch.searchsorted(mass, (uniform.to(mass.device) * total)[:, None], right=True).squeeze(-1)
     return chosen.clamp(max=mass.shape[-1] - 1)
 

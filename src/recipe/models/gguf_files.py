@@ -41,15 +41,25 @@ _CONTROL, _ADDED = 3, 4
 """Kinds of tokens that are no product of the merges: control tokens, and texts that are one token each."""
 
 
+class _Reader(GGUFReader):  # type: ignore[misc]
+    """Reads nothing beyond the end of the file, where the package goes on through counts of up to 2^64."""
+
+    def _get(self, offset: int, dtype: Any, count: int = 1, *order: Any, **further: Any) -> NDArray[Any]:
+        if not 0 <= int(offset) + int(count) * np.dtype(dtype).itemsize <= len(self.data):
+            raise ValueError("it ends early")
+        read: NDArray[Any] = super()._get(offset, dtype, count, *order, **further)
+        return read
+
+
 def convert_gguf(file: Path, target: Path) -> None:
     """Write the model of a GGUF file, its tokenizer and chat template to the folder `target`.
 
     Raises InputError for a file that is damaged or of another kind.
     """
     try:
-        reader = GGUFReader(file)
+        reader = _Reader(file)
         fields = {name: field.contents() for name, field in reader.fields.items()}
-    except (ValueError, IndexError, OSError) as error:
+    except Exception as error:  # NumPy and the reader raise much for a file that lies
         raise _damaged(file, first_line(error)) from error
     for name, known in (
         ("general.architecture", "llama"),
@@ -60,6 +70,8 @@ def convert_gguf(file: Path, target: Path) -> None:
             problem = f"its {name} is {fields.get(name)!r}; only {known!r} can be read"
             raise InputError.at(file, problem, "give a model folder or hub id")
     try:
+        if not 0 < fields["llama.block_count"] <= len(reader.tensors):  # layers are made before they are filled
+            raise ValueError(f"{fields['llama.block_count']} layers of {len(reader.tensors)} tensors")
         tokenizer = _tokenizer(fields)
         config = _config(fields, tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
         with torch.device("meta"):
@@ -69,7 +81,9 @@ def convert_gguf(file: Path, target: Path) -> None:
         if config.tie_word_embeddings:
             weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
         model.load_state_dict(weights, assign=True)
-    except (KeyError, ValueError, RuntimeError) as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of tokenizers
+            raise
         raise _damaged(file, first_line(error)) from error
     model.tie_weights()
     model.generation_config = transformers.GenerationConfig(

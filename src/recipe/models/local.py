@@ -23,6 +23,7 @@ from recipe.models.checkpoints import (
     end_of_turn,
     end_tokens,
     load_checkpoint,
+    model_errors,
     thought_opening,
 )
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
@@ -86,6 +87,7 @@ class Prompts:
         self._tokenizer = reader.tokenizer
         self.video_token: int = getattr(reader.config, "video_token_id", -1)
         """Stands in a prompt for each token of a clip."""
+        self._known: int | None = getattr(reader.config.get_text_config(), "vocab_size", None)
         self._context: int = context or reader.config.get_text_config().max_position_embeddings
 
     def render(self, chats: Sequence[Chat]) -> list[Prompt]:
@@ -129,12 +131,21 @@ class Prompts:
 
     def _tokens(self, chat: Chat) -> list[int]:
         try:
-            rendered: list[int] = self._tokenizer.apply_chat_template(
-                chat, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template
-            )
-        except TemplateError as error:
-            problem = f"its chat template refuses the chat ({quoted(str(error))})"
+            with model_errors(self._name):  # a template or a tokenizer may raise anything
+                rendered: list[int] = self._tokenizer.apply_chat_template(
+                    chat, tokenize=True, add_generation_prompt=True, return_dict=False, **self._template
+                )
+        except InputError as error:
+            if not isinstance(error.__cause__, TemplateError):
+                raise
+            problem = f"its chat template refuses the chat ({quoted(str(error.__cause__))})"
             raise InputError.at(f"model {self._name!r}", problem, "give a model whose template takes it") from error
+        if not rendered:
+            problem = "its chat template writes no token for the chat"
+            raise InputError.at(f"model {self._name!r}", problem, "give a model whose template takes it")
+        if self._known is not None and max(rendered) >= self._known:
+            problem = f"its tokenizer gives the token {max(rendered)} where its weights know {self._known}"
+            raise InputError.at(f"model {self._name!r}", problem, "restore the files of the model")
         return rendered
 
     def _with_video(self, chat: Chat, frames: Frames) -> list[int]:

@@ -28,7 +28,7 @@ from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
 from recipe.training import ranks
 from recipe.training.cards import card_files
-from recipe.training.loop import quiet
+from recipe.training.loop import check_finite, check_gradient, quiet
 from recipe.training.policy import save_model
 from recipe.training.runs import Run, open_run
 
@@ -58,7 +58,7 @@ def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:
 
     A finished run returns at once, a killed one resumes from its newest checkpoint with the same result. Raises
     InputError for examples that cannot be read, ConfigError for a run folder of other settings
-    and in one of several processes.
+    and in one of several processes, ComputeError where training diverges.
     """
     ranks.single("recipe train base")
     run = open_run("base", config, config.output, {"examples": config.examples})
@@ -203,11 +203,12 @@ def _optimise(
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
                 loss = batch_loss(model, batch)
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            check_gradient(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0), step + 1)
             optimiser.step()
             optimiser.zero_grad()
             rows.append({"step": step + 1, "loss": round(loss.item(), 5), "learning_rate": rate})
             if len(rows) % config.save_every == 0 and len(rows) < config.steps:
+                check_finite(model)
                 folder = run.checkpoint(len(rows))
                 folder.mkdir(parents=True)
                 tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
@@ -215,6 +216,7 @@ def _optimise(
                 torch.save(state, folder / _STATE)
                 run.keep(len(rows), rows[-1])
             advance(1)
+    check_finite(model)
     model.to("cpu").eval()
     return rows
 

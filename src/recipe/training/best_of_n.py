@@ -27,11 +27,11 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from types import NoneType
 from typing import Any
 
 import torch
-from peft import get_peft_model, set_peft_model_state_dict
-from safetensors.torch import load_file
+from peft import get_peft_model
 from transformers import DynamicCache
 from transformers.optimization import get_cosine_schedule_with_warmup
 
@@ -47,8 +47,9 @@ from recipe.reward.watchdog import Finding, Watchdog, as_rollout, copied_share, 
 from recipe.reward.wire import rewards_of_rows
 from recipe.training import ranks
 from recipe.training.cards import card_files, run_prompt
-from recipe.training.loop import MetricsLog, Row, check_finite, memory_errors, quiet
+from recipe.training.loop import MetricsLog, Row, check_finite, check_gradient, memory_errors, quiet
 from recipe.training.policy import (
+    load_adapter,
     load_policy,
     lora_config,
     on_cuda,
@@ -74,11 +75,15 @@ from recipe.types import Example
 _LOG = logging.getLogger(__name__)
 _STATE = "training.pt"
 """Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics."""
-_ADAPTER = "adapter_model.safetensors"
 _SAMPLED = (
     "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
 )  # fmt: skip
 """Settings and inputs that the plans of a first round follow."""
+_ROW: dict[str, Any] = {
+    "step": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list, "clipped": bool,
+    "chosen": bool, "reward": dict | NoneType,
+}  # fmt: skip
+"""Of a row in a round's record."""
 _IGNORED = -100
 """In the place of a token that has no loss."""
 
@@ -255,12 +260,12 @@ class Rounds:
             self._save()
             return
         self.state = State(**torch.load(checkpoint / _STATE, map_location=self._device))
-        set_peft_model_state_dict(self.model, load_file(checkpoint / _ADAPTER))
+        load_adapter(self.model, checkpoint)
         self._forget(self.state.round)
         if self._validation is not None:
             self._validation.open(self.state.round - 1)
         for number in range(1, self.state.round + (self.state.begun > 0)):
-            self._watch([row for _, row in read_jsonl(self._record(number))])
+            self._watch(_recorded(self._record(number), self._size * self._config.n))
 
     def _forget(self, last: int) -> None:
         for record in self._run.completions.glob("round-*"):
@@ -268,6 +273,7 @@ class Rounds:
                 record.unlink()
 
     def _save(self) -> None:
+        check_finite(self.model)
         folder = self._run.checkpoint(self.state.step)
         self.model.save_pretrained(folder, save_embedding_layers=False)
         values = {name: getattr(self.state, name) for name in State.__dataclass_fields__}
@@ -285,12 +291,12 @@ class Rounds:
         What was written before a kill is not written again.
         """
         record = self._record(number)
+        prompts = self._prompts(number)
         if record.is_file():
-            return [row for _, row in read_jsonl(record)]
+            return _recorded(record, len(prompts) * n)
         record.parent.mkdir(parents=True, exist_ok=True)
         partial = record.with_suffix(".partial")
         width = max(1, self._config.completions_at_once // n)
-        prompts = self._prompts(number)
         rows = _whole_rows(partial, width * n, len(prompts) * n)
         write_jsonl(partial, rows)
         with self._progress.task(f"round {number}: plans", len(prompts) * n) as advance, partial.open("a") as stream:
@@ -324,11 +330,10 @@ class Rounds:
             if (found := theirs.get(place, {}).get(name)) != (wanted := ours[place].get(name)):
                 values = f", {found!r} where this one has {wanted!r}" if place == "config" else ""
                 raise InputError.at(folder, f"the run sampled its plans with another {name}{values}", remedy)
-        rows = [row for _, row in read_jsonl(folder / FIRST_ROUND)]
         wanted = [example.example_id for example in self._prompts(1) for _ in range(self._config.n)]
-        if [row["example_id"] for row in rows] != wanted:
+        if [row.get("example_id") for _, row in read_jsonl(folder / FIRST_ROUND)] != wanted:
             raise InputError.at(folder / FIRST_ROUND, "its plans are for other prompts", remedy)
-        return [row["tokens"] for row in rows]
+        return [row["tokens"] for row in _recorded(folder / FIRST_ROUND, len(wanted))]
 
     def _prompts(self, number: int) -> list[Example]:
         return self._order[(number - 1) * self._size : number * self._size]
@@ -449,7 +454,6 @@ class Rounds:
                     self._save()
                     state.optimiser = None
                 advance(1)
-        check_finite(self.model)
         state.round, state.begun = number + 1, 0
         self._save()
 
@@ -470,6 +474,7 @@ class Rounds:
             loss.backward()
             total += loss.item()
         norm = torch.nn.utils.clip_grad_norm_(self._trained, 1.0)
+        check_gradient(norm, self.state.step + 1)
         optimiser.step()
         optimiser.zero_grad()
         return total, float(norm)
@@ -588,13 +593,31 @@ def _common(prompts: Sequence[Sequence[int]]) -> int:
     return next((at for at in range(most) if first[at] != last[at]), most)
 
 
+def _recorded(record: Path, count: int) -> list[JsonObject]:
+    """The `count` rows of a round's record. Raises InputError for a file that is missing or damaged."""
+    rows, remedy = [row for _, row in read_jsonl(record)], "restore the file, or delete the run's folder to start over"
+    if len(rows) != count:
+        raise InputError.at(record, f"it has {len(rows)} rows, not {count}", remedy)
+    for line, row in enumerate(rows, start=1):
+        if fault := next((name for name, kind in _ROW.items() if not isinstance(row.get(name), kind)), None):
+            raise InputError.at(record, "the value is missing or damaged", remedy, line=line, field=fault)
+    return rows
+
+
 def _whole_rows(partial: Path, batch: int, everything: int) -> list[JsonObject]:
     """The rows of the batches that a killed run wrote to their end."""
     if not partial.is_file():
         return []
-    lines = partial.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-    count = everything if len(lines) >= everything else len(lines) // batch * batch
-    return [json.loads(line) for line in lines[:count]]
+    rows: list[JsonObject] = []
+    for line in partial.read_bytes().split(b"\n")[:-1]:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):  # what a machine that lost its power left
+            break
+        if not isinstance(row, dict) or any(not isinstance(row.get(name), kind) for name, kind in _ROW.items()):
+            break
+        rows.append(row)
+    return rows[: everything if len(rows) >= everything else len(rows) // batch * batch]
 
 
 def _total(row: JsonObject) -> float:

@@ -263,6 +263,15 @@ def check_finite(model: torch.nn.Module) -> None:
             raise ComputeError(f"Training diverged: {name} is no longer finite; lower the learning rate.")
 
 
+def check_gradient(norm: torch.Tensor, step: int) -> None:
+    """Raises ComputeError where the norm of a step's gradient is not finite: the step would destroy the weights."""
+    if not torch.isfinite(norm):
+        raise ComputeError(
+            f"Training diverged: the gradient of step {step} is not finite; lower the learning rate, with another "
+            "`output`. The run keeps its checkpoints."
+        )
+
+
 class _Reporter(TrainerCallback):  # type: ignore[misc]
     """Hands the trainer's events to our progress, metrics and checkpoint marks."""
 
@@ -277,6 +286,10 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._advance(state.global_step)
         self._stopped = time.monotonic()
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        check_gradient(torch.nn.utils.get_total_norm(gradients), state.global_step + 1)
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._steps += 1
         self._advance(1)
@@ -290,7 +303,8 @@ class _Reporter(TrainerCallback):  # type: ignore[misc]
         self._stopped, self._steps = now, 0
         self._log.write(state.log_history[-1])
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+        check_finite(model)  # a checkpoint that is not declared complete is none
         ranks.barrier()  # each process has written its random state
         if ranks.main():
             self._run.keep(state.global_step, self._log.last)

@@ -1,5 +1,6 @@
 """A policy: loading for training, adapters, roll-outs, and saving the merged model as a standalone folder."""
 
+import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -8,12 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from recipe.artifacts import atomic_path
 from recipe.config import LoraSettings
-from recipe.errors import ConfigError, InputError
+from recipe.errors import ConfigError, InputError, first_line
 from recipe.models.checkpoints import Checkpoint, end_of_turn, load_checkpoint, thought_opening
 from recipe.models.decoding import complete, draws, log_likelihood, uniforms
 from recipe.models.local import Prompts
@@ -23,6 +26,8 @@ from recipe.reward.language_model import Likelihood
 from recipe.reward.scorer import Prompt
 from recipe.text import planner_messages
 
+ADAPTER = "adapter_model.safetensors"
+"""An adapter in a folder, as the adapters' package names it."""
 MERGER = "merger"
 """The projector from vision to text of a Qwen2.5-VL."""
 _DECODER = "language_model"
@@ -172,6 +177,23 @@ class RollOuts:
         """Token ids of the prompts, and further options of `sample`."""
         render = trainer.processing_class.apply_chat_template
         return render(list(prompts), add_generation_prompt=True, return_dict=True)["input_ids"], {}
+
+
+def load_adapter(model: PeftModel, folder: Path) -> None:
+    """Give the model the adapter in a folder of its run. Raises InputError for one that is missing or damaged."""
+    file = folder / ADAPTER
+    remedy = "restore the file, or delete the run's folder to start over"
+    if not file.is_file():
+        raise InputError.at(file, "the adapter is missing", remedy)
+    try:
+        weights = load_file(file, device=str(next(model.parameters()).device))
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError.at(file, f"the adapter is damaged ({first_line(error)})", remedy) from None
+    wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
+    shapes = ({name: weight.shape for name, weight in held.items()} for held in (weights, wanted))
+    if not operator.eq(*shapes) or not all(torch.isfinite(weight).all() for weight in weights.values()):
+        raise InputError.at(file, "the adapter is not one of this run's model", remedy)
+    set_peft_model_state_dict(model, weights)
 
 
 def save_merged(

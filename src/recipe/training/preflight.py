@@ -409,7 +409,7 @@ def _output(stage: Stage, config: AnyTraining, installed: bool) -> str:
         if run is not None and run.finished:
             return f"{output}: the run is finished; the command returns at once"
         if run is not None:
-            steps = [step_of(mark.parent) for mark in run.checkpoints.glob("checkpoint-*/complete.json")]
+            steps = [step_of(checkpoint) for checkpoint in run.complete()]
             total = f" of {config.steps:,}" if isinstance(config, BaseModelConfig | GRPOConfig) else ""
             return f"{output}: a run would be resumed after step {max(steps, default=0):,}{total}"
     elif output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):

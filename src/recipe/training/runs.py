@@ -11,6 +11,7 @@ model/         the result, in the standard layout
 
 import errno
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ KEPT_CHECKPOINTS = 2
 VERSION = 2
 """Version of `run.json`; records without one are older."""
 _COMPLETE = "complete.json"
+_CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": True}}
 """Settings of validation whose content stands among the inputs."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -65,7 +67,7 @@ class Run:
     @property
     def finished(self) -> bool:
         """True once the model stands in its place."""
-        return bool(read_json(self.folder / "run.json")["finished"]) and self.model.is_dir()
+        return bool(read_json(self.folder / "run.json").get("finished")) and self.model.is_dir()
 
     def finish(self, seconds: float, notes: Sequence[str] = ()) -> Path:
         """Record that the model is complete, with sentences about the run if there are any; returns its folder."""
@@ -89,7 +91,7 @@ class Run:
         sync(folder)
         files = {name: file_sha256(folder / name) for name in sorted(_files(folder))}
         write_json(folder / _COMPLETE, {"step": step, "files": files})
-        for old in self._complete()[:-KEPT_CHECKPOINTS]:
+        for old in self.complete()[:-KEPT_CHECKPOINTS]:
             (old / _COMPLETE).unlink()
             shutil.rmtree(old)
 
@@ -99,11 +101,11 @@ class Run:
         Those that a kill left half-written are removed, and so are damaged ones after the newest good one, with a
         warning. Raises InputError where all are damaged.
         """
-        for folder in self.checkpoints.glob("checkpoint-*"):
+        for folder in self._folders():
             if not (folder / _COMPLETE).is_file():
                 shutil.rmtree(folder)
         damaged: list[tuple[Path, str]] = []
-        for folder in reversed(self._complete()):
+        for folder in reversed(self.complete()):
             if (fault := _damage(folder)) is None:
                 for later, reason in damaged:
                     _LOG.warning("%s: %s; the run continues from %s instead", later, reason, folder.name)
@@ -114,9 +116,14 @@ class Run:
             raise InputError.at(*damaged[0], "restore its files, or delete the run's folder to start over")
         return None
 
-    def _complete(self) -> list[Path]:
+    def complete(self) -> list[Path]:
         """The complete checkpoints, the newest last."""
-        return sorted((mark.parent for mark in self.checkpoints.glob(f"checkpoint-*/{_COMPLETE}")), key=step_of)
+        return [folder for folder in self._folders() if (folder / _COMPLETE).is_file()]
+
+    def _folders(self) -> list[Path]:
+        """All checkpoints, the newest last; what else lies beside them is not ours to remove."""
+        named = (path for path in self.checkpoints.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
+        return sorted((path for path in named if path.is_dir() and not path.is_symlink()), key=step_of)
 
     @contextmanager
     def on_disk(self) -> Iterator[None]:
@@ -149,10 +156,12 @@ def _files(folder: Path) -> list[str]:
 
 
 def _damage(checkpoint: Path) -> str | None:
-    """What is wrong with a complete checkpoint, None for nothing; of an older version's only the mark is read."""
+    """What is wrong with a complete checkpoint, None for nothing."""
     try:
-        files = read_json(checkpoint / _COMPLETE).get("files", {})
-    except (InputError, AttributeError):
+        files = read_json(checkpoint / _COMPLETE)["files"]
+    except (InputError, KeyError, TypeError):
+        files = None
+    if not isinstance(files, dict) or not files:
         return f"{_COMPLETE} is damaged"
     for name, sha in files.items():
         if not (checkpoint / name).is_file():

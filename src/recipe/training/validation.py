@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
-from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
+from peft import PeftModel
 from transformers import TrainerCallback
 
 from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
@@ -30,7 +30,7 @@ from recipe.stats import Interval, paired_interval
 from recipe.text import final_answer, plan_steps
 from recipe.training import ranks
 from recipe.training.kl_budget import TOLERANCE, plan_kl
-from recipe.training.policy import sample, write_errors
+from recipe.training.policy import load_adapter, sample, write_errors
 from recipe.training.runs import Run
 from recipe.types import Example
 
@@ -104,11 +104,22 @@ class Validation:
     def _kept(self, done: int | None) -> list[dict[str, Any]]:
         path = self._run.folder / ROWS
         last = -1 if done is None else done
-        rows = [] if done is None else [row for _, row in read_jsonl(path) if row["step"] <= done]
+        rows = [] if done is None else [row for row in self._recorded(path) if row["step"] <= done]
         write_jsonl(path, rows)
         for folder in (self._run.folder / BEST).glob("step-*"):
             if int(folder.name.rpartition("-")[2]) > last:
                 remove(folder)
+        return rows
+
+    def _recorded(self, path: Path) -> list[dict[str, Any]]:
+        """The rows that a run has written. Raises InputError for a file that is missing or damaged."""
+        rows = [row for _, row in read_jsonl(path)]
+        figures, remedy = ("kl_plan", self._settings.measure), "delete the run's folder to start over"
+        for line, row in enumerate(rows, start=1):
+            prompts = row.get("prompts")
+            known = type(row.get("step")) is int and all(type(row.get(name)) in (int, float) for name in figures)
+            if not known or not isinstance(prompts, list) or len(prompts) != len(self._examples):
+                raise InputError.at(path, "this is no row of the run's validation", remedy, line=line)
         return rows
 
     @property
@@ -152,12 +163,7 @@ class Validation:
 
     def restore(self, model: PeftModel) -> int:
         """Give the model the adapter of the best step, and return this step; the base's is step 0."""
-        folder = self._adapter(self.best["step"])
-        if not folder.is_dir():
-            problem = "the adapter of the step that validation chose is missing"
-            raise InputError.at(folder, problem, "delete the run's folder to start over")
-        device = next(model.parameters()).device
-        set_peft_model_state_dict(model, load_peft_weights(str(folder), device=str(device)))
+        load_adapter(model, self._adapter(self.best["step"]))
         return int(self.best["step"])
 
     def notes(self, last: int) -> list[str]:

@@ -18,12 +18,13 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy, normalize
 from transformers import DynamicCache, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint, end_of_turn, use_bf16
 from recipe.models.vision import Patches, VideoProcessor, fast_vision, mrope_positions
 from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages
 from recipe.training.base import chat_text, train_tokenizer
+from recipe.training.loop import check_gradient
 from recipe.training.video_model import VisionShape, build_video_model
 from recipe.types import Example
 from recipe.world.clips import history_steps
@@ -70,8 +71,8 @@ def optimise(
 ) -> list[Row]:
     """Minimise `batch_losses`, one a step, with AdamW, warm-up and cosine; returns a row a step.
 
-    `groups` are weights and their peak rate. Gradients are clipped at norm 1. Raises ComputeError where a loss is not
-    finite.
+    `groups` are weights and their peak rate. Gradients are clipped at norm 1. Raises ComputeError where a gradient
+    is not finite.
     """
     every = [weight for weights, _ in groups for weight in weights]
     optimiser = torch.optim.AdamW(
@@ -86,10 +87,8 @@ def optimise(
             group["lr"] = rate * schedule.share(step)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = next(losses)
-        if not torch.isfinite(loss):
-            raise ComputeError("Training diverged: the loss is no longer finite; lower the learning rate.")
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        check_gradient(torch.nn.utils.clip_grad_norm_(every, 1.0), step + 1)
         optimiser.step()
         optimiser.zero_grad()
         rows.append({"step": step + 1, "loss": round(loss.item(), 5)})

@@ -12,6 +12,7 @@ import numpy as np
 from numba.core.registry import cpu_target
 from numpy.typing import NDArray
 
+from recipe.corpus.layout import EMBEDDINGS, damaged
 from recipe.corpus.scan import floats, integers
 from recipe.corpus.scan.certificate import Exact
 from recipe.corpus.scan.integers import LANES, STEPS
@@ -177,6 +178,7 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
         vectors = shard.embeddings.rows(shard.offsets[first], shard.offsets[last])
         part = scores[start : start + len(shard)]
         floats.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
+        _require_finite(shard, part[first:last])
 
     in_parallel(work, _chunks(shards, 2 * d, threads), threads)
     # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
@@ -202,6 +204,7 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
             part = np.empty(len(pairs))
             bits = vectors.view(np.uint16)
             floats.coverage_of_pairs(bits, offsets, steps, queries.lengths, numbers, wanted[pairs], part)
+            _require_finite(shard, part)
             scores[pairs] = part
 
         order = np.argsort(narrations, kind="stable")  # a narration's queries one after the other, while it is at hand
@@ -215,6 +218,12 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
         return scores
 
     return exact
+
+
+def _require_finite(shard: Shard, scores: NDArray[np.floating]) -> None:
+    """Checksums tell of damage, not of what was written wrongly: scores of such vectors cannot be ranked."""
+    if not np.isfinite(scores).all():
+        raise damaged(shard.folder, f"{EMBEDDINGS} holds a number that is not finite")
 
 
 def _padded(queries: Queries) -> NDArray[np.float64]:

@@ -187,6 +187,8 @@ def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streame
         raise damaged(here, error) from None
     if offsets[0] != 0 or offsets[-1] != segments or (np.diff(offsets) < 1).any():
         raise damaged(here, f"{OFFSETS} does not divide {segments} segments among {narrations} narrations")
+    if not (np.isfinite(bounds) & (bounds >= 0)).all():
+        raise damaged(here, f"{BOUNDS} holds a number that is negative or not finite")
     return Shard(here, first, offsets, bounds, codes, embeddings, verified)
 
 

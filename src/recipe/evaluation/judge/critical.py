@@ -11,6 +11,7 @@ Procedures are compared whole. An example's history stands at the head of both l
 `L1_steps` and `L2_steps`. Anything else is no verdict, and asked for again: nothing is guessed and nothing is 0.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored
 RUBRIC = "critical-failures"
 MAX_TOKENS = 4096
 """Longest answer that the publisher allows; its judge reasons before it lists."""
+_SPECIAL = re.compile(
+    r"[<\ufe64\uff1c]\u200d*(?=[|\uff5c])|[\[\ufe47\uff3b](?=[/\uff0f][I\uff29][N\uff2e][S\uff33][T\uff34][\]\ufe48\uff3d])"
+)
+"""Where a special token of a chat template would begin, also in the full-width forms that NFKC makes plain."""
 _PLACES = ("goal", "reference_steps", "steps")
 _CLOSE = "\n\nReturn only valid json."
 """The publisher's last line, which its prompt file does not hold."""
@@ -134,7 +139,7 @@ def _numbered(steps: Sequence[str]) -> str:
 
 def _line(text: str) -> str:
     """A text as one line that can be seen and holds no special token of a chat template."""
-    return " ".join(visible(text).split()).replace("<|", "< |").replace("[/INST]", "[ /INST]")
+    return _SPECIAL.sub(r"\g<0> ", " ".join(visible(text).split()))
 
 
 def parse_failures(text: str) -> ParsedVerdict:

@@ -3,8 +3,9 @@
 *Prompt.* Goal, history, reference and prediction are data. They go into the prompt as JSON with every line break
 written as an escape, between two lines with a code that is a hash of that JSON: no text can write a line of its own
 there, let alone the closing one. Brackets are escapes, too, so that no text can write the special tokens of a chat
-template. The prompt is filled in one pass, and values are never read as templates. The paper's fluff rule also caps a
-"holistic score" that is none of the six criteria: there is nothing to cap.
+template; so are their other forms in Unicode, such as full-width ones. The prompt is filled in one pass, and values
+are never read as templates. The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there
+is nothing to cap.
 
 *Answer.* What is read stands behind the judge's thought. The last JSON object that has the six criteria counts,
 whatever is written around it: judges that think aloud write drafts first. Where there is none, pairs of a criterion and
@@ -19,6 +20,7 @@ import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.errors import quoted
@@ -83,7 +85,20 @@ SCHEMA: JsonObject = {
 }
 """The form of an answer, for endpoints that take a schema."""
 
-_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>[]"})
+
+class _Escapes(dict[int, str]):
+    """Escapes of `<>[]`, and of what a reader who normalises takes for these, for a quote or for a backslash."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        forms = char if char.isascii() else f"{normalize('NFKC', char)}{normalize('NFKD', char)}"
+        hostile = any(form in ("<>[]" if char.isascii() else '<>[]"\\') for form in forms)
+        # As JSON writes it, which gives characters beyond 16 bits two escapes.
+        self[code] = f"\\u{code:04x}" if hostile and char.isascii() else json.dumps(char)[1:-1] if hostile else char
+        return self[code]
+
+
+_ESCAPES = _Escapes()
 
 
 def render(case: Case) -> Chat:
