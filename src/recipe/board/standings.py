@@ -61,7 +61,7 @@ def places_of(values: Array, datasets: Sequence[str], clusters: Sequence[str], f
         while following < len(order) and found == len(order):
             block = ordered[following : following + _AT_ONCE]
             against = _differences(np.repeat(ordered[first : first + 1], len(block), axis=0), block, datasets, clusters)
-            clear = [place for place, one in enumerate(against) if one is not None and (one.low or 0) > 0]
+            clear = [place for place, one in enumerate(against) if one is not None and one.sign == 1]
             found = following + clear[0] if clear else found
             following += _AT_ONCE
         leaders[first:found] = [first] * (found - first)
@@ -176,7 +176,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "value": row.figures["value"],
                 "datasets": row.figures["datasets"],
                 "gap": None if gap is None else to_json(gap),
-                "tied": gap is not None and (gap.low is None or gap.low <= 0),
+                "tied": gap is not None and gap.sign in (0, -1),
                 "unscored": row.figures["unscored"],
                 "created": row.created,
                 "link": row.link,
