@@ -199,7 +199,7 @@ def main() -> None:
             found[name] = coverage(design, trials, seed)
             shown(name, found[name])
     alphas = {}
-    for plans, noise in ((5, 0.8), (8, 0.8), (15, 0.8), (40, 0.8), (100, 0.8), (15, 0.2), (40, 0.2)):
+    for plans, noise in ((5, 0.8), (10, 0.8), (15, 0.8), (40, 0.8), (100, 0.8), (15, 0.2), (40, 0.2)):
         name = f"{plans} plans, 3 raters{', who hardly differ' if noise < 0.5 else ''}"
         if options.only in name:
             alphas[name] = alpha_coverage(plans, noise, trials, seed)

@@ -7,7 +7,8 @@ one cluster at a time, and the degrees of freedom are Satterthwaite's, which are
 clusters differ in size (Bell and McCaffrey, Bias Reduction in Standard Errors for Linear Regression with Multi-Stage
 Samples). It reaches beyond the observed values, which rare differences and few clusters need. The other is a bootstrap
 interval: as many clusters as there are, drawn with replacement, and the mean over all their values. It leans to the
-longer tail. Its percentiles are too narrow for few clusters, so they are widened to those whose normal interval would
+longer tail, and so does the t interval (Johnson, Modified t Tests and Confidence Intervals for Asymmetrical
+Populations). Its percentiles are too narrow for few clusters, so they are widened to those whose normal interval would
 be the t interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap).
 
 The mean over datasets of their means (the paper's macro average) draws within each dataset, and the variances of
@@ -15,7 +16,7 @@ datasets add up. Two videos may be alike by chance, so the degrees of freedom ar
 variances give and of those that equal clusters everywhere would give.
 
 Where all clusters are equal, or all but a few, the spread of the others is not known, and there is no interval. Alpha,
-rank correlations and other statistics that are no means have the bootstrap interval alone, from six clusters on.
+rank correlations and other statistics that are no means have the bootstrap interval alone, from ten clusters on.
 
 *P-values* are of a permutation test. Were two systems alike, each video's difference could as well have had the other
 sign; so the signs of whole videos are flipped. The p-value is the share of flips whose mean difference is at least as
@@ -60,15 +61,19 @@ _ROUNDING = 1e-9
 """Flips that differ by less than this share of the largest possible difference are ties."""
 _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
-_BOOTSTRAPPED = 6
+_BOOTSTRAPPED = 10
 """Clusters from which the bootstrap alone bounds a statistic."""
+_LEAN = (1 + 2 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2) / 6
+"""Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail."""
+_LEANING = 6
+"""Clusters from which a dataset's skewness is estimated."""
 _SAME_SIGN = 6
 """Clusters that are all on one side of 0 once in 32 times by chance, which is below 5%."""
 _DIFFERING = 4
 """Clusters of a dataset that must differ from its most frequent value; twice as many do for several datasets."""
 
 Reason = Literal["", "one cluster", "few clusters", "all equal", "few differ"]
-"""Why there is no interval: a dataset has one cluster; there are fewer than six for a bootstrap; all clusters have one
+"""Why there is no interval: a dataset has one cluster; there are fewer than ten for a bootstrap; all clusters have one
 value; or too few differ from the most frequent one."""
 
 
@@ -132,6 +137,12 @@ class _Clustered(NamedTuple):
         moved = self._residuals() / (1 - self.shares)
         return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
 
+    def skewness(self) -> Array:
+        """Third central moment of the mean [rows], without bias where clusters are of one size; 0 below six clusters."""
+        count = len(self.sizes)
+        unbiased = count**2 / ((count - 1) * (count - 2)) if count >= _LEANING else 0.0
+        return np.asarray(unbiased * (self._residuals() ** 3).sum(axis=1), dtype=np.float64)
+
     def freedom(self) -> float:
         """Satterthwaite's degrees of freedom of the variance: clusters less one where all are of one size."""
         squares, cubes = (float((self.shares**power).sum()) for power in (2, 3))
@@ -187,13 +198,17 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
     variance, student = _student(groups)
     sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
     tails = _extra("scipy.special").ndtr(-student * np.sqrt(variance / sandwich))
+    lean = _LEAN * np.sum([group.skewness() for group in groups], axis=0) / len(groups) ** 3 / variance
     drawn: Array = np.zeros(())
     for stream, group in enumerate(groups):
         totals = resampled_totals(np.concatenate([group.sums, group.sizes[None]]).T, seed, stream)
         drawn = drawn + totals[:, :-1] / totals[:, -1:] / len(groups)
-    for place, (row, tail, half) in enumerate(zip(rows, tails, student * np.sqrt(variance), strict=True)):
-        mean, (low, high) = found[row].mean, np.quantile(drawn[:, place], (tail, 1 - tail))
-        found[row] = replace(found[row], low=float(min(low, mean - half)), high=float(max(high, mean + half)))
+    half = student * np.sqrt(variance)
+    for place, row in enumerate(rows):
+        low, high = np.quantile(drawn[:, place], (tails[place], 1 - tails[place]))
+        least = found[row].mean - half[place] + min(lean[place], 0)
+        most = found[row].mean + half[place] + max(lean[place], 0)
+        found[row] = replace(found[row], low=float(min(low, least)), high=float(max(high, most)))
     return found
 
 
@@ -254,7 +269,7 @@ def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
 def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: int) -> Interval:
     """A statistic with the interval of its `drawn` resamples [draws] of whole clusters; NaN where one is not defined.
 
-    There is none below six clusters, and where a bound is the end of what the resamples reach: then too few differ.
+    There is none below ten clusters, and where a bound is the end of what the resamples reach: then too few differ.
     """
     found = Interval(value, observations=observations, clusters=clusters)
     defined = drawn[~np.isnan(drawn)]
@@ -629,7 +644,7 @@ def kendall(first: Array, second: Array) -> float | None:
 def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0) -> Interval | None:
     """Rank correlation of two scores [plans] with its interval; None where either is constant.
 
-    Draws in which one of them is constant have no correlation and are left out of the interval. There is none below six
+    Draws in which one of them is constant have no correlation and are left out of the interval. There is none below ten
     clusters.
     """
     once = np.ones((1, len(first)))
