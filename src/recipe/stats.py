@@ -138,7 +138,7 @@ class _Clustered(NamedTuple):
         return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
 
     def skewness(self) -> Array:
-        """Third central moment of the mean [rows], without bias where clusters are of one size; 0 below six clusters."""
+        """Third central moment of the mean [rows], unbiased where clusters are of one size; 0 below six clusters."""
         count = len(self.sizes)
         unbiased = count**2 / ((count - 1) * (count - 2)) if count >= _LEANING else 0.0
         return np.asarray(unbiased * (self._residuals() ** 3).sum(axis=1), dtype=np.float64)

@@ -3,8 +3,9 @@
 Systems are ordered by their figure. Two are tied where the 95% interval of their paired difference holds 0: each
 example is compared with itself, and whole videos or goals are drawn, as in `recipe evaluate compare`. A place begins
 with the first system whose difference from the leader of the place before is clear of 0, so that a chain of small
-differences does not tie what is far apart. The newest scored submission of a system has a place; earlier ones are
-listed without one, because the best of many tries on one test set is no better system.
+differences does not tie what is far apart. A difference without an interval begins no place. The newest scored
+submission of a system has a place; earlier ones are listed without one, because the best of many tries on one test set
+is no better system.
 
 Control rows stand among the systems at their figure, without a place.
 """
