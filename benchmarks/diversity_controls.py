@@ -44,7 +44,9 @@ def main() -> None:
         pairs = compare_plans(judge, prompts, order_check=0)
         scores = summarise_diversity(name, judge.identity, examples, pairs, PLANS)
         found["controls"][name] = {"diversity": to_json(scores.diversity), "levels": scores.levels}
-        ends = f"({scores.diversity.low:.2f} to {scores.diversity.high:.2f})"
+        ends = f"(no interval: {scores.diversity.reason})"
+        if scores.diversity.low is not None and scores.diversity.high is not None:
+            ends = f"({scores.diversity.low:.2f} to {scores.diversity.high:.2f})"
         print(f"{name:34} {scores.diversity.mean:.2f} {ends:18} {scores.levels}")
     found["of no use"] = of_no_use(judge, examples)
     print("true plans held for useless:", found["of no use"])

@@ -11,7 +11,7 @@ import numpy as np
 
 from recipe.audit.wordings import paraphrase
 from recipe.errors import ComputeError
-from recipe.stats import Interval, expanded_levels, resampled_totals
+from recipe.stats import Interval, bootstrap_interval, resampled_totals
 from recipe.world.graph import TaskGraph
 
 Steps = tuple[str, ...]
@@ -134,15 +134,10 @@ def separation(
     np.add.at(won, (rows[:, None], columns[None]), wins)
     pairs = np.outer(np.bincount(rows, minlength=len(names)), np.bincount(columns, minlength=len(names)))
     mean = float(won.sum() / pairs.sum())
-    if len(names) == 1:
-        return Interval(mean, observations=len(valid) + len(spoiled), clusters=1)
     drawn = resampled_totals(np.eye(len(names)))
     above, all_pairs = ((drawn @ table * drawn).sum(axis=1) for table in (won, pairs))
-    held = all_pairs > 0
-    low, high = np.quantile(above[held] / all_pairs[held], expanded_levels(len(names)))
-    return Interval(
-        mean, float(low), min(float(high), 1.0), observations=len(valid) + len(spoiled), clusters=len(names)
-    )
+    drawn = np.divide(above, all_pairs, out=np.full(len(above), np.nan), where=all_pairs > 0)
+    return bootstrap_interval(mean, drawn, len(valid) + len(spoiled), len(names))
 
 
 def _exchanged(said: Sequence[str], i: int, j: int) -> list[str]:

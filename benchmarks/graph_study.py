@@ -74,7 +74,7 @@ def auc(valid: Sequence[tuple[str, float]], wrong: Sequence[tuple[str, float]]) 
 
 
 def told(value: Interval | None) -> dict[str, Any]:
-    return {} if value is None else {name: part for name, part in to_json(value).items() if part is not None}
+    return {} if value is None else {name: part for name, part in to_json(value).items() if part not in (None, "")}
 
 
 def _remembered(embed: Embed) -> Embed:

@@ -318,7 +318,8 @@ def interval(value: dict[str, float] | None) -> str:
     if value is None:
         return "-"
     read = Interval(**value)
-    return f"{read.mean:.2f}" + ("" if read.low is None else f" ({read.low:.2f} to {read.high:.2f})")
+    bounds = f" (no interval: {read.reason})" if read.reason else ""
+    return f"{read.mean:.2f}" + (bounds if read.low is None else f" ({read.low:.2f} to {read.high:.2f})")
 
 
 if __name__ == "__main__":

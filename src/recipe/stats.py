@@ -2,11 +2,21 @@
 
 Values of one cluster (a goal, or a video) are alike, so every interval and test draws whole clusters.
 
-*Intervals* are bootstrap intervals: as many clusters as there are, drawn with replacement, and the mean over all their
-values. Percentiles are too narrow for few clusters, so they are widened to those whose normal interval would be the t
-interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap). The mean over
-datasets of their means (the paper's macro average) draws within each dataset; its t interval has the degrees of freedom
-of Welch and Satterthwaite, because datasets differ in size and spread.
+*Intervals* of a mean hold two intervals. One is a t interval: the variance is that of the jackknife, which leaves out
+one cluster at a time, and the degrees of freedom are Satterthwaite's, which are fewer than the clusters less one where
+clusters differ in size (Bell and McCaffrey, Bias Reduction in Standard Errors for Linear Regression with Multi-Stage
+Samples). It reaches beyond the observed values, which rare differences and few clusters need. The other is a bootstrap
+interval: as many clusters as there are, drawn with replacement, and the mean over all their values. It leans to the
+longer tail, and so does the t interval (Johnson, Modified t Tests and Confidence Intervals for Asymmetrical
+Populations). Its percentiles are too narrow for few clusters, so they are widened to those whose normal interval would
+be the t interval (the expanded percentile interval of Hesterberg, What Teachers Should Know About the Bootstrap).
+
+The mean over datasets of their means (the paper's macro average) draws within each dataset, and the variances of
+datasets add up. Two videos may be alike by chance, so the degrees of freedom are the fewer of those that the estimated
+variances give and of those that equal clusters everywhere would give.
+
+Where all clusters are equal, or all but a few, the spread of the others is not known, and there is no interval. Alpha,
+rank correlations and other statistics that are no means have the bootstrap interval alone, from ten clusters on.
 
 *P-values* are of a permutation test. Were two systems alike, each video's difference could as well have had the other
 sign; so the signs of whole videos are flipped. The p-value is the share of flips whose mean difference is at least as
@@ -20,7 +30,7 @@ and missing ratings.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from statistics import NormalDist
@@ -51,11 +61,25 @@ _ROUNDING = 1e-9
 """Flips that differ by less than this share of the largest possible difference are ties."""
 _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
+_BOOTSTRAPPED = 10
+"""Clusters from which the bootstrap alone bounds a statistic."""
+_LEAN = (1 + 2 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2) / 6
+"""Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail."""
+_LEANING = 6
+"""Clusters from which a dataset's skewness is estimated."""
+_SAME_SIGN = 6
+"""Clusters that are all on one side of 0 once in 32 times by chance, which is below 5%."""
+_DIFFERING = 4
+"""Clusters of a dataset that must differ from its most frequent value; twice as many do for several datasets."""
+
+Reason = Literal["", "one cluster", "few clusters", "all equal", "few differ"]
+"""Why there is no interval: a dataset has one cluster; there are fewer than ten for a bootstrap; all clusters have one
+value; or too few differ from the most frequent one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and its 95% interval; `low` and `high` are None where no interval was computed."""
+    """A mean and its 95% interval; `low` and `high` are None where there is none, and `reason` says why."""
 
     mean: float
     low: float | None = None
@@ -63,7 +87,23 @@ class Interval:
     observations: int = 0
     """Prompts (not samples) that the mean is over."""
     clusters: int = 0
-    """Goals that the prompts come from: what the bootstrap draws."""
+    """Goals or videos that the prompts come from: what the bootstrap draws."""
+    reason: Reason = ""
+
+    @property
+    def sign(self) -> int | None:
+        """1 or -1 where a difference is clear of 0, 0 where the interval holds 0, None where that cannot be told.
+
+        Equal clusters have no interval. Six of them are on one side of 0 by chance once in 32 times, which is clear.
+
+        >>> Interval(0.5, 0.1, 0.9).sign, Interval(0.5, -0.1, 1.1).sign, Interval(0.5, reason="few differ").sign
+        (1, 0, None)
+        """
+        if self.low is not None and self.high is not None:
+            return (self.low > 0) - (self.high < 0)
+        if self.reason == "all equal" and (self.clusters >= _SAME_SIGN or self.mean == 0):
+            return (self.mean > 0) - (self.mean < 0)
+        return None
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(value) for value in (self.mean, self.low, self.high) if value is not None):
@@ -74,34 +114,59 @@ class _Clustered(NamedTuple):
     """One dataset's values, summed by cluster."""
 
     sums: Array
-    """[clusters]"""
+    """[rows, clusters]"""
     sizes: Array
     """Values in each cluster [clusters]."""
 
     @property
-    def mean(self) -> float:
-        """Mean over values, not over clusters."""
-        return float(self.sums.sum() / self.sizes.sum())
+    def means(self) -> Array:
+        """Mean over values, not over clusters [rows]."""
+        return np.asarray(self.sums.sum(axis=1) / self.sizes.sum(), dtype=np.float64)
 
-    def variance(self) -> float:
-        """Variance of the mean as a ratio of two sums over clusters, without bias where clusters are of one size."""
-        count, residuals = len(self.sums), self.sums - self.mean * self.sizes
-        return float(count / (count - 1) * (residuals @ residuals) / self.sizes.sum() ** 2)
+    @property
+    def shares(self) -> Array:
+        """Share of the values in each cluster [clusters]."""
+        return np.asarray(self.sizes / self.sizes.sum(), dtype=np.float64)
+
+    def sandwich(self) -> Array:
+        """Variance of the mean as a ratio of two sums over clusters, as the bootstrap has it [rows]."""
+        return np.asarray(np.square(self._residuals()).sum(axis=1), dtype=np.float64)
+
+    def jackknife(self) -> Array:
+        """Variance of the mean from the means without one cluster each [rows]."""
+        moved = self._residuals() / (1 - self.shares)
+        return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
+
+    def skewness(self) -> Array:
+        """Third central moment of the mean [rows], unbiased where clusters are of one size; 0 below six clusters."""
+        count = len(self.sizes)
+        unbiased = count**2 / ((count - 1) * (count - 2)) if count >= _LEANING else 0.0
+        return np.asarray(unbiased * (self._residuals() ** 3).sum(axis=1), dtype=np.float64)
+
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom of the variance: clusters less one where all are of one size."""
+        squares, cubes = (float((self.shares**power).sum()) for power in (2, 3))
+        return (1 - squares) ** 2 / (squares - 2 * cubes + squares**2)
+
+    def differing(self) -> NDArray[np.intp]:
+        """Clusters whose mean is not the most frequent one [rows]."""
+        means = np.sort(self.sums / self.sizes, axis=1)
+        new = np.diff(means, axis=1, prepend=-np.inf) > _ROUNDING * np.abs(means).max(axis=1, keepdims=True)
+        runs = np.bincount(new.ravel().cumsum() - 1)
+        first = np.concatenate([[0], new.sum(axis=1).cumsum()[:-1]])
+        return np.asarray(means.shape[1] - np.maximum.reduceat(runs, first), dtype=np.intp)
+
+    def _residuals(self) -> Array:
+        return np.asarray((self.sums - self.means[:, None] * self.sizes) / self.sizes.sum(), dtype=np.float64)
 
 
 def mean_interval(values: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0) -> Interval:
     """Mean of `values` [prompts] with its interval; `clusters` [prompts] names each prompt's goal.
 
-    With a single goal there is a mean and no interval. Raises ComputeError without values or where one is not
-    finite.
+    With a single goal, and where too few goals differ, there is a mean and no interval. Raises ComputeError without
+    values or where one is not finite.
     """
-    data = _finite(values)
-    groups = _clustered(data, clusters)
-    mean, count = float(data.mean()), len(groups.sums)
-    if count == 1:
-        return Interval(mean, observations=len(data), clusters=1)
-    low, high = np.quantile(_resampled_means(groups.sums, groups.sizes, seed), expanded_levels(count))
-    return Interval(mean, float(low), float(high), observations=len(data), clusters=count)
+    return macro_interval(values, [""] * len(values), clusters, seed)
 
 
 def macro_interval(
@@ -111,38 +176,40 @@ def macro_interval(
 
     `datasets` and `clusters` [prompts] name each prompt's dataset and video. Videos are drawn within their dataset;
     the datasets are fixed, so that the interval says nothing about others. One name in two datasets is two videos.
-    Where a dataset has a single video there is a mean and no interval. Raises ComputeError as `mean_interval` does.
+    Where a dataset has a single video, or all its videos are equal, there is a mean and no interval. Raises
+    ComputeError as `mean_interval` does.
     """
     return macro_intervals(np.asarray(values, dtype=np.float64)[None], datasets, clusters, seed)[0]
 
 
 def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[str], seed: int = 0) -> list[Interval]:
     """As `macro_interval`, of each row of `values` [rows, prompts]: all rows share their draws, which is far faster."""
-    data = _finite(values)
-    names, place = np.unique(np.asarray(datasets), return_inverse=True)
-    if data.ndim != 2 or not len(place) == data.shape[1] == len(clusters):
-        raise ComputeError(f"{data.shape} values come with {len(place)} datasets and {len(clusters)} clusters.")
-    labels = np.asarray(clusters)
-    rows, prompts = data.shape
-    groups, drawn = list[list[_Clustered]](), list[Array]()
-    for stream in range(len(names)):
-        own = place == stream
-        found = [_clustered(row[own], labels[own]) for row in data]
-        groups.append(found)
-        columns = np.stack([one.sums for one in found] + [found[0].sizes], axis=1)
-        if len(columns) > 1:
-            totals = resampled_totals(columns, seed, stream)
-            drawn.append(np.asarray(totals[:, :rows] / totals[:, rows:], dtype=np.float64))
-    counts = [len(found[0].sums) for found in groups]
-    means = np.mean([[one.mean for one in found] for found in groups], axis=0)
-    if min(counts) == 1:
-        return [Interval(float(mean), observations=prompts, clusters=sum(counts)) for mean in means]
-    several, intervals = np.mean(drawn, axis=0), []
-    for row, mean in enumerate(means):
-        levels = expanded_levels(counts[0]) if len(groups) == 1 else _pooled_levels([found[row] for found in groups])
-        low, high = np.quantile(several[:, row], levels)
-        intervals.append(Interval(float(mean), float(low), float(high), observations=prompts, clusters=sum(counts)))
-    return intervals
+    groups = _grouped(values, datasets, clusters)
+    prompts, count = values.shape[1], sum(len(group.sizes) for group in groups)
+    means, reasons = np.mean([group.means for group in groups], axis=0), _reasons(groups)
+    found = [
+        Interval(float(mean), observations=prompts, clusters=count, reason=reason)
+        for mean, reason in zip(means, reasons, strict=True)
+    ]
+    rows = [row for row, reason in enumerate(reasons) if not reason]
+    if not rows:
+        return found
+    groups = [_Clustered(group.sums[rows], group.sizes) for group in groups]
+    variance, student = _student(groups)
+    sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
+    tails = _extra("scipy.special").ndtr(-student * np.sqrt(variance / sandwich))
+    lean = _LEAN * np.sum([group.skewness() for group in groups], axis=0) / len(groups) ** 3 / variance
+    drawn: Array = np.zeros(())
+    for stream, group in enumerate(groups):
+        totals = resampled_totals(np.concatenate([group.sums, group.sizes[None]]).T, seed, stream)
+        drawn = drawn + totals[:, :-1] / totals[:, -1:] / len(groups)
+    half = student * np.sqrt(variance)
+    for place, row in enumerate(rows):
+        low, high = np.quantile(drawn[:, place], (tails[place], 1 - tails[place]))
+        least = found[row].mean - half[place] + min(lean[place], 0)
+        most = found[row].mean + half[place] + max(lean[place], 0)
+        found[row] = replace(found[row], low=float(min(low, least)), high=float(max(high, most)))
+    return found
 
 
 def seeded_interval(
@@ -152,28 +219,20 @@ def seeded_interval(
 
     Two variances are added: that of the means of whole seeds, and that of each prompt's mean over seeds, by cluster
     within its dataset. Chance that is of both a seed and a prompt counts in both, so that the interval is rather too
-    wide than too narrow. It is a t interval with the degrees of freedom of Welch and Satterthwaite. One seed gives an
-    interval over prompts alone; a dataset of a single cluster gives none. Raises ComputeError as `macro_interval` does.
+    wide than too narrow. It is a t interval with Satterthwaite's degrees of freedom. One seed gives an interval over
+    prompts alone; a dataset of a single cluster, or of equal ones, gives none. Raises ComputeError as `macro_interval`
+    does.
     """
     table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or not table.shape[1] == len(datasets) == len(clusters):
-        raise ComputeError(f"values of shape {table.shape} come with {len(datasets)} datasets.")
-    _finite(table)
-    names, place = np.unique(np.asarray(datasets), return_inverse=True)
-    labels, prompts = np.asarray(clusters), table.mean(axis=0)
-    groups = [_clustered(prompts[place == dataset], labels[place == dataset]) for dataset in range(len(names))]
-    by_seed = np.mean([table[:, place == dataset].mean(axis=1) for dataset in range(len(names))], axis=0)
-    mean, count = float(by_seed.mean()), sum(len(group.sums) for group in groups)
-    if any(len(group.sums) == 1 for group in groups):
-        return Interval(mean, observations=table.shape[1], clusters=count)
-    parts = [(group.variance() / len(names) ** 2, len(group.sums) - 1) for group in groups]
-    if len(by_seed) > 1:
-        parts.append((float(by_seed.var(ddof=1)) / len(by_seed), len(by_seed) - 1))
-    variance = sum(part for part, _ in parts)
-    if variance <= 0:
-        return Interval(mean, mean, mean, observations=table.shape[1], clusters=count)
-    freedom = variance**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = float(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2)) * math.sqrt(variance)
+    if table.ndim != 2:
+        raise ComputeError(f"values of shape {table.shape} are not of seeds and prompts.")
+    by_seed = np.mean([group.means for group in _grouped(table, datasets, clusters)], axis=0)
+    groups = _grouped(table.mean(axis=0)[None], datasets, clusters)
+    mean, count, [reason] = float(by_seed.mean()), sum(len(group.sizes) for group in groups), _reasons(groups)
+    if reason and (reason != "all equal" or np.ptp(by_seed) == 0):  # else seeds alone have the variance
+        return Interval(mean, observations=table.shape[1], clusters=count, reason=reason)
+    [variance], [student] = _student(groups, by_seed)
+    half = float(student * math.sqrt(variance))
     return Interval(mean, mean - half, mean + half, observations=table.shape[1], clusters=count)
 
 
@@ -192,8 +251,9 @@ def standard_error(values: Sequence[float] | Array, clusters: Sequence[str]) -> 
 
     The sandwich estimate with its correction for few clusters (Miller, Adding Error Bars to Evals, appendix A).
     """
-    groups = _clustered(_finite(values), clusters)
-    return None if len(groups.sums) == 1 else math.sqrt(groups.variance())
+    [group] = _grouped(np.asarray(values, dtype=np.float64)[None], [""] * len(values), clusters)
+    count = len(group.sizes)
+    return None if count == 1 else math.sqrt(count / (count - 1) * float(group.sandwich()[0]))
 
 
 def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
@@ -206,30 +266,87 @@ def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
     return np.concatenate([draws[start : start + _BLOCK].astype(np.float64) @ columns for start in blocks])
 
 
+def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: int) -> Interval:
+    """A statistic with the interval of its `drawn` resamples [draws] of whole clusters; NaN where one is not defined.
+
+    There is none below ten clusters, and where a bound is the end of what the resamples reach: then too few differ.
+    """
+    found = Interval(value, observations=observations, clusters=clusters)
+    defined = drawn[~np.isnan(drawn)]
+    if clusters < _BOOTSTRAPPED:
+        return replace(found, reason="one cluster" if clusters == 1 else "few clusters")
+    if len(defined) < (1 - _UNDEFINED) * len(drawn):
+        return replace(found, reason="few differ")
+    if np.ptp(defined) <= _ROUNDING:
+        return replace(found, reason="all equal")
+    ends = [np.abs(defined - end) <= _ROUNDING for end in (defined.min(), defined.max())]
+    if max(float(end.mean()) for end in ends) > (1 - LEVEL) / 2:
+        return replace(found, reason="few differ")
+    low, high = np.quantile(defined, expanded_levels(clusters))
+    return replace(found, low=float(low), high=float(high))
+
+
 def expanded_levels(count: int) -> tuple[float, float]:
-    """The two percentiles of a bootstrap over `count` clusters that bound its 95% interval, as shares."""
-    return _widened(count - 1, count / (count - 1))
+    """The two percentiles of a bootstrap over `count` clusters that bound its 95% interval, as shares.
+
+    Those whose normal interval is the t interval; the variance of a bootstrap is too small by (count - 1) / count.
+    """
+    # The inverse of Student's t; scipy.stats.t.ppf is the same function behind four times the import.
+    student = float(_extra("scipy.special").stdtrit(count - 1, (1 + LEVEL) / 2))
+    tail = NormalDist().cdf(-student * math.sqrt(count / (count - 1)))
+    return tail, 1 - tail
 
 
-def _finite(values: Sequence[float] | Array) -> Array:
-    data = np.asarray(values, dtype=np.float64)
-    if data.size == 0 or not np.isfinite(data).all():
+def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) -> list[_Clustered]:
+    """`values` [rows, prompts] summed by cluster within each dataset."""
+    if values.size == 0 or not np.isfinite(values).all():
         raise ComputeError("there is no mean of no values, or of a value that is not finite.")
-    return data
+    names, place = np.unique(np.asarray(datasets), return_inverse=True)
+    labels = np.asarray(clusters)
+    if values.ndim != 2 or not len(place) == values.shape[1] == len(labels):
+        raise ComputeError(f"{values.shape} values come with {len(place)} datasets and {len(labels)} clusters.")
+    groups = []
+    for dataset in range(len(names)):
+        own = np.flatnonzero(place == dataset)
+        _, index = np.unique(labels[own], return_inverse=True)
+        order = np.argsort(index, kind="stable")
+        sizes = np.bincount(index)
+        starts = np.concatenate([[0], sizes.cumsum()[:-1]])
+        groups.append(_Clustered(np.add.reduceat(values[:, own[order]], starts, axis=1), sizes.astype(np.float64)))
+    return groups
 
 
-def _clustered(data: Array, clusters: Sequence[str] | NDArray[np.str_]) -> _Clustered:
-    _, index = np.unique(np.asarray(clusters), return_inverse=True)
-    if len(index) != len(data):
-        raise ComputeError(f"{len(data)} values come with {len(index)} clusters.")
-    sums, sizes = np.bincount(index, weights=data), np.bincount(index)
-    return _Clustered(sums.astype(np.float64), sizes.astype(np.float64))
+def _reasons(groups: Sequence[_Clustered]) -> list[Reason]:
+    """Why each row has no interval; empty where it has one."""
+    counts = [len(group.sizes) for group in groups]
+    if min(counts) == 1:
+        return ["one cluster"] * len(groups[0].sums)
+    differing = np.array([group.differing() for group in groups])
+    needed = min(_DIFFERING * min(len(groups), 2), sum(counts) - len(groups))
+    # Several datasets of one value each are equal where that is the same value.
+    equal = ~differing.any(axis=0) & (np.ptp([group.means for group in groups], axis=0) <= _ROUNDING)
+    enough = differing.all(axis=0) & (differing.sum(axis=0) >= needed)
+    return ["" if told else "all equal" if same else "few differ" for told, same in zip(enough, equal, strict=True)]
 
 
-def _resampled_means(sums: Array, sizes: Array, seed: int, stream: int = 0) -> Array:
-    """Means [draws] over as many clusters, drawn with replacement; `sums` and `sizes` [clusters]."""
-    totals = resampled_totals(np.stack([sums, sizes], axis=1), seed, stream)
-    return np.asarray(totals[:, 0] / totals[:, 1], dtype=np.float64)
+def _student(groups: Sequence[_Clustered], by_seed: Array | None = None) -> tuple[Array, Array]:
+    """The variance of the mean over datasets [rows], and how many standard errors its t interval reaches [rows].
+
+    The means of seeds, where there are several, add their variance as if they were a dataset of their own.
+    """
+    freedoms = np.array([group.freedom() for group in groups])
+    variances = np.array([group.jackknife() for group in groups]) / len(groups) ** 2
+    alike = np.array([np.square(group.shares).sum() for group in groups])
+    variance = variances.sum(axis=0)
+    freedom = np.full(len(variance), alike.sum() ** 2 / (alike**2 / freedoms).sum())
+    known = variance > 0
+    estimated = variance[known] ** 2 / (variances[:, known] ** 2 / freedoms[:, None]).sum(axis=0)
+    freedom[known] = np.minimum(freedom[known], estimated)
+    if by_seed is not None and len(by_seed) > 1:
+        own, degrees = by_seed.var(ddof=1) / len(by_seed), len(by_seed) - 1
+        both = variance + own
+        freedom, variance = both**2 / (variance**2 / freedom + own**2 / degrees), both
+    return variance, np.asarray(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2), dtype=np.float64)
 
 
 @lru_cache(maxsize=16)
@@ -240,25 +357,6 @@ def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uin
     """
     shares = np.full(count, 1 / count)
     return np.random.default_rng([seed, stream]).multinomial(count, shares, size=resamples).astype(np.uint16)
-
-
-def _pooled_levels(groups: Sequence[_Clustered]) -> tuple[float, float]:
-    """The two percentiles of a mean of several datasets' means: those of one where one has all the variance."""
-    counts = np.array([len(group.sums) for group in groups], dtype=np.float64)
-    variances = np.array([group.variance() for group in groups])
-    if not variances.any():  # every draw is the mean, and so is every percentile
-        return expanded_levels(int(counts.min()))
-    shares = variances / variances.sum()
-    freedom = 1 / (shares**2 / (counts - 1)).sum()
-    return _widened(float(freedom), float(1 / (shares * (counts - 1) / counts).sum()))
-
-
-def _widened(freedom: float, shrinkage: float) -> tuple[float, float]:
-    """The percentiles whose normal interval is the t interval; the bootstrap variance is too small by `shrinkage`."""
-    # The inverse of Student's t; scipy.stats.t.ppf is the same function behind four times the import.
-    student = float(_extra("scipy.special").stdtrit(freedom, (1 + LEVEL) / 2))
-    tail = NormalDist().cdf(-student * math.sqrt(shrinkage))
-    return tail, 1 - tail
 
 
 def video_of(example: Example) -> str:
@@ -456,17 +554,9 @@ def _with_interval(rated: Array, values: Array, level: Level, labels: NDArray[np
         alpha = _extra("krippendorff").alpha
         value = float(alpha(reliability_data=rated, level_of_measurement=level))
     names, place = np.unique(labels, return_inverse=True)
-    units, count = rated.shape[1], len(names)
-    if count == 1:
-        return Interval(value, observations=units, clusters=1)
-    by_cluster = np.zeros((count, columns.shape[1]))
+    by_cluster = np.zeros((len(names), columns.shape[1]))
     np.add.at(by_cluster, place, columns)
-    drawn = _alphas(resampled_totals(by_cluster, seed), level)
-    defined = drawn[~np.isnan(drawn)]
-    if len(defined) < (1 - _UNDEFINED) * len(drawn):
-        return Interval(value, observations=units, clusters=count)
-    low, high = np.quantile(defined, expanded_levels(count))
-    return Interval(value, float(low), float(high), observations=units, clusters=count)
+    return bootstrap_interval(value, _alphas(resampled_totals(by_cluster, seed), level), rated.shape[1], len(names))
 
 
 def _coincidences(rated: Array, values: Array) -> Array:
@@ -554,21 +644,18 @@ def kendall(first: Array, second: Array) -> float | None:
 def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0) -> Interval | None:
     """Rank correlation of two scores [plans] with its interval; None where either is constant.
 
-    Draws in which one of them is constant have no correlation and are left out of the interval; with a single cluster
-    there is none.
+    Draws in which one of them is constant have no correlation and are left out of the interval. There is none below ten
+    clusters.
     """
     once = np.ones((1, len(first)))
     value = float(_correlations(first, second, once)[0])
     if np.isnan(value):
         return None
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    if len(names) == 1:
-        return Interval(value, observations=len(first), clusters=1)
     drawn = resampled_totals(np.eye(len(names)), seed)[:, place]
     blocks = range(0, len(drawn), _RANKED)
     correlations = np.concatenate([_correlations(first, second, drawn[start : start + _RANKED]) for start in blocks])
-    low, high = np.nanquantile(correlations, expanded_levels(len(names)))
-    return Interval(value, float(low), float(high), observations=len(first), clusters=len(names))
+    return bootstrap_interval(value, correlations, len(first), len(names))
 
 
 def _extra(module: str) -> Any:

@@ -49,9 +49,18 @@ def test_the_published_example(level: Level, published: float) -> None:
     assert found is not None
     assert found.mean == pytest.approx(published, abs=5e-4)
     assert (found.observations, found.clusters) == (11, 11)  # the twelfth was rated once
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.mean < found.high
+    assert (found.low, found.reason) == (None, "few differ")  # raters differ on 3 units
+
+
+def test_five_plans_are_too_few_for_a_bootstrap() -> None:
+    found = krippendorff_alpha([[1, 2, 3, 4, 5], [2, 2, 4, 3, 5]], "ordinal").alpha
+    assert found is not None
+    assert (found.low, found.reason) == (None, "few clusters")
+    more = krippendorff_alpha(np.random.default_rng(0).integers(0, 6, size=(2, 12)), "ordinal").alpha
+    assert more is not None
+    assert more.low is not None
+    assert more.high is not None
+    assert more.low < more.mean < more.high
 
 
 def test_two_observers_by_hand() -> None:

@@ -21,7 +21,8 @@ def test_resampling_equals_the_enumeration_of_all_draws() -> None:
     sums, sizes = np.array([3.0, 1.0, 8.0]), np.array([2.0, 1.0, 4.0])
     draws = [list(draw) for draw in itertools.product(range(3), repeat=3)]
     every = np.array([sums[draw].sum() / sizes[draw].sum() for draw in draws])
-    sampled = stats._resampled_means(sums, sizes, seed=0)
+    totals = stats.resampled_totals(np.stack([sums, sizes], axis=1))
+    sampled = totals[:, 0] / totals[:, 1]
     for bound in np.linspace(every.min(), every.max(), 9) + 0.01:
         assert (sampled < bound).mean() == pytest.approx((every < bound).mean(), abs=0.02)
     assert sampled.mean() == pytest.approx(every.mean(), abs=0.02)
@@ -59,13 +60,106 @@ def test_student_quantiles_match_the_table(freedom: int, known: float) -> None:
     assert -NormalDist().inv_cdf(tail) == pytest.approx(known * math.sqrt((freedom + 1) / freedom), rel=5e-5)
 
 
-def test_constant_values_have_an_interval_of_no_width() -> None:
-    assert mean_interval([0.4] * 6, list("aabbcc")).low == pytest.approx(0.4)
+@pytest.mark.parametrize(
+    ("values", "clusters", "reason", "sign"),
+    [
+        ([0.0, 1.0], "aa", "one cluster", None),
+        ([0.4] * 5, "abcde", "all equal", None),
+        ([0.4] * 6, "abcdef", "all equal", 1),
+        ([-0.4] * 6, "abcdef", "all equal", -1),
+        ([0.0] * 2, "ab", "all equal", 0),
+        ([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], "abcd", "all equal", None),
+        ([0.0] * 17 + [1.0] * 3, "abcdefghijklmnopqrst", "few differ", None),
+        ([0.0] * 14 + [1.0] * 6, "abcdefghijklmnopqrst", "", 1),
+        ([0.0, 0.0, 1.0], "abc", "few differ", None),
+        ([0.0, 1.0], "ab", "", 0),
+    ],
+)
+def test_a_missing_interval_says_why(values: list[float], clusters: str, reason: str, sign: int | None) -> None:
+    found = mean_interval(values, list(clusters))
+    assert (found.reason, found.sign) == (reason, sign)
+    assert (found.low is None) == (found.high is None) == bool(reason)
+    assert found.mean == pytest.approx(np.mean(values))
 
 
-def test_a_single_goal_has_no_interval() -> None:
-    interval = mean_interval([0.0, 1.0], ["tea", "tea"])
-    assert (interval.mean, interval.low, interval.high) == (0.5, None, None)
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ([1.0] * 6, [1.0] * 6, "all equal"),
+        ([1.0] * 6, [2.0] * 6, "few differ"),
+        ([1.0, 2.0, 3.0], [1.0] * 40, "few differ"),
+        ([0.0] * 16 + [1.0] * 4, [0.0] * 17 + [1.0] * 3, "few differ"),
+        ([0.0] * 16 + [1.0] * 4, [0.0] * 16 + [1.0] * 4, ""),
+    ],
+)
+def test_every_dataset_must_vary(first: list[float], second: list[float], reason: str) -> None:
+    values = [*first, *second]
+    datasets = ["a"] * len(first) + ["b"] * len(second)
+    found = macro_interval(values, datasets, [str(n) for n in range(len(values))])
+    assert (found.reason, found.low is None) == (reason, bool(reason))
+
+
+def test_two_and_three_clusters_have_the_t_interval() -> None:
+    for values, student in (([1.0, 4.0], 12.7062), ([1.0, 2.0, 6.0], 4.3027)):
+        found = mean_interval(values, list("abc")[: len(values)])
+        half = student * np.std(values, ddof=1) / math.sqrt(len(values))
+        assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half), rel=1e-4)
+
+
+def test_a_dataset_of_two_has_one_degree_of_freedom_beside_a_large_one() -> None:
+    rng = np.random.default_rng(0)
+    few, many = [0.0, 0.01], rng.normal(size=200)  # two that are alike by chance
+    found = macro_interval([*few, *many], ["a"] * 2 + ["b"] * 200, [str(n) for n in range(202)])
+    spread = math.sqrt(np.var(few, ddof=1) / 2 + many.var(ddof=1) / 200) / 2
+    assert found.high is not None
+    assert found.high - found.mean > 11 * spread
+
+
+def test_clusters_of_unequal_size_have_fewer_degrees_of_freedom() -> None:
+    assert stats._Clustered(np.zeros((1, 7)), np.full(7, 3.0)).freedom() == pytest.approx(6)
+    shares = np.array([0.5, 0.25, 0.125, 0.125])
+    # By its definition: the trace squared over that of the square, for values that are independent.
+    away = np.eye(4) - np.outer(np.ones(4), shares)
+    form = away.T @ np.diag(shares**2) @ away @ np.diag(1 / shares)
+    wanted = np.trace(form) ** 2 / np.trace(form @ form)
+    assert stats._Clustered(np.zeros((1, 4)), 8 * shares).freedom() == pytest.approx(wanted)
+
+
+def test_the_jackknife_by_its_definition() -> None:
+    sums, sizes = np.array([3.0, 1.0, 8.0, 2.0]), np.array([2.0, 1.0, 4.0, 3.0])
+    without = np.array([np.delete(sums, n).sum() / np.delete(sizes, n).sum() for n in range(4)])
+    wanted = 3 / 4 * np.square(without - sums.sum() / sizes.sum()).sum()
+    assert stats._Clustered(sums[None], sizes).jackknife() == pytest.approx([wanted])
+
+
+def test_the_most_frequent_value_of_each_row_is_counted() -> None:
+    rows = np.array([[1, 1, 2, 2, 2, 0], [0, 0, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6], [0, 0, 0, 0, 0, 7]], dtype=np.float64)
+    assert stats._Clustered(rows, np.ones(6)).differing().tolist() == [3, 0, 5, 1]
+
+
+def held(found: stats.Interval, truth: float) -> bool:
+    """Whether an interval holds the truth, or says that there is none."""
+    return found.low is None or found.high is None or found.low <= truth <= found.high
+
+
+@pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 200), (3, 40, 40, 40)])
+def test_few_clusters_hold_what_is_promised(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "DRAWS", 300)
+    rng = np.random.default_rng(11)
+    assert np.mean([held(macro_interval(*several(rng, sizes)), 0) for _ in range(300)]) >= 0.91
+
+
+@pytest.mark.parametrize("chance", [0.02, 0.05, 0.1])
+def test_rare_events_hold_what_is_promised(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "DRAWS", 300)
+    rng = np.random.default_rng(12)
+    videos = np.repeat(np.arange(20), 3).astype(str).tolist()
+    found = [
+        mean_interval((rng.random(60) < np.repeat(rng.beta(chance, 1 - chance, size=20), 3)).astype(float), videos)
+        for _ in range(300)
+    ]
+    assert np.mean([held(one, chance) for one in found]) >= 0.91
+    assert all(one.low is None or one.low < one.mean for one in found)  # never of no width
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 1.0]])
@@ -137,8 +231,13 @@ def test_macro_draws_equal_the_enumeration_of_both_datasets() -> None:
             for there in itertools.product(range(3), repeat=3)
         ]
     )
-    one, ones = stats._resampled_means, np.ones
-    drawn = (one(first, ones(2), 0, 0) + one(second, ones(3), 0, 1)) / 2
+    drawn = (
+        sum(
+            stats.resampled_totals(part[:, None], 0, stream)[:, 0] / len(part)
+            for stream, part in enumerate((first, second))
+        )
+        / 2
+    )
     for bound in np.linspace(every.min(), every.max(), 9) + 0.01:
         assert (drawn < bound).mean() == pytest.approx((every < bound).mean(), abs=0.02)
 
@@ -162,15 +261,6 @@ def test_large_datasets_give_the_normal_interval_of_a_stratified_mean() -> None:
     half = 1.96 * math.sqrt(sum(part.var(ddof=1) / len(part) for part in parts)) / 3
     assert found.low == pytest.approx(found.mean - half, abs=0.01)
     assert found.high == pytest.approx(found.mean + half, abs=0.01)
-
-
-def test_equal_datasets_have_the_freedom_of_all_their_videos() -> None:
-    group = stats._Clustered(np.array([0.0, 1.0, 2.0, 3.0]), np.ones(4))
-    assert group.variance() == pytest.approx(np.var([0, 1, 2, 3], ddof=1) / 4)
-    assert stats._pooled_levels([group] * 3) == pytest.approx(stats._widened(9, 4 / 3))
-    steady = stats._Clustered(np.ones(7), np.ones(7))
-    assert stats._pooled_levels([group, steady]) == pytest.approx(stats.expanded_levels(4))
-    assert stats._pooled_levels([steady, steady]) == stats.expanded_levels(7)
 
 
 def test_a_dataset_of_one_video_leaves_the_macro_mean_without_an_interval() -> None:

@@ -12,7 +12,7 @@ Each further narration of a task adds less to it than the one before, as it does
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -238,7 +238,7 @@ class TaskCoverage:
     @property
     def covered(self) -> bool | None:
         """Whether a gain over R0 is to be expected: its whole interval lies above 0."""
-        return None if self.gain is None or self.gain.low is None else self.gain.low > 0
+        return None if self.gain is None or self.gain.sign is None else self.gain.sign == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +393,7 @@ def advice(one: TaskCoverage, target: float) -> str:
 def _scaled(share: Interval) -> Interval:
     """A share in percent points."""
     low, high = (None if end is None else 100 * end for end in (share.low, share.high))
-    return Interval(100 * share.mean, low, high, share.observations, share.clusters)
+    return replace(share, mean=100 * share.mean, low=low, high=high)
 
 
 def report_json(report: CoverageReport) -> dict[str, Any]:

@@ -145,8 +145,10 @@ def leave_one_out(
         for other in (default, control)
     )
     new = _best(list(scored), figures, sources)
-    worse = [one for one in left_out if one.over_default.high is not None and one.over_default.high < 0]
-    warranted = new != default and over_default.low is not None and over_default.low > 0 and not worse
+    # A loss without an interval is not known to be chance, so that it counts.
+    losses = [(one, one.over_default.sign) for one in left_out if one.over_default.mean < 0]
+    worse = [one for one, sign in losses if sign in (-1, None)]
+    warranted = new != default and over_default.sign == 1 and not worse
     return Lodo(
         default=default,
         figures=figures,
@@ -219,7 +221,9 @@ def points(gain: Interval) -> str:
     >>> points(Interval(0.04, -0.01, 0.09))
     '+4.0 [−1.0, +9.0]'
     """
-    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+    ends = f" (no interval: {gain.reason})" if gain.reason else ""
+    if gain.low is not None and gain.high is not None:
+        ends = f" [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
     return f"{100 * gain.mean:+.1f}{ends}".replace("-", MINUS)
 
 

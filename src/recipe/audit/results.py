@@ -226,7 +226,9 @@ def answer(coverage: CoverageResult | None, problem: str = "") -> str:
     verdict = "The corpus hardly covers these tasks"
     if wins.mean >= YES:
         verdict = "The corpus covers these tasks"
-    elif wins.mean >= PARTLY and (wins.low is None or wins.low > 0.5):
+    elif wins.mean >= PARTLY and wins.low is None:
+        verdict = "Whether the corpus covers these tasks cannot be told"
+    elif wins.mean >= PARTLY and wins.low is not None and wins.low > 0.5:
         verdict = "The corpus covers these tasks in part"
     sources = ", ".join(f"{source} {percent(share.mean)}%" for source, share in coverage.by_source.items())
     by_source = f", by source {sources}" if len(coverage.by_source) > 1 else ""
@@ -281,6 +283,8 @@ def comparisons(rewards: Sequence[RewardAudit]) -> Iterator[str]:
 def _gain(gain: Interval | None) -> str:
     if gain is None:
         return ""
-    ends = "" if gain.low is None or gain.high is None else f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
+    ends = f" (no interval: {gain.reason})" if gain.reason else ""
+    if gain.low is not None and gain.high is not None:
+        ends = f" [{100 * gain.low:+.0f}, {100 * gain.high:+.0f}]"
     points = f"{100 * gain.mean:+.0f} points{ends}".replace("-", MINUS)
     return f", {points} against relevance, which reads no corpus"

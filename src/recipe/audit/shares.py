@@ -81,7 +81,7 @@ def key_of(one: ScoredPrompt) -> Key:
 
 
 def share_json(share: Interval) -> dict[str, Any]:
-    return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations}
+    return {"p": share.mean, "low": share.low, "high": share.high, "n": share.observations, "reason": share.reason}
 
 
 def percent(share: float) -> str:
@@ -94,9 +94,11 @@ def percent(share: float) -> str:
 
 
 def bounds(share: Interval) -> str:
-    """The 95% interval of a share in brackets; empty where there is none.
+    """The 95% interval of a share in brackets, or why there is none.
 
-    >>> bounds(Interval(0.5, 0.452, 0.61))
-    ' [45, 61]'
+    >>> bounds(Interval(0.5, 0.452, 0.61)), bounds(Interval(0.5, reason="one cluster"))
+    (' [45, 61]', ' (no interval: one cluster)')
     """
-    return "" if share.low is None or share.high is None else f" [{percent(share.low)}, {percent(share.high)}]"
+    if share.low is None or share.high is None:
+        return f" (no interval: {share.reason})" if share.reason else ""
+    return f" [{percent(share.low)}, {percent(share.high)}]"

@@ -73,9 +73,11 @@ def figure(value: float | None, board: Mapping[str, Any], signed: bool = False) 
 
 
 def interval(value: Mapping[str, Any] | None, board: Mapping[str, Any], signed: bool = False) -> str:
-    """The bounds of a 95% interval; nothing where there is none."""
-    if value is None or value["low"] is None:
+    """The bounds of a 95% interval, or why there is none."""
+    if value is None:
         return ""
+    if value["low"] is None:
+        return f"no interval: {value['reason']}" if value.get("reason") else ""
     low, high = (f"{value[name]:{'+' if signed else ''}.{board['digits']}f}" for name in ("low", "high"))
     return f"{low} to {high}".replace("-", MINUS)
 

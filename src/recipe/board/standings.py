@@ -3,8 +3,9 @@
 Systems are ordered by their figure. Two are tied where the 95% interval of their paired difference holds 0: each
 example is compared with itself, and whole videos or goals are drawn, as in `recipe evaluate compare`. A place begins
 with the first system whose difference from the leader of the place before is clear of 0, so that a chain of small
-differences does not tie what is far apart. The newest scored submission of a system has a place; earlier ones are
-listed without one, because the best of many tries on one test set is no better system.
+differences does not tie what is far apart. A difference without an interval begins no place. The newest scored
+submission of a system has a place; earlier ones are listed without one, because the best of many tries on one test set
+is no better system.
 
 Control rows stand among the systems at their figure, without a place. So does a system that lacks more than
 `MOST_UNSCORED` of its verdicts, with the share: too much of its figure is open.
@@ -62,7 +63,7 @@ def places_of(values: Array, datasets: Sequence[str], clusters: Sequence[str], f
         while following < len(order) and found == len(order):
             block = ordered[following : following + _AT_ONCE]
             against = _differences(np.repeat(ordered[first : first + 1], len(block), axis=0), block, datasets, clusters)
-            clear = [place for place, one in enumerate(against) if one is not None and (one.low or 0) > 0]
+            clear = [place for place, one in enumerate(against) if one is not None and one.sign == 1]
             found = following + clear[0] if clear else found
             following += _AT_ONCE
         leaders[first:found] = [first] * (found - first)
@@ -180,7 +181,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "value": row.figures["value"],
                 "datasets": row.figures["datasets"],
                 "gap": None if gap is None else to_json(gap),
-                "tied": gap is not None and (gap.low is None or gap.low <= 0),
+                "tied": gap is not None and gap.sign in (0, -1),
                 "unscored": row.figures["unscored"],
                 "unscored_share": round(shares[row.id], 4),
                 "no_place": _why(shares[row.id]) if row.id in latest and row.id not in placed else "",

@@ -468,7 +468,7 @@ def _against(control: str, difference: Interval) -> JsonObject:
         "control": control,
         "meaning": MEANINGS.get(control, ""),
         "difference": to_json(difference),
-        "beaten": is_beaten(difference),
+        "beaten": None if difference.sign is None else is_beaten(difference),
     }
 
 

@@ -275,7 +275,7 @@ def _cell(share: "Interval | None", bounded: bool) -> str:
     if share is None:
         return "-"
     if share.low is None or share.high is None:
-        return f"{100 * share.mean:.0f}"
+        return f"{100 * share.mean:.0f}" + (f" [dim]{share.reason}[/]" if bounded and share.reason else "")
     colour = "green" if share.low > 0.5 else "red" if share.high < 0.5 else "default"
     ends = f" [dim]{100 * share.low:.0f}-{100 * share.high:.0f}[/]" if bounded else ""
     return f"[{colour}]{100 * share.mean:.0f}[/]{ends}"

@@ -77,22 +77,26 @@ def control_differences(
 
 
 def is_beaten(value: Interval) -> bool:
-    """Whether a control is beaten: the whole interval of system minus control is above 0; without an interval not."""
-    return value.low is not None and value.low > 0
+    """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
+    return value.sign == 1
 
 
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
-    """A sentence for each system that does not beat every control, with the controls it does not beat."""
-    missed: dict[tuple[str, str], list[str]] = {}
+    """A sentence for each system that does not beat every control, and one where that cannot be told."""
+    missed: dict[tuple[str, str, bool], list[str]] = {}
     for one in differences:
         if not is_beaten(one.value):
             value, control = one.value, one.baseline.removeprefix(CONTROL)
-            bounds = "" if value.low is None else f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
-            missed.setdefault((one.regime, one.metric), []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
+            bounds = f" (no interval: {value.reason})" if value.reason else ""
+            if value.low is not None:
+                bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+            key = one.regime, one.metric, value.sign is None
+            missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
     return [
-        f"{system} does not beat {'these controls' if len(parts) > 1 else 'this control'} on "
+        f"{f'It cannot be told whether {system} beats' if untold else f'{system} does not beat'} "
+        f"{'these controls' if len(parts) > 1 else 'this control'} on "
         f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."
-        for (system, metric), parts in missed.items()
+        for (system, metric, untold), parts in missed.items()
     ]
 
 

@@ -67,10 +67,11 @@ def _against_base(results: Results, split: str) -> list[str]:
         f"{name} above the base": [],
         f"{name} below the base": [],
         f"no difference to the base in {name} shown": [],
+        f"too little to compare with the base in {name}": [],
     }
-    above, below, unclear = words.values()
+    above, below, unclear, untold = words.values()
     for one in sorted(own, key=lambda one: -one.value.mean):
-        shown = {1: above, -1: below, 0: unclear}[_side(one.value)]
+        shown = {1: above, -1: below, 0: unclear, None: untold}[one.value.sign]
         shown.append(f"{one.regime} {_signed(one.value)}")
     return [f"On {SPLITS.get(split, split)}, {what}: {'; '.join(who)}." for what, who in words.items() if who]
 
@@ -85,7 +86,7 @@ def _bought(results: Results) -> list[str]:
             gain, longer = changes.get((split, regime, metric)), changes.get((split, regime, "steps"))
             if gain is None or longer is None:
                 continue
-            words = {1: "bought", -1: "cost", 0: "bought no"}[_side(gain)]
+            words = {1: "bought", -1: "cost", 0: "bought no", None: "may have bought"}[gain.sign]
             metrics = rows[split, regime]
             lengths = [f"{_signed(longer, 1)} against the base"]
             if "length_error" in metrics:
@@ -170,7 +171,7 @@ def _law(results: Results, split: str) -> list[str]:
 def _seeds(runs: Sequence[Interval]) -> str:
     if not runs:
         return ""
-    clear = sum(_side(run) != 0 for run in runs)
+    clear = sum(run.sign in (1, -1) for run in runs)
     means = ", ".join(f"{run.mean:+.3f}" for run in runs)
     return f" (seeds {means}; {clear} of {len(runs)} intervals exclude 0)"
 
@@ -242,13 +243,10 @@ def _metric_name(metric: str) -> str:
     return "exact validity" if metric == "score" else METRICS[metric]
 
 
-def _side(value: Interval) -> int:
-    """The side of zero on which the whole interval lies; 0 where it holds zero or is not known."""
-    return (value.low is not None and value.low > 0) - (value.high is not None and value.high < 0)
-
-
 def _signed(value: Interval, digits: int = 3) -> str:
-    bounds = "" if value.low is None else f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+    bounds = f" (no interval: {value.reason})" if value.reason else ""
+    if value.low is not None:
+        bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
     return f"{value.mean:+.{digits}f}{bounds}"
 
 

@@ -65,7 +65,7 @@ class Cell(NamedTuple):
 
     @property
     def small(self) -> str:
-        """The bounds of the interval, or the note.
+        """The bounds of the interval or why there is none, or the note.
 
         >>> Cell(Interval(0.5, -0.1, 0.6), 2, signed=True).small, Cell(Interval(0.5, 0.4, 0.6), 0, percent=True).small
         ('−0.10 to +0.60', '40 to 60')
@@ -75,9 +75,7 @@ class Cell(NamedTuple):
     @property
     def clear(self) -> bool:
         """Whether it is a difference whose interval excludes 0."""
-        if not self.signed or not isinstance(self.value, Interval) or self.value.low is None or self.value.high is None:
-            return False
-        return self.value.low > 0 or self.value.high < 0
+        return self.signed and isinstance(self.value, Interval) and self.value.sign in (1, -1)
 
     @property
     def numeric(self) -> bool:
@@ -89,8 +87,10 @@ class Cell(NamedTuple):
         return self._replace(part="mean"), self._replace(part="bounds")
 
     def _bounds(self) -> str:
-        if not isinstance(self.value, Interval) or self.value.low is None or self.value.high is None:
+        if not isinstance(self.value, Interval):
             return ""
+        if self.value.low is None or self.value.high is None:
+            return f"no interval: {self.value.reason}" if self.value.reason else ""
         return f"{self._number(self.value.low)} to {self._number(self.value.high)}"
 
     def _number(self, number: float) -> str:

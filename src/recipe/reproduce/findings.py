@@ -71,7 +71,7 @@ class Finding:
         if self.difference is None:
             return f"{self.sentence}{where}: not measured here."
         digits = 3 if self.column == "diversity" else 1
-        bounds = ""
+        bounds = f" (no interval: {self.difference.reason})" if self.difference.reason else ""
         if self.difference.low is not None and self.difference.high is not None:
             low, high = (format_signed(one, digits) for one in (self.difference.low, self.difference.high))
             bounds = f" [{low}, {high}]"

@@ -10,6 +10,7 @@ best. Rows are a function of the policy, so that a run that was killed gives the
 import math
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -145,7 +146,7 @@ class Validation:
         plans = sorted(ranks.gathered(self._sampled(model)))
         row = ranks.from_main(lambda: self._measured(step, plans))
         gain = self.gain(row) if self.rows else None
-        row["gain"] = None if gain is None else [gain.mean, gain.low, gain.high]
+        row["gain"] = None if gain is None else list(astuple(gain))
         self.rows.append(row)
         if ranks.main():
             if self.best is row:
@@ -177,7 +178,9 @@ class Validation:
             ]
         else:
             gain = self.gain(best) or Interval(self._value(best) - self._value(base))
-            noise = "" if gain.low is not None and gain.low > 0 else " This gain is within the noise of the prompts."
+            noise = "" if gain.sign == 1 else " This gain is within the noise of the prompts."
+            if gain.sign is None:
+                noise = " Whether this gain is more than the noise of the prompts cannot be told."
             sentences = [
                 f"{self._unit.capitalize()} {best['step']} was best {found}: {name} {self._value(best):.3f}, the base "
                 f"{self._value(base):.3f}, difference {gain.mean:+.3f}{_between(gain)}; model/ holds its weights."
@@ -378,4 +381,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _between(interval: Interval) -> str:
-    return "" if interval.low is None or interval.high is None else f" [{interval.low:+.3f}, {interval.high:+.3f}]"
+    if interval.low is None or interval.high is None:
+        return f" (no interval: {interval.reason})" if interval.reason else ""
+    return f" [{interval.low:+.3f}, {interval.high:+.3f}]"

@@ -58,7 +58,7 @@ const when = (seconds) => {
   return make("time", { dateTime: at.toISOString(), textContent: `${at.toISOString().slice(0, 10)} ${at.toISOString().slice(11, 19)} UTC` });
 };
 
-const number = (value) => (value ? `${value.mean.toFixed(3)}${value.low === null ? "" : ` (${value.low.toFixed(3)} to ${value.high.toFixed(3)})`}`.replaceAll("-", "−") : "");
+const number = (value) => (value ? `${value.mean.toFixed(3)}${value.low === null ? (value.reason ? ` (no interval: ${value.reason})` : "") : ` (${value.low.toFixed(3)} to ${value.high.toFixed(3)})`}`.replaceAll("-", "−") : "");
 
 function jobLine(job) {
   const parts = [make("a", { href: `/boards/${job.board}`, textContent: job.label }), ": ", make("span", { className: `state ${job.state}`, textContent: job.state })];

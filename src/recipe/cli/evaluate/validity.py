@@ -116,5 +116,7 @@ def _notes(scores: "ValidityScores") -> Iterator[str]:
         if rho is None or tau is None:
             yield f"{one.judge.name}: no rank correlation over {one.plans:,} plans, all equal to one of the two"
         else:
-            bounds = "" if rho.low is None or rho.high is None else f" [{rho.low:.2f}, {rho.high:.2f}]"
+            bounds = f" (no interval: {rho.reason})" if rho.reason else ""
+            if rho.low is not None and rho.high is not None:
+                bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
             yield f"{one.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {one.plans:,} plans"

@@ -377,9 +377,9 @@ def control_findings(
             [video_of(by_id[name]) for name in both],
             seed,
         )
-        sentence = check.kept if (difference.low is not None and difference.low > 0) == check.more else check.broken
-        if difference.low is None:
-            sentence = f"One video is too few to compare {check.first} with {check.second}"
+        sentence = check.kept if (difference.sign == 1) == check.more else check.broken
+        if difference.sign is None:
+            sentence = f"There is too little to compare {check.first} with {check.second}"
         found.append(f"{sentence} ({check.first} minus {check.second}: {_in_points(difference)}).")
     return found
 
@@ -400,5 +400,7 @@ def refused_sentence(controls: Mapping[str, Sequence[Judgement]]) -> list[str]:
 
 
 def _in_points(difference: Interval) -> str:
-    bounds = "" if difference.low is None else f", {difference.low:+.1f} to {difference.high:+.1f}"
+    bounds = f", no interval: {difference.reason}" if difference.reason else ""
+    if difference.low is not None:
+        bounds = f", {difference.low:+.1f} to {difference.high:+.1f}"
     return f"{difference.mean:+.1f} points{bounds}".replace("-", MINUS)
