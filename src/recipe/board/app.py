@@ -20,14 +20,15 @@ from recipe.board.pages import Pages
 from recipe.board.setup import rescore
 from recipe.board.standings import as_csv, refresh, stale_boards
 from recipe.board.store import Account, Board, Entry, QuotaExceeded, Unknown
+from recipe.board.tables import storable
 from recipe.board.validation import Checked, Limits, check_submission
 from recipe.board.views import Views
-from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
+from recipe.errors import ComputeError, ConfigError, InputError, MissingExtra, RecipeError, shortened
 from recipe.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe.web.refusals import Refusal, read
 
 try:
-    from fastapi import FastAPI, Query, Request, Response
+    from fastapi import FastAPI, Path, Query, Request, Response
     from starlette.concurrency import run_in_threadpool
 except ModuleNotFoundError as error:
     raise MissingExtra("the evaluation board", "serve") from error
@@ -44,6 +45,10 @@ _FRESH = 1.0
 """Seconds for which a public page is shown as it was made."""
 _LOOK = 0.5
 """Seconds between two looks for boards whose standings have changed."""
+_QUERY = {"q": 200, "all": 8, "sort": 300, "order": 8, "page": 20}
+"""What chooses among the rows of a board, and the characters of each."""
+_MOST = (1 << 63) - 1
+"""The largest number of a row."""
 _HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
 
 
@@ -192,10 +197,10 @@ def create_app(board: Board, *, local_only: bool = False) -> FastAPI:
 
 def _refused(service: BoardService) -> Callable[[Request, Exception], Response]:
     def answer(request: Request, error: Exception) -> Response:
-        message = str(error)
+        message = shortened(str(error))
         codes: Iterable[tuple[type[Exception], str]] = (
             (Unknown, "not_found"), (QuotaExceeded, "quota_used"), (InputError, "invalid_field"),
-            (ComputeError, "compute_failed"),
+            (ConfigError, "invalid_field"), (ComputeError, "compute_failed"), (MissingExtra, "compute_failed"),
         )  # fmt: skip
         code = next((code for kind, code in codes if isinstance(error, kind)), "internal")
         refused = Refusal(code, message[:1].upper() + message[1:])
@@ -221,9 +226,9 @@ def _add_pages(app: FastAPI, service: BoardService) -> None:
     @app.get("/boards/{identity}", include_in_schema=False)
     def table(identity: str, request: Request) -> Response:
         """One board."""
-        query = dict(request.query_params)
+        query = _chosen(request)
         make = lambda: pages.board(views.table(identity, query), query)  # noqa: E731
-        return page(f"board {identity}", str(sorted(query.items()))[:500], make)
+        return page(f"board {identity}", str(sorted(query.items())), make)
 
     @app.get("/systems/{identity}", include_in_schema=False)
     def system(identity: str) -> Response:
@@ -274,7 +279,7 @@ def _add_boards(app: FastAPI, service: BoardService) -> None:
     @app.get("/api/boards/{identity}")
     def board(identity: str, request: Request) -> Response:
         """One board; `q`, `all`, `sort`, `order` and `page` choose among its rows."""
-        return json_response(views.table(identity, dict(request.query_params), service.account(request, needed=False)))
+        return json_response(views.table(identity, _chosen(request), service.account(request, needed=False)))
 
     @app.get("/api/tracks/{track}/questions.jsonl")
     def questions(track: str) -> Response:
@@ -387,7 +392,7 @@ def _add_owner(app: FastAPI, service: BoardService) -> None:
         return json_response(views.owner(service.owner(request)))
 
     @app.get("/api/owner/log")
-    def log(request: Request, before: Annotated[int | None, Query(ge=1)] = None) -> Response:
+    def log(request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
         """Lines of the log before a number, newest first."""
         service.owner(request)
         return json_response({"log": views.log(before)})
@@ -428,13 +433,13 @@ def _add_owner(app: FastAPI, service: BoardService) -> None:
         return await run_in_threadpool(apply)
 
     @app.post("/api/owner/jobs/{job}/again")
-    def again(job: int, request: Request) -> Response:
+    def again(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
         """Queue a job that failed or was cancelled once more."""
         board.again(job, service.owner(request).name)
         return json_response({"job": job})
 
     @app.post("/api/owner/jobs/{job}/cancel")
-    def cancel(job: int, request: Request) -> Response:
+    def cancel(job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
         """Cancel a job that has not ended."""
         board.cancel_job(job, service.owner(request).name)
         return json_response({"job": job})
@@ -469,6 +474,12 @@ def _add_state(app: FastAPI, service: BoardService) -> None:
     def metrics() -> Response:
         """Counters in Prometheus's format."""
         return service.metrics.response()
+
+
+def _chosen(request: Request) -> dict[str, str]:
+    """What a request chooses among the rows of a board. Raises InputError."""
+    given = request.query_params
+    return {name: storable(name, given[name], longest) for name, longest in _QUERY.items() if name in given}
 
 
 async def _message(request: Request, kind: type[Any], empty: bool = False) -> Any:

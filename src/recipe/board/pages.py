@@ -67,18 +67,18 @@ def figure(value: float | None, board: Mapping[str, Any], signed: bool = False) 
     digits = int(board["digits"])
     text = f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
     text = text.replace("-", MINUS)
-    if board["unit"] != _PERCENT:
+    if board.get("unit") != _PERCENT:
         return text
     return f"{text} points" if signed else f"{text} %"
 
 
 def interval(value: Mapping[str, Any] | None, board: Mapping[str, Any], signed: bool = False) -> str:
-    """The bounds of a 95% interval, or why there is none."""
+    """The bounds of a 95% interval, with a digit less than its mean, or why there is none."""
     if value is None:
         return ""
     if value["low"] is None:
         return f"no interval: {value['reason']}" if value.get("reason") else ""
-    low, high = (f"{value[name]:{'+' if signed else ''}.{board['digits']}f}" for name in ("low", "high"))
+    low, high = (f"{value[name]:{'+' if signed else ''}.{board['digits'] - 1}f}" for name in ("low", "high"))
     return f"{low} to {high}".replace("-", MINUS)
 
 

@@ -2,14 +2,15 @@
 
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
+from recipe.artifacts import fingerprint
 from recipe.board.scoring import control_predictions, label_of, open_scorer, require_usable
 from recipe.board.store import BOARD, Board, Entry, References, Track, Unknown
 from recipe.board.tables import scorers
@@ -46,14 +47,18 @@ _ERRORS = {"few": 0.1, "some": 0.25, "many": 0.5}
 def fill_board(board: Board, settings: BoardSettings, root: Path, actor: str = BOARD) -> None:
     """Add the tracks of a board's settings with their scorers and control rows; paths are relative to `root`.
 
-    Raises InputError for examples, graphs or encoders that cannot be read, before anything is added.
+    All or nothing. Raises InputError for examples, graphs or encoders that cannot be read.
     """
     prepared = [(one, *_prepared(one, root)) for one in settings.tracks]
     names = [one.name for one in settings.tracks]
     if len(set(names)) < len(names):
         raise InputError("two tracks have one name; names must differ.")
-    for given, references, identities in prepared:
-        add_track(board, _track(given, references), references, identities, actor)
+
+    def add(_: Connection) -> None:
+        for given, references, identities in prepared:
+            add_track(board, _track(given, references), references, identities, actor)
+
+    board.database.write(add)
 
 
 def _prepared(given: TrackSettings, root: Path) -> tuple[References, list[tuple[ScorerSettings, dict[str, Any]]]]:
@@ -76,7 +81,10 @@ def _graph_files(path: Path) -> dict[str, str]:
     files = [path] if path.is_file() else sorted(path.glob("*.json"))
     if not files:
         raise InputError.at(path, "no task graph is there", "give a JSON file, or a folder of JSON files")
-    return {file.name: file.read_text(encoding="utf-8") for file in files}
+    try:
+        return {file.name: file.read_text(encoding="utf-8") for file in files}
+    except UnicodeDecodeError as error:
+        raise InputError.at(path, f"a task graph is not UTF-8 at byte {error.start}", "save it as UTF-8") from None
 
 
 def _track(given: TrackSettings, references: References) -> Track:
@@ -103,18 +111,22 @@ def add_track(
     board: Board,
     track: Track,
     references: References,
-    identities: Iterable[tuple[ScorerSettings, dict[str, Any]]],
+    identities: Sequence[tuple[ScorerSettings, dict[str, Any]]],
     actor: str = BOARD,
 ) -> None:
-    """Add a track with its scorers, and submit its control rows."""
+    """Add a track with its scorers, and submit its control rows: all or nothing."""
     for settings, _ in identities:
         require_usable(settings, references)
-    board.add_track(track, references, actor)
-    for settings, identity in identities:
-        stored = settings.model_dump(mode="json")
-        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
-    for control, plans in control_predictions(references, track.plans).items():
-        send(board, BOARD, track, plans, Entry(control, note="A control row.", control=control))
+
+    def add(_: Connection) -> None:
+        board.add_track(track, references, actor)
+        for settings, identity in identities:
+            stored = settings.model_dump(mode="json")
+            board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
+        for control, plans in control_predictions(references, track.plans).items():
+            send(board, BOARD, track, plans, Entry(control, note="A control row.", control=control))
+
+    board.database.write(add)
 
 
 def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], entry: Entry) -> str:
@@ -149,14 +161,18 @@ def rescore(
     references = board.references(board.track(row.track).reference_set)
     with open_scorer(settings, references) as opened:
         identity = opened.identity
-    new, count = board.add_scorer(
-        row.track, settings.measure, label_of(settings), settings.model_dump(mode="json"), identity, actor
-    )
-    if new == scorer:
+    if fingerprint(identity)[:16] == scorer:
         raise InputError("the scorer is the same as before, so its figures would be; change a setting with --set.")
-    if not keep:
-        board.retire(scorer, actor)
-    return new, count
+
+    def change(_: Connection) -> tuple[str, int]:
+        added = board.add_scorer(
+            row.track, settings.measure, label_of(settings), settings.model_dump(mode="json"), identity, actor
+        )
+        if not keep:
+            board.retire(scorer, actor)
+        return added
+
+    return board.database.write(change)
 
 
 def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Board, dict[str, str]]:
@@ -179,13 +195,16 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
     track = Track(
         "world", "The embedded world", about, references.sha, shown_examples=_drawn(examples, 3), day_quota=20
     )
-    board = Board.create(url, "RECIPE demo board")
-    tokens = {OWNER: board.add_account(OWNER, "owner", "The owner")}
-    tokens[DEMO_ACCOUNT] = board.add_account(DEMO_ACCOUNT, "submitter", "RECIPE")
-    add_track(board, track, references, identities)
-    for system, plans in _demo_systems(examples, run).items():
-        send(board, DEMO_ACCOUNT, track, plans, Entry(system))
-    return board, tokens
+    tokens = {}
+
+    def fill(board: Board) -> None:
+        tokens[OWNER] = board.add_account(OWNER, "owner", "The owner")
+        tokens[DEMO_ACCOUNT] = board.add_account(DEMO_ACCOUNT, "submitter", "RECIPE")
+        add_track(board, track, references, identities)
+        for system, plans in _demo_systems(examples, run).items():
+            send(board, DEMO_ACCOUNT, track, plans, Entry(system))
+
+    return Board.create(url, "RECIPE demo board", fill), tokens
 
 
 def _questions() -> list[Example]:

@@ -9,14 +9,19 @@ is no better system.
 
 Control rows stand among the systems at their figure, without a place. So does a system that lacks more than
 `MOST_UNSCORED` of its verdicts, with the share: too much of its figure is open.
+
+Stored figures are whole. What leaves the server passes `public_figures`, which rounds to the digits that pages show and
+holds back what tells too much of few plans: of a mean with all its digits, guesses at references could be read off.
 """
 
 import csv
 import io
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
@@ -25,17 +30,19 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from recipe.artifacts import JsonObject, to_json
-from recipe.board.scoring import MEASURES, MOST_UNSCORED, clusters_of
+from recipe.board.scoring import LEAST, MEASURES, MOST_UNSCORED, MeasureKind, clusters_of
 from recipe.board.store import Board, pack, unpack
 from recipe.board.tables import accounts, scorers, scores, standings, submissions, tracks
 from recipe.evaluation.judge.plans import MEANINGS
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.evaluation.people.ratings import cell
 from recipe.stats import Interval, macro_intervals
 
 Array = NDArray[np.float64]
 _AT_ONCE = 64
 """Differences whose intervals are computed together."""
-_START = "=+-@\t\r"
-"""What a spreadsheet may take for the beginning of a formula."""
+_FURTHER = 2
+"""Digits of a further metric that is no percentage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +136,57 @@ def stale_boards(board: Board) -> list[str]:
     return board.database.query(lambda connection: list(connection.execute(query).scalars()))
 
 
+def metric_digits(kind: MeasureKind, name: str) -> int:
+    """Digits that a further metric is shown with."""
+    return kind.digits if kind.unit and name not in CRITERIA else _FURTHER
+
+
+def rounded(value: JsonObject, digits: int, mean: float | None = None) -> JsonObject:
+    """An interval as it is shown: `mean`, or its own, to so many digits, and the bounds to one less, outwards.
+
+    Bounds tell more of single plans than a mean does, and their last digit says nothing of systems.
+    """
+    mean = round(value["mean"] if mean is None else mean, digits) + 0.0  # a negative 0 would tell a sign
+    low, high = value["low"], value["high"]
+    if low is None or high is None:
+        return value | {"mean": mean}
+    return value | {"mean": mean, "low": 0.0 - _outwards(-low, digits - 1), "high": _outwards(high, digits - 1)}
+
+
+def _outwards(bound: float, digits: int) -> float:
+    scale = 10.0**digits
+    return math.ceil(round(bound * scale, 6)) / scale + 0.0
+
+
+def public_figures(board: Board, kind: MeasureKind, datasets: Sequence[str], row: Any) -> JsonObject:
+    """What everybody may know of the figures of a submission; `datasets` [questions] names each question's.
+
+    `row` has its `id`, `control`, `figures` and `per_example`. There is a figure where `LEAST` questions have a plan
+    with steps and a score: with fewer, it would tell of single plans. The plans of a control row are the program's.
+    """
+    figures = row.figures
+    known = np.isfinite(_values(row.per_example))
+    counts, answered, unscored = Counter(datasets), len(datasets), 0
+    if not row.control:
+        has, unscored = board.answered([row.id])[row.id], figures["unscored"]
+        counts = Counter(name for name, one in zip(datasets, has & known, strict=True) if one)
+        answered = max(0, int(has.sum()) - unscored)
+    enough = answered >= LEAST
+    by_dataset = {
+        name: rounded(one, kind.digits) if one is not None and counts[name] - unscored >= LEAST else None
+        for name, one in figures["datasets"].items()
+    }
+    further = {name: rounded(one, metric_digits(kind, name)) for name, one in figures["metrics"].items()}
+    return {
+        "value": rounded(figures["value"], kind.digits) if enough and figures["value"] is not None else None,
+        "datasets": by_dataset,
+        "metrics": further if enough else {},
+        "unscored": figures["unscored"],
+        "complete": bool(known.all()),
+        "answered": answered,
+    }
+
+
 def standings_of(board: Board, scorer: str) -> JsonObject:
     """The rows of a board as its page shows them, best first, and what differences it resolves."""
 
@@ -155,7 +213,10 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
     examples = board.references(head.reference_set).examples
     clusters = clusters_of(MEASURES[head.measure], examples)
     datasets = [one.source for one in examples]
-    found = [row for row in found if row.figures["value"] is not None]
+    kind = MEASURES[head.measure]
+    board.answered(row.id for row in found if not row.control)
+    shown = {row.id: public_figures(board, kind, datasets, row) for row in found}
+    found = [row for row in found if shown[row.id]["value"] is not None]
     newest = {(row.account, row.system): row.id for row in found}
     latest = {row.id for row in found if not row.control and newest[row.account, row.system] == row.id}
     # What an earlier version scored has no share, and no value where a verdict is missing.
@@ -167,23 +228,30 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
         competing[row].id: (place, gap)
         for row, place, gap in zip(places.order, places.places, places.gaps, strict=True)
     }
+    # The difference of two means as they are shown tells nothing that they do not.
+    whole = {name: own["value"]["mean"] for name, own in shown.items() if own["value"] and own["complete"]}
+    following = {competing[row].id: competing[below].id for row, below in pairwise(places.order)}
     rows = []
     for row in sorted(found, key=lambda one: -one.figures["value"]["mean"]):
         place, gap = placed.get(row.id, ("", None))
+        below = following.get(row.id, "")
+        apart = whole[row.id] - whole[below] if row.id in whole and below in whole else None
         rows.append(
             {
                 "place": place,
                 "submission": row.id,
                 "system": row.system,
                 "by": row.display,
+                "account": row.account,
                 "control": row.control,
                 "control_meaning": MEANINGS.get(row.control, ""),
-                "value": row.figures["value"],
-                "datasets": row.figures["datasets"],
-                "gap": None if gap is None else to_json(gap),
+                "value": shown[row.id]["value"],
+                "datasets": shown[row.id]["datasets"],
+                "gap": None if gap is None else rounded(to_json(gap), kind.digits, apart),
                 "tied": gap is not None and gap.sign in (0, -1),
-                "unscored": row.figures["unscored"],
+                "unscored": shown[row.id]["unscored"],
                 "unscored_share": round(shares[row.id], 4),
+                "complete": shown[row.id]["complete"],
                 "no_place": _why(shares[row.id]) if row.id in latest and row.id not in placed else "",
                 "created": row.created,
                 "link": row.link,
@@ -191,7 +259,8 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "latest": bool(row.control) or row.id in latest,
             }
         )
-    return {"rows": rows, "resolvable": places.resolvable}
+    resolvable = None if places.resolvable is None else _outwards(places.resolvable, kind.digits - 1)
+    return {"rows": rows, "resolvable": resolvable}
 
 
 def read_standings(board: Board, scorer: str) -> tuple[JsonObject, float, int]:
@@ -201,10 +270,7 @@ def read_standings(board: Board, scorer: str) -> tuple[JsonObject, float, int]:
     if row is None:
         refresh(board, scorer)
         row = board.database.query(lambda connection: connection.execute(query).one())
-    value = unpack(row.rows)
-    if any("no_place" not in one for one in value["rows"]):  # made by an earlier version
-        value = standings_of(board, scorer)
-    return value, row.made, row.revision
+    return unpack(row.rows), row.made, row.revision
 
 
 def _why(share: float) -> str:
@@ -240,35 +306,32 @@ def differences_from_controls(board: Board, scorer: str, submission: str) -> dic
 
 
 def as_csv(value: JsonObject, datasets: Iterable[str]) -> str:
-    """A board's rows as CSV, figures in full; a text that a spreadsheet would compute gets an apostrophe before it."""
+    """A board's rows as CSV: one number in `place` for all who share it, and no text that a spreadsheet computes."""
     stream = io.StringIO()
     names = list(datasets)
-    columns = ("place", "system", "by", "control", "value", "low", "high", "gap", "gap_low", "gap_high", "unscored")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow((*columns, "unscored_share", "no_place", *names, "created", "submission", "link"))
+    columns = ("place", "system", "by", "account", "control", "value", "low", "high", "gap", "gap_low", "gap_high")
+    # All texts in quotes: in some languages a spreadsheet parts cells at semicolons.
+    writer = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    counts = ("unscored", "unscored_share", "no_place")
+    writer.writerow((*columns, *counts, *map(cell, names), "created", "submission", "link"))
     for row in value["rows"]:
         gap = row["gap"] or {"mean": "", "low": "", "high": ""}
-        texts = [_harmless(row[name]) for name in ("system", "by", "control")]
-        figures = [row["value"][name] for name in ("mean", "low", "high")]
+        figures = [one[name] for one in (row["value"], gap) for name in ("mean", "low", "high")]
         by_dataset = [(row["datasets"].get(name) or {"mean": ""})["mean"] for name in names]
+        place = row["place"].removeprefix("=")
         writer.writerow(
             (
-                row["place"],
-                *texts,
-                *figures,
-                *(gap[name] for name in ("mean", "low", "high")),
-                *(row[name] for name in ("unscored", "unscored_share", "no_place")),
+                int(place) if place else "",
+                *(cell(row[name]) for name in ("system", "by", "account", "control")),
+                *("" if one is None else one for one in figures),
+                *(row[name] for name in counts),
                 *by_dataset,
                 row["created"],
                 row["submission"],
-                _harmless(row["link"]),
+                cell(row["link"]),
             )
         )
     return stream.getvalue()
-
-
-def _harmless(text: str) -> str:
-    return f"'{text}" if text.startswith(tuple(_START)) else text
 
 
 def _values(blob: bytes) -> Array:

@@ -8,12 +8,14 @@ import hmac
 import json
 import secrets
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
 
 from recipe.artifacts import JsonObject, fingerprint, to_json
@@ -26,6 +28,7 @@ from recipe.board.tables import (
     references,
     require_current,
     scorers,
+    storable,
     submissions,
     tokens,
     tracks,
@@ -44,6 +47,10 @@ COUNTED = ("queued", "running", "scored")
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _ID_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 """Without what looks alike."""
+_AT_ONCE = 200
+"""Submissions that are read at once."""
+_REMEMBERED = 50_000
+"""Submissions of which it is remembered what they answer."""
 _SCHEME = "rb_"
 
 
@@ -124,6 +131,7 @@ class Board:
         self.title: str = known["title"]
         self._key = bytes.fromhex(known["token key"])
         self._references = lru_cache(maxsize=16)(self._read_references)
+        self._answered: dict[str, NDArray[np.bool_]] = {}
 
     @classmethod
     def open(cls, url: str) -> "Board":
@@ -137,27 +145,30 @@ class Board:
             raise
 
     @classmethod
-    def create(cls, url: str, title: str) -> "Board":
-        """A new board. Raises InputError where the database holds one."""
+    def create(cls, url: str, title: str, fill: Callable[["Board"], object] = lambda _: None) -> "Board":
+        """A new board with what `fill` puts on it, all or nothing. Raises InputError where the database holds one."""
         database = Database(url)
+        named = one_line("title", title, 200)
 
-        def begin(connection: Connection) -> None:
+        def begin(connection: Connection) -> "Board":
             if connection.execute(select(meta.c.key)).first() is not None:
                 raise InputError("the database holds a board already; give another one, or use that.")
             now = database.now(connection)
             connection.execute(
                 insert(meta),
-                [{"key": "title", "value": title}, {"key": "token key", "value": secrets.token_hex(32)}],
+                [{"key": "title", "value": named}, {"key": "token key", "value": secrets.token_hex(32)}],
             )
             connection.execute(
                 insert(accounts).values(name=BOARD, display="control", role="submitter", created=now, revoked=now)
             )
-            note(connection, now, BOARD, "board made", reason=title)
+            note(connection, now, BOARD, "board made", reason=named)
+            board = cls(database)
+            fill(board)
+            return board
 
         try:
             upgrade(database)
-            database.write(begin)
-            return cls(database)
+            return database.write(begin)
         except BaseException:
             database.close()
             raise
@@ -170,9 +181,9 @@ class Board:
 
     def add_account(self, name: str, role: Role = "submitter", display: str = "", actor: str = BOARD) -> str:
         """A new account; returns its token, which is shown this once. Raises InputError for a name that is in use."""
-        if not name or len(name) > 64 or not set(name) <= _NAME_LETTERS:
-            raise InputError(f"account {name[:80]!r}: give 1 to 64 of a-z, 0-9, '-', '_' and '.'.")
-        shown = one_line("display name", display or name, 80)
+        if not is_account(name):
+            raise InputError(f"field 'name' is {name[:80]!r}; give 1 to 64 of a-z, 0-9, '-', '_' and '.'.")
+        shown = one_line("display", display or name, 80)
 
         def add(connection: Connection) -> str:
             now = self.database.now(connection)
@@ -209,13 +220,13 @@ class Board:
 
     def rename(self, name: str, display: str) -> None:
         """Change what pages call an account. Raises InputError for a name that is empty or too long."""
-        shown = one_line("display name", display, 80)
+        shown = one_line("display", display, 80)
 
         def change(connection: Connection) -> None:
             now = self.database.now(connection)
             connection.execute(update(accounts).where(accounts.c.name == name).values(display=shown))
             note(connection, now, name, "display name", name, reason=shown)
-            for board in connection.execute(select(scorers.c.id)).scalars().all():
+            for board in connection.execute(select(scorers.c.id).order_by(scorers.c.id)).scalars().all():
                 touch(connection, board)
 
         self.database.write(change)
@@ -223,7 +234,12 @@ class Board:
     def account_of(self, token: str) -> Account | None:
         """Who holds a token; None for one that is unknown or revoked."""
         identity, _, secret = token.removeprefix(_SCHEME).partition("_")
-        if not token.startswith(_SCHEME) or not secret or len(token) > 200:
+        if (
+            not token.startswith(_SCHEME)
+            or not secret
+            or len(token) > 200
+            or not (token.isascii() and token.isprintable())
+        ):
             return None
         query = (
             select(tokens.c.hash, accounts.c.name, accounts.c.display, accounts.c.role)
@@ -295,9 +311,28 @@ class Board:
     def _read_references(self, sha: str) -> References:
         query = select(references.c.examples, references.c.graphs).where(references.c.sha == sha)
         row = self.database.query(lambda connection: connection.execute(query).one())
-        lines = zlib.decompress(row.examples).decode().splitlines()
-        examples = tuple(_example(json.loads(line)) for line in lines)
-        return References(sha, examples, None if row.graphs is None else unpack(row.graphs))
+        return read_references(sha, zlib.decompress(row.examples), row.graphs)
+
+    def answered(self, identities: Iterable[str]) -> dict[str, NDArray[np.bool_]]:
+        """Of each submission, whether it has a plan with steps for each question of its track [questions]."""
+        known = self._answered
+        wanted = list(dict.fromkeys(identities))
+        new = [one for one in wanted if one not in known]
+        if len(known) + len(new) > _REMEMBERED:
+            known, new = {}, wanted
+        for start in range(0, len(new), _AT_ONCE):
+            query = (
+                select(submissions.c.id, submissions.c.content, tracks.c.plans)
+                .join(tracks, tracks.c.name == submissions.c.track)
+                .where(submissions.c.id.in_(new[start : start + _AT_ONCE]))
+            )
+            for row in self.database.query(lambda connection, query=query: connection.execute(query).all()):  # type: ignore[misc]
+                # Canonical content: the steps stand last, and a quote within a step is escaped.
+                lines = zlib.decompress(row.content).split(b"\n")[:-1]
+                steps = [not line.endswith(b'"steps": []}') for line in lines]
+                known[row.id] = np.asarray(np.array(steps, dtype=bool).reshape(-1, row.plans).any(axis=1))
+        self._answered = known
+        return {one: known[one] for one in wanted}
 
     def change_track(
         self, name: str, *, published: bool | None = None, closed: bool | None = None, actor: str = BOARD
@@ -328,6 +363,8 @@ class Board:
 
         def add(connection: Connection) -> int:
             now = self.database.now(connection)
+            # What is sent or withdrawn meanwhile waits: it would get no job here, or one that nobody cancels.
+            connection.execute(select(tracks.c.name).where(tracks.c.name == track).with_for_update())
             if connection.execute(select(scorers.c.id).where(scorers.c.id == board)).first():
                 connection.execute(update(scorers).where(scorers.c.id == board).values(retired=None))
             else:
@@ -353,11 +390,16 @@ class Board:
 
         def end(connection: Connection) -> None:
             now = self.database.now(connection)
-            found = connection.execute(update(scorers).where(scorers.c.id == board).values(retired=now))
-            if not found.rowcount:
+            of_board = select(scorers.c.track).where(scorers.c.id == board).scalar_subquery()
+            if (
+                connection.execute(select(tracks.c.name).where(tracks.c.name == of_board).with_for_update()).first()
+                is None
+            ):
                 raise Unknown(f"there is no board {board[:40]!r}.")
             note(connection, now, actor, "scorer retired", "", board)
+            # Jobs before their scorer, as a worker does that ends one.
             self._cancel(connection, now, actor, jobs.c.scorer == board, "the scorer was retired")
+            connection.execute(update(scorers).where(scorers.c.id == board).values(retired=now))
 
         self.database.write(end)
 
@@ -369,8 +411,7 @@ class Board:
         Raises InputError for a closed track and for names that cannot be used, QuotaExceeded where the quota is used.
         """
         system = one_line("system", entry.system, 80)
-        link = web_address(entry.link)
-        said = entry.note.strip()[:2_000]
+        link, said = web_address(entry.link), remark(entry.note)
 
         def add(connection: Connection) -> tuple[str, bool]:
             now = self.database.now(connection)
@@ -380,7 +421,8 @@ class Board:
             known = select(submissions.c.id).where(*own, submissions.c.sha == sha)
             if (same := connection.execute(known).scalar()) is not None:
                 return same, False
-            row = connection.execute(select(tracks).where(tracks.c.name == track)).mappings().one()
+            of_track = select(tracks).where(tracks.c.name == track).with_for_update(read=True)
+            row = connection.execute(of_track).mappings().one()
             if not entry.control:
                 if row["closed"]:
                     raise InputError(f"track {track!r} is closed for submissions.")
@@ -409,7 +451,7 @@ class Board:
         """Change what may be changed of a submission. Raises InputError."""
         values: dict[str, Any] = {} if private is None else {"private": private}
         values |= {} if link is None else {"link": web_address(link)}
-        values |= {} if said is None else {"note": said.strip()[:2_000]}
+        values |= {} if said is None else {"note": remark(said)}
         if not values:
             return
 
@@ -427,6 +469,7 @@ class Board:
         def end(connection: Connection) -> None:
             now = self.database.now(connection)
             still = (submissions.c.id == identity, submissions.c.withdrawn.is_(None))
+            self._hold_track(connection, identity)
             if connection.execute(update(submissions).where(*still).values(withdrawn=now)).rowcount:
                 note(connection, now, account, "withdrawn", identity)
                 self._cancel(connection, now, account, jobs.c.submission == identity, "the submission was withdrawn")
@@ -438,7 +481,9 @@ class Board:
         """Submissions of an account that count on a track: in the last 24 hours, and in all."""
         counted = select(jobs.c.submission).where(jobs.c.state.in_(COUNTED))
         own = (submissions.c.account == account, submissions.c.track == track)
-        today = func.coalesce(func.sum(case((submissions.c.created > now - DAY, 1), else_=0)), 0)
+        # A clock that went back makes times of the future; one that was wrong by days must not lock an account out.
+        lately = and_(submissions.c.created > now - DAY, submissions.c.created < now + DAY)
+        today = func.coalesce(func.sum(case((lately, 1), else_=0)), 0)
         query = select(today, func.count()).where(*own, submissions.c.id.in_(counted))
         day, total = connection.execute(query).one()
         return int(day), int(total)
@@ -472,6 +517,12 @@ class Board:
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
             note(connection, now, actor, "job", job.submission, job.scorer, job.state, "cancelled", reason)
 
+    def _hold_track(self, connection: Connection, submission: str) -> None:
+        """Let no scorer be added to a submission's track, nor retired, until the transaction ends."""
+        of_submission = select(submissions.c.track).where(submissions.c.id == submission).scalar_subquery()
+        held = select(tracks.c.name).where(tracks.c.name == of_submission).with_for_update(read=True)
+        connection.execute(held).all()
+
     def cancel_job(self, job: int, actor: str) -> None:
         """Cancel a job that has not ended."""
         self.database.write(
@@ -486,9 +537,17 @@ class Board:
         def queue(connection: Connection) -> None:
             now = self.database.now(connection)
             ended = and_(jobs.c.id == job, or_(jobs.c.state == "failed", jobs.c.state == "cancelled"))
+            found = connection.execute(select(jobs.c.submission).where(ended)).scalar()
+            if found is not None:
+                self._hold_track(connection, found)
             row = connection.execute(select(jobs).where(ended).with_for_update()).first()
             if row is None:
                 raise Unknown(f"there is no job {job} that failed or was cancelled.")
+            gone = select(jobs.c.id).join(submissions).join(scorers).where(
+                jobs.c.id == job, or_(submissions.c.withdrawn.is_not(None), scorers.c.retired.is_not(None))
+            )  # fmt: skip
+            if connection.execute(gone).first() is not None:
+                raise InputError(f"job {job} is of a withdrawn submission or a retired scorer; it stays as it is.")
             values = {"state": "queued", "attempts": 0, "not_before": now, "queued": now, "ended": None, "reason": ""}
             connection.execute(update(jobs).where(jobs.c.id == job).values(**values))
             note(connection, now, actor, "job", row.submission, row.scorer, row.state, "queued", "the owner asked")
@@ -520,7 +579,8 @@ def touch(connection: Connection, board: str) -> None:
 
 def touch_boards_of(connection: Connection, submission: str) -> None:
     """What is shown of a submission has changed."""
-    for board in connection.execute(select(jobs.c.scorer).where(jobs.c.submission == submission)).scalars().all():
+    own = select(jobs.c.scorer).where(jobs.c.submission == submission).order_by(jobs.c.scorer)
+    for board in connection.execute(own).scalars().all():
         touch(connection, board)
 
 
@@ -539,12 +599,22 @@ def random_id(length: int) -> str:
     return "".join(secrets.choice(_ID_LETTERS) for _ in range(length))
 
 
+def is_account(name: str) -> bool:
+    """Whether a text may be the name of an account."""
+    return 0 < len(name) <= 64 and set(name) <= _NAME_LETTERS
+
+
 def one_line(what: str, given: str, longest: int) -> str:
     """A name in one line of visible characters. Raises InputError where it is empty or too long."""
     text = " ".join(given.split())
     if not text or len(text) > longest or not text.isprintable():
-        raise InputError(f"the {what} is empty, longer than {longest} characters, or holds control characters.")
+        raise InputError(f"field {what!r} is empty, longer than {longest} characters, or holds control characters.")
     return text
+
+
+def remark(given: str) -> str:
+    """A remark, of several lines perhaps. Raises InputError where it is too long or holds control characters."""
+    return storable("note", "\n".join(given.strip().splitlines()), 2_000)
 
 
 def web_address(given: str) -> str:
@@ -553,8 +623,18 @@ def web_address(given: str) -> str:
     if text and (
         not text.startswith(("https://", "http://")) or len(text) > 300 or not text.isprintable() or " " in text
     ):
-        raise InputError("the link is no web address; give one that begins with https://, of at most 300 characters.")
+        raise InputError(
+            "field 'link' is no web address; give one that begins with https://, of at most 300 characters."
+        )
     return text
+
+
+def read_references(sha: str, examples: bytes, graphs: bytes | None) -> References:
+    """A set of references from its examples, JSON lines, and its packed graphs."""
+    lines = examples.decode().split("\n")[:-1]  # a step may hold what else ends a line, such as U+2028
+    return References(
+        sha, tuple(_example(json.loads(line)) for line in lines), None if graphs is None else unpack(graphs)
+    )
 
 
 def _track(row: Mapping[Any, Any]) -> Track:

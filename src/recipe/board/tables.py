@@ -5,8 +5,14 @@ and nothing else. Times are seconds since 1970 by the clock of the database: mac
 
 SQLite keeps its journal in WAL, so that pages are read while a job is written down; a writer takes the lock when its
 transaction begins, which two writers that only take it at their first change would fight over.
+
+The two databases differ in what they keep: SQLite takes a NUL, a number of 65 bits is another error in each. So the
+types of the columns check every text and number that enters a table, or a question to one, before either database.
 """
 
+import json
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +20,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.artifacts import half_character
+from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError, first_line, quoted
 
 try:
     from alembic import command
@@ -28,6 +35,7 @@ try:
         Boolean,
         Column,
         Connection,
+        Dialect,
         Engine,
         Float,
         ForeignKey,
@@ -39,6 +47,7 @@ try:
         String,
         Table,
         Text,
+        TypeDecorator,
         UniqueConstraint,
         create_engine,
         event,
@@ -46,7 +55,15 @@ try:
         text,
     )
     from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError, OperationalError
+    from sqlalchemy.exc import (
+        ArgumentError,
+        DBAPIError,
+        IntegrityError,
+        NoSuchModuleError,
+        OperationalError,
+        StatementError,
+    )
+    from sqlalchemy.exc import TimeoutError as PoolTimeout
 except ModuleNotFoundError as error:
     raise MissingExtra("the evaluation board", "board") from error
 
@@ -59,15 +76,102 @@ _NAMES = {
     "pk": "pk_%(table_name)s",
 }
 metadata = MetaData(naming_convention=_NAMES)
-_NUMBER = BigInteger().with_variant(Integer, "sqlite")
-"""A row's number; SQLite counts rows in plain integers only."""
+_UNKEPT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Control characters but tabs and line feeds, separators of lines, and halves of characters."""
 
 
-def _text(name: str, length: int, **more: Any) -> Column[str]:
-    return Column(name, String(length), nullable=False, **more)
+_LARGEST = 1e300
+"""No number of a board is as large."""
 
 
-meta = Table("meta", metadata, _text("key", 64, primary_key=True), Column("value", Text, nullable=False))
+def storable(field: str, value: object, longest: int | None = None) -> str:
+    """A text that both databases keep as it is. Raises InputError with the field for any other value."""
+    if not isinstance(value, str):
+        raise InputError(f"field {field!r} is no text; give it as one.")
+    if longest is not None and len(value) > longest:
+        raise InputError(f"field {field!r} holds {len(value):,} characters; give {longest} at most.")
+    if _UNKEPT.search(value):
+        raise InputError(f"field {field!r} holds a control character or half a character ({quoted(value)}); remove it.")
+    return value
+
+
+class _Text(TypeDecorator[str]):
+    """A text that was checked; what the program says itself (`mended`) is mended where a person's text is refused."""
+
+    impl, cache_ok = String, True
+
+    def __init__(self, field: str, length: int | None = None, mended: bool = False) -> None:
+        super().__init__()
+        self.field, self.length, self.mended = field, length, mended
+        self.impl = Text() if length is None else String(length)  # type: ignore[assignment]
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if self.mended and isinstance(value, str):
+            value = _UNKEPT.sub("\N{REPLACEMENT CHARACTER}", value)[: self.length]
+        return value if value is None else storable(self.field, value, self.length)
+
+
+class _Whole(TypeDecorator[int]):
+    """A whole number of so many bits."""
+
+    impl, cache_ok = Integer, True
+
+    def __init__(self, field: str, bits: int = 32) -> None:
+        super().__init__()
+        self.field, self.bits = field, bits
+        if bits > 32:
+            # SQLite counts rows in plain integers only.
+            self.impl = BigInteger().with_variant(Integer(), "sqlite")  # type: ignore[assignment]
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        if value is None or (isinstance(value, int) and -(1 << self.bits - 1) <= value < 1 << self.bits - 1):
+            return value
+        raise InputError(f"field {self.field!r} is no whole number of {self.bits} bits; give a smaller one.")
+
+
+class _Number(TypeDecorator[float]):
+    """A finite number."""
+
+    impl, cache_ok = Float, True
+
+    def __init__(self, field: str) -> None:
+        super().__init__()
+        self.field = field
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:
+        if value is None or (isinstance(value, int | float) and -_LARGEST < value < _LARGEST):
+            return value
+        raise InputError(f"field {self.field!r} is no finite number; give one.")
+
+
+class _Json(TypeDecorator[Any]):
+    """Values of JSON, without NaN, infinity and halves of characters."""
+
+    impl, cache_ok = JSON, True
+
+    def __init__(self, field: str) -> None:
+        super().__init__()
+        self.field = field
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            raise InputError(f"field {self.field!r} holds a number that JSON does not know; give another.") from None
+        if half_character(value) is not None:
+            raise InputError(f"field {self.field!r} holds half a character; repair or remove it.")
+        return value
+
+
+def _text(name: str, length: int | None = None, mended: bool = False, **more: Any) -> Column[str]:
+    return Column(name, _Text(name, length, mended), nullable=False, **more)
+
+
+def _time(name: str, nullable: bool = False) -> Column[float]:
+    return Column(name, _Number(name), nullable=nullable)
+
+
+meta = Table("meta", metadata, _text("key", 64, primary_key=True), _text("value"))
 """Title, the key of the tokens, the board's own id."""
 
 accounts = Table(
@@ -76,8 +180,8 @@ accounts = Table(
     _text("name", 64, primary_key=True),
     _text("display", 80),
     _text("role", 16),
-    Column("created", Float, nullable=False),
-    Column("revoked", Float),
+    _time("created"),
+    _time("revoked", nullable=True),
 )
 """People, and the account `board` that owns the control rows."""
 
@@ -87,8 +191,8 @@ tokens = Table(
     _text("id", 16, primary_key=True),
     Column("account", ForeignKey("accounts.name"), nullable=False, index=True),
     _text("hash", 64),
-    Column("created", Float, nullable=False),
-    Column("revoked", Float),
+    _time("created"),
+    _time("revoked", nullable=True),
 )
 """A token is `rb_ID_SECRET`; of the secret the database knows a keyed hash."""
 
@@ -105,16 +209,16 @@ tracks = Table(
     "tracks",
     metadata,
     _text("name", 64, primary_key=True),
-    Column("position", Integer, nullable=False),
+    Column("position", _Whole("position"), nullable=False),
     _text("title", 200),
-    Column("about", Text, nullable=False),
+    _text("about"),
     Column("reference_set", ForeignKey("reference_sets.sha"), nullable=False),
-    Column("plans", Integer, nullable=False),
-    Column("shown_examples", JSON, nullable=False),
+    Column("plans", _Whole("plans"), nullable=False),
+    Column("shown_examples", _Json("shown_examples"), nullable=False),
     Column("published", Boolean, nullable=False),
     Column("closed", Boolean, nullable=False),
-    Column("day_quota", Integer, nullable=False),
-    Column("total_quota", Integer, nullable=False),
+    Column("day_quota", _Whole("day_quota"), nullable=False),
+    Column("total_quota", _Whole("total_quota"), nullable=False),
 )
 
 scorers = Table(
@@ -124,11 +228,11 @@ scorers = Table(
     Column("track", ForeignKey("tracks.name"), nullable=False, index=True),
     _text("measure", 16),
     _text("label", 200),
-    Column("settings", JSON, nullable=False),
-    Column("identity", JSON, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("retired", Float),
-    Column("revision", Integer, nullable=False),
+    Column("settings", _Json("settings"), nullable=False),
+    Column("identity", _Json("identity"), nullable=False),
+    _time("created"),
+    _time("retired", nullable=True),
+    Column("revision", _Whole("revision"), nullable=False),
 )
 """One scorer is one board; `revision` grows with whatever its page shows."""
 
@@ -141,13 +245,13 @@ submissions = Table(
     _text("system", 80),
     _text("sha", 64),
     Column("content", LargeBinary, nullable=False),
-    Column("plans", Integer, nullable=False),
+    Column("plans", _Whole("plans"), nullable=False),
     _text("link", 300),
-    Column("note", Text, nullable=False),
+    _text("note"),
     _text("control", 32),
     Column("private", Boolean, nullable=False),
-    Column("created", Float, nullable=False),
-    Column("withdrawn", Float),
+    _time("created"),
+    _time("withdrawn", nullable=True),
     UniqueConstraint("account", "track", "sha"),
     Index(None, "track", "created"),
 )
@@ -155,19 +259,19 @@ submissions = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("id", _NUMBER, Identity(), primary_key=True),
+    Column("id", _Whole("id", 64), Identity(), primary_key=True),
     Column("submission", ForeignKey("submissions.id"), nullable=False),
     Column("scorer", ForeignKey("scorers.id"), nullable=False, index=True),
     _text("state", 16),
-    Column("attempts", Integer, nullable=False),
-    Column("not_before", Float, nullable=False),
+    Column("attempts", _Whole("attempts"), nullable=False),
+    _time("not_before"),
     _text("worker", 80),
     _text("lease", 32),
-    Column("lease_until", Float),
-    Column("queued", Float, nullable=False),
-    Column("started", Float),
-    Column("ended", Float),
-    Column("reason", Text, nullable=False),
+    _time("lease_until", nullable=True),
+    _time("queued"),
+    _time("started", nullable=True),
+    _time("ended", nullable=True),
+    _text("reason", mended=True),
     UniqueConstraint("submission", "scorer"),
     Index(None, "state", "id"),
 )
@@ -177,9 +281,9 @@ scores = Table(
     metadata,
     Column("submission", ForeignKey("submissions.id"), primary_key=True),
     Column("scorer", ForeignKey("scorers.id"), primary_key=True, index=True),
-    Column("figures", JSON, nullable=False),
+    Column("figures", _Json("figures"), nullable=False),
     Column("per_example", LargeBinary, nullable=False),
-    Column("created", Float, nullable=False),
+    _time("created"),
 )
 """One row a job that was scored: its figures, and one number an example, which differences are made from."""
 
@@ -187,8 +291,8 @@ standings = Table(
     "standings",
     metadata,
     Column("scorer", ForeignKey("scorers.id"), primary_key=True),
-    Column("revision", Integer, nullable=False),
-    Column("made", Float, nullable=False),
+    Column("revision", _Whole("revision"), nullable=False),
+    _time("made"),
     Column("rows", LargeBinary, nullable=False),
 )
 """What a board's page shows, made after each change of its scores."""
@@ -197,24 +301,24 @@ workers = Table(
     "workers",
     metadata,
     _text("name", 80, primary_key=True),
-    Column("measures", JSON, nullable=False),
-    Column("seen", Float, nullable=False),
-    _text("at", 120),
+    Column("measures", _Json("measures"), nullable=False),
+    _time("seen"),
+    _text("at", 120, mended=True),
 )
 """Signs of life."""
 
 log = Table(
     "log",
     metadata,
-    Column("id", _NUMBER, Identity(), primary_key=True),
-    Column("time", Float, nullable=False),
+    Column("id", _Whole("id", 64), Identity(), primary_key=True),
+    _time("time"),
     _text("actor", 80),
     _text("action", 32),
     _text("object", 64, index=True),
     _text("board", 16),
     _text("before", 32),
     _text("after", 32),
-    Column("reason", Text, nullable=False),
+    _text("reason", mended=True),
 )
 """Every action of people and every state of a job; triggers of the database refuse to change or delete a row."""
 
@@ -228,6 +332,20 @@ _PATIENCE = 8.0
 """Seconds that a request waits for a database that has gone away, such as one that is restarted."""
 _CONFLICTS = 3
 """Times that a change runs again because another writer added its row first."""
+_FAILURES = (
+    # SQLite's names and PostgreSQL's numbers, what to do, and whether it may pass by itself
+    (("SQLITE_FULL", "53100"), "has no space left: free some on its disk, then try again", True),
+    (("SQLITE_READONLY", "25006", "42501"), "may not be written: give this program's account the right to", False),
+    (("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH"),
+     "cannot be opened: see that its file and its folder are there, and may be read and written", False),
+    (("SQLITE_BUSY", "SQLITE_LOCKED", "55P03"), "is being written by another process: wait for that one, or end it",
+     True),
+    (("SQLITE_CORRUPT", "SQLITE_NOTADB"), "is damaged: restore a backup", False),
+    (("SQLITE_IOERR",), "cannot read or write its disk: look at the disk, then try again", True),
+    (("53300", "too many clients", "remaining connection slots"),
+     "has no connection left: raise its max_connections, or run fewer servers and workers", True),
+)  # fmt: skip
+_AWAY = "does not answer: see that it runs, then try again"
 
 
 class Database:
@@ -252,6 +370,7 @@ class Database:
         if self.is_sqlite:
             _prepare_sqlite(self.engine)
         self._writer = self.engine.execution_options(recipe_writes=True)
+        self._within = threading.local()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -268,8 +387,11 @@ class Database:
         It also runs again where another writer added the same row between its look and its own insert, which
         PostgreSQL permits: the second run finds that row. A transaction whose end was lost may have been kept, so
         `change` must bear to be run twice. Raises ComputeError where the database stays away for `patience` seconds.
+
+        What `change` writes or asks by further calls, in its thread, is a part of the same transaction.
         """
-        return self._tried(lambda: self._written(change), patience)
+        outer = getattr(self._within, "connection", None)
+        return self._tried(lambda: self._written(change), patience) if outer is None else change(outer)
 
     def query(self, ask: Callable[[Connection], Result], patience: float = _PATIENCE) -> Result:
         """As `write`, for what only reads."""
@@ -278,7 +400,8 @@ class Database:
             with self.read() as connection:
                 return ask(connection)
 
-        return self._tried(read, patience)
+        outer = getattr(self._within, "connection", None)
+        return self._tried(read, patience) if outer is None else ask(outer)
 
     def now(self, connection: Connection) -> float:
         """Seconds since 1970 by the database's clock."""
@@ -290,7 +413,11 @@ class Database:
 
     def _written(self, change: Callable[[Connection], Result]) -> Result:
         with self._writer.begin() as connection:
-            return change(connection)
+            self._within.connection = connection
+            try:
+                return change(connection)
+            finally:
+                self._within.connection = None
 
     def _tried(self, call: Callable[[], Result], patience: float) -> Result:
         until, pause, conflicts = time.monotonic() + patience, 0.05, 0
@@ -302,13 +429,29 @@ class Database:
                 if conflicts > _CONFLICTS:
                     raise
             except DBAPIError as error:
-                if not (isinstance(error, OperationalError) or error.connection_invalidated):
+                said, passes = _failure(error)
+                if said == _AWAY and not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
-                if time.monotonic() + pause > until:
-                    reason = str(error.orig or error).strip().splitlines()[0]
-                    raise ComputeError(f"the board's database does not answer ({reason}); start it again.") from None
+                if not passes or time.monotonic() + pause > until:
+                    told = f"the board's database {said} ({first_line(error.orig or error)})"
+                    raise ComputeError(f"{told}; nothing of this request was kept.") from None
+            except StatementError as error:  # a value that a column's type refused
+                if isinstance(error.orig, RecipeError):
+                    raise error.orig from None
+                raise
+            except PoolTimeout:
+                raise ComputeError("too many requests wait for the board's database; try again.") from None
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
+
+
+def _failure(error: DBAPIError) -> tuple[str, bool]:
+    """What a failure of the database says of it with the remedy, and whether it may pass by itself."""
+    code = str(getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None) or "")
+    for known, said, passes in _FAILURES:
+        if any(code.startswith(one) or (" " in one and one in str(error.orig)) for one in known):
+            return said, passes
+    return _AWAY, True
 
 
 def address(given: str) -> str:
@@ -361,12 +504,15 @@ def require_current(database: Database) -> None:
     try:
         with database.engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
-            empty = not inspect(connection).has_table("meta")
+            # Tables without a row are what a `recipe board init` left that was ended before it had made the board.
+            empty = not inspect(connection).has_table("meta") or connection.execute(meta.select()).first() is None
     except DBAPIError as error:
-        reason = str(error.orig).strip().splitlines()[0]
+        reason = first_line(error.orig or error)
         raise InputError(
             f"the database {_shown(database.url)} cannot be opened ({reason}); check the address."
         ) from None
+    except CommandError as error:
+        raise InputError(f"the tables in {_shown(database.url)} are of another program ({error}).") from None
     if empty or found is None:
         raise InputError(f"there is no board in {_shown(database.url)}; {remedy}.")
     if found != head:

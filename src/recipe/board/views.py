@@ -13,7 +13,7 @@ from sqlalchemy import Connection, case, func, select
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.board.scoring import LEAST, MEASURES, MeasureKind, clusters_of
-from recipe.board.standings import differences_from_controls, read_standings
+from recipe.board.standings import differences_from_controls, metric_digits, public_figures, read_standings, rounded
 from recipe.board.store import Account, Board, Track, Unknown
 from recipe.board.tables import accounts, jobs, log, scorers, scores, submissions, tokens, workers
 from recipe.board.work import GONE, read_content
@@ -79,7 +79,8 @@ class Views:
         if query.get("all") != "1":
             rows = [one for one in rows if one["latest"]]
         if wanted := query.get("q", "").casefold().strip():
-            rows = [one for one in rows if wanted in f"{one['system']} {one['by']} {one['control']}".casefold()]
+            named = ("system", "by", "account", "control")
+            rows = [one for one in rows if wanted in " ".join(one[name] for name in named).casefold()]
         rows = _sorted(rows, query.get("sort", "place"), query.get("order", ""))
         pages = max(1, -(-len(rows) // PAGE))
         page = min(max(1, _whole(query.get("page", "1"))), pages)
@@ -105,6 +106,7 @@ class Views:
             "datasets": [
                 {"name": name, "examples": count, "shown": count >= LEAST} for name, count in sorted(counts.items())
             ],
+            "least": LEAST,
             "rows": rows[(page - 1) * PAGE : page * PAGE],
             "total": len(rows),
             "page": page,
@@ -170,10 +172,11 @@ class Views:
             now = self.board.database.now(connection)
             counted = select(jobs.c.state, func.count().label("count_")).where(jobs.c.state.in_(("queued", "running")))
             counts = {row.state: row.count_ for row in connection.execute(counted.group_by(jobs.c.state)).all()}
-            living = select(workers).where(workers.c.seen > now - GONE).order_by(workers.c.name)
+            # A sign of life from the future was given before the clock went back.
+            living = select(workers).where(workers.c.seen.between(now - GONE, now + GONE)).order_by(workers.c.name)
             at_work = select(jobs.c.worker, jobs.c.submission).where(jobs.c.state == "running")
             at = {row.worker: row.submission for row in connection.execute(at_work).all()}
-            took = select(jobs.c.ended - jobs.c.started).where(jobs.c.state == "scored")
+            took = select(jobs.c.ended - jobs.c.started).where(jobs.c.state == "scored", jobs.c.ended >= jobs.c.started)
             times = list(connection.execute(took.order_by(jobs.c.ended.desc()).limit(_RECENT)).scalars())
             alive = [
                 {
@@ -253,16 +256,16 @@ class Views:
             return []
         own = [row.id for row in rows]
 
-        def ask(connection: Connection) -> tuple[Any, Any, dict[int, int]]:
+        def ask(connection: Connection) -> tuple[Any, dict[int, int]]:
             with_label = select(jobs, scorers.c.label).join(scorers, scorers.c.id == jobs.c.scorer)
             found = connection.execute(with_label.where(jobs.c.submission.in_(own)).order_by(jobs.c.id)).all()
-            figures = select(scores.c.submission, scores.c.scorer, scores.c.figures).where(scores.c.submission.in_(own))
             waiting = select(jobs.c.id).where(jobs.c.state == "queued").order_by(jobs.c.id)
             places = {number: place for place, number in enumerate(connection.execute(waiting).scalars(), 1)}
-            return found, connection.execute(figures).all(), places
+            return found, places
 
-        found, figures, waiting = self.board.database.query(ask)
-        values = {(one.submission, one.scorer): one.figures["value"] for one in figures}
+        found, waiting = self.board.database.query(ask)
+        figures = self._figures(own)
+        kinds = {one.id: MEASURES[one.measure] for one in self._boards()}
         tracks = {one.name: one for one in self.board.tracks()}
         described = []
         for row in rows:
@@ -282,7 +285,8 @@ class Views:
                         "queued": job.queued,
                         "started": job.started,
                         "ended": job.ended,
-                        "value": values.get((row.id, job.scorer)) if shown else None,
+                        "value": figures.get((row.id, job.scorer), {}).get("value") if shown else None,
+                        "digits": kinds[job.scorer].digits,
                         "place": self._place(job.scorer, row.id) if shown and job.state == "scored" else "",
                     }
                 )
@@ -293,6 +297,7 @@ class Views:
                     "track_title": track.title or track.name,
                     "system": row.system,
                     "by": row.display,
+                    "account": row.account,
                     "created": row.created,
                     "private": row.private,
                     "withdrawn": row.withdrawn,
@@ -312,30 +317,53 @@ class Views:
         rows = self._standing(board)[0]["rows"]
         return next((str(one[field]) for one in rows if one["submission"] == submission), "")
 
-    def _results(self, row: Any, track: Track, viewer: Account | None) -> list[JsonObject]:
-        query = select(scores.c.scorer, scores.c.figures).where(scores.c.submission == row.id)
-        figures = {
-            one.scorer: one.figures
-            for one in self.board.database.query(lambda connection: connection.execute(query).all())
+    def _figures(self, identities: Sequence[str]) -> dict[tuple[str, str], JsonObject]:
+        """The public figures of submissions, by submission and board."""
+        query = (
+            select(
+                submissions.c.id, submissions.c.control, scores.c.scorer, scores.c.figures, scores.c.per_example,
+                scorers.c.measure, scorers.c.track,
+            )
+            .join(submissions, submissions.c.id == scores.c.submission)
+            .join(scorers, scorers.c.id == scores.c.scorer)
+            .where(scores.c.submission.in_(identities))
+        )  # fmt: skip
+        rows = self.board.database.query(lambda connection: connection.execute(query).all())
+        sets = {track.name: self.board.references(track.reference_set).examples for track in self.board.tracks()}
+        sources = {name: [one.source for one in examples] for name, examples in sets.items()}
+        self.board.answered(row.id for row in rows if not row.control)
+        return {
+            (row.id, row.scorer): public_figures(self.board, MEASURES[row.measure], sources[row.track], row)
+            for row in rows
         }
+
+    def _results(self, row: Any, track: Track, viewer: Account | None) -> list[JsonObject]:
+        figures = self._figures([row.id])
         found = []
         for board in self._boards():
-            if board.id not in figures:
+            if (row.id, board.id) not in figures:
                 continue
-            own = figures[board.id]
-            against = differences_from_controls(self.board, board.id, row.id)
+            own, kind = figures[row.id, board.id], MEASURES[board.measure]
+            # What is too little for a figure is too little for a difference.
+            against = differences_from_controls(self.board, board.id, row.id) if own["value"] is not None else {}
+            controls = {one["control"]: one for one in self._standing(board.id)[0]["rows"] if one["control"]}
+            further = {
+                name: {"title": metric_title(name), "digits": metric_digits(kind, name), "value": one}
+                for name, one in own["metrics"].items()
+            }
             found.append(
                 self._summary(board, track, viewer)
+                | own
                 | {
                     "place": self._place(board.id, row.id),
                     "no_place": self._place(board.id, row.id, "no_place"),
-                    "value": own["value"],
-                    "datasets": own["datasets"],
-                    "metrics": {
-                        name: {"title": metric_title(name), "value": one} for name, one in own["metrics"].items()
-                    },
-                    "unscored": own["unscored"],
-                    "against": [_against(name, one) for name, one in against.items() if name != row.control],
+                    "metrics": further,
+                    "least": LEAST,
+                    "against": [
+                        _against(name, one, kind, own, controls.get(name))
+                        for name, one in against.items()
+                        if name != row.control
+                    ],
                 }
             )
         return found
@@ -463,11 +491,16 @@ def metric_title(name: str) -> str:
     return METRICS.get(name, name)
 
 
-def _against(control: str, difference: Interval) -> JsonObject:
+def _against(
+    control: str, difference: Interval, kind: MeasureKind, own: JsonObject, other: JsonObject | None
+) -> JsonObject:
+    """The difference from a control: that of the two means as they are shown, where no question lacks a value."""
+    complete = other is not None and own["complete"] and other["complete"]
+    mean = own["value"]["mean"] - other["value"]["mean"] if complete and other is not None else None
     return {
         "control": control,
         "meaning": MEANINGS.get(control, ""),
-        "difference": to_json(difference),
+        "difference": rounded(to_json(difference), kind.digits, mean),
         "beaten": None if difference.sign is None else is_beaten(difference),
     }
 

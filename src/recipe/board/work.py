@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, not_, select, update
 
 from recipe.artifacts import JsonObject, fingerprint, json_line, to_json
 from recipe.board.scoring import Scored, Scorer, open_scorer
@@ -41,6 +41,8 @@ _LONGEST_WAIT = 60.0
 _FOREVER = 10 * 365 * 86_400.0
 GONE = 30.0
 """Seconds without a sign of life after which a worker counts as gone."""
+LONGEST_LEASE = 600.0
+"""Seconds of a lease, at most: one that ends later was given before the database's clock went back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,7 @@ class Queue:
         def take(connection: Connection) -> Job | None:
             now = self._database.now(connection)
             self._requeue_lost(connection, now)
-            waiting = select(jobs).where(
-                jobs.c.state == "queued", jobs.c.not_before <= now, jobs.c.scorer.in_(list(boards))
-            )
+            waiting = select(jobs).where(self._due(now, boards))
             row = connection.execute(waiting.order_by(jobs.c.id).limit(1).with_for_update(skip_locked=True)).first()
             if row is None:
                 return None
@@ -107,13 +107,23 @@ class Queue:
 
     def _anything(self, connection: Connection, boards: Collection[str]) -> bool:
         now = self._database.now(connection)
-        due = (jobs.c.state == "queued") & (jobs.c.not_before <= now) & jobs.c.scorer.in_(list(boards))
-        lost = (jobs.c.state == "running") & (jobs.c.lease_until < now)
-        return connection.execute(select(jobs.c.id).where(due | lost).limit(1)).first() is not None
+        some = select(jobs.c.id).where(self._due(now, boards) | self._lost(now)).limit(1)
+        return connection.execute(some).first() is not None
+
+    @staticmethod
+    def _due(now: float, boards: Collection[str]) -> ColumnElement[bool]:
+        """What may run; a pause that is longer than any was begun before the clock went back."""
+        paused = jobs.c.not_before.between(now, now + _LONGEST_WAIT)
+        return and_(jobs.c.state == "queued", jobs.c.scorer.in_(list(boards)), not_(paused))
+
+    @staticmethod
+    def _lost(now: float) -> ColumnElement[bool]:
+        """What nobody holds any more."""
+        return and_(jobs.c.state == "running", not_(jobs.c.lease_until.between(now, now + LONGEST_LEASE)))
 
     def _requeue_lost(self, connection: Connection, now: float) -> None:
         """Queue the jobs of workers that gave no sign of life."""
-        lost = select(jobs).where(jobs.c.state == "running", jobs.c.lease_until < now)
+        lost = select(jobs).where(self._lost(now))
         for row in connection.execute(lost.with_for_update(skip_locked=True)).all():
             reason = f"worker {row.worker} gave no sign of life, and its lease ended"
             values = {"state": "queued", "lease": "", "lease_until": None, "not_before": now, "reason": reason}
@@ -216,9 +226,9 @@ def settings_of(stored: JsonObject) -> ScorerSettings:
 
 def read_content(content: bytes) -> list[Prediction]:
     """The plans of a submission's canonical content."""
-    # Not `splitlines`: a text may hold characters that end a line elsewhere, such as U+2028.
-    lines = enumerate(content.decode().split("\n"), start=1)
-    rows = [json_line("submission", number, line) for number, line in lines if line]
+    # Not `splitlines`: an id may hold characters that end a line elsewhere, such as U+2028.
+    lines = content.decode().split("\n")[:-1]
+    rows = [json_line("submission", number, line) for number, line in enumerate(lines, start=1)]
     return [Prediction(row["example_id"], tuple(row["steps"]), row["sample"]) for row in rows]
 
 

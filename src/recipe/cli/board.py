@@ -101,9 +101,14 @@ def init(
 
         assert config is not None
         settings = load_config(config, BoardSettings)
-        board = Board.create(database, settings.title)
-        fill_board(board, settings, config.parent)
-        tokens = {OWNER: board.add_account(OWNER, "owner", "The owner")}
+        tokens = dict[str, str]()
+
+        def fill(made: Board) -> None:
+            assert config is not None
+            fill_board(made, settings, config.parent)
+            tokens[OWNER] = made.add_account(OWNER, "owner", "The owner")
+
+        board = Board.create(database, settings.title, fill)
     board.close()
     if json:
         console.print_json({"database": database, "tokens": tokens})
@@ -165,7 +170,7 @@ def worker(
     ] = "",
     name: Annotated[str, typer.Option(help="Name in the log. Default: this machine's and the process number.")] = "",
     lease: Annotated[
-        float, typer.Option(min=1, help="Seconds without a sign of life after which others take over its job.")
+        float, typer.Option(min=1, max=600, help="Seconds without a sign of life after which others take over its job.")
     ] = 30.0,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop once nothing is left to score.")] = False,
     *,
@@ -392,7 +397,12 @@ def restore(
     """
     from recipe.board.backup import restore as copy
 
-    console.print_lines(f"{copy(file, database):,} rows")
+    rows, owners = copy(file, database)
+    console.print_lines(
+        f"{rows:,} rows",
+        f"Tokens of the backup work; owners are {', '.join(owners) or 'none'}. "
+        "If you do not know who made the file, revoke them: recipe board account revoke NAME",
+    )
 
 
 @app.command("export")
@@ -497,7 +507,7 @@ def _jobs(submission: dict[str, Any]) -> "Table":
     rows = []
     for job in submission["jobs"]:
         value = job.get("value")
-        figure = Cell(None) if value is None else Cell(value["mean"], 3)
+        figure = Cell(None) if value is None else Cell(value["mean"], job["digits"])
         position = "" if job["position"] is None else f"place {job['position']} in the queue"
         rows.append(row(job["label"], job["state"], figure, job.get("place") or "", job["reason"] or position))
     caption = f"{submission['system']} on {submission['track_title']}: {submission['state']} ({submission['id']})"

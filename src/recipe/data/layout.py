@@ -55,7 +55,10 @@ def read_published_json(path: Path, kind: type[Layout], remedy: str, *, of: str)
 
 
 def read_lines(path: Path, remedy: str) -> list[str]:
-    """The lines of a UTF-8 text file, divided at line feeds alone. Raises InputError when it is missing or of another encoding."""
+    """The lines of a UTF-8 text file, divided at line feeds alone.
+
+    Raises InputError when it is missing or of another encoding.
+    """
     try:
         return path.read_text(encoding="utf-8-sig").split("\n")
     except (FileNotFoundError, IsADirectoryError):

@@ -58,11 +58,11 @@ const when = (seconds) => {
   return make("time", { dateTime: at.toISOString(), textContent: `${at.toISOString().slice(0, 10)} ${at.toISOString().slice(11, 19)} UTC` });
 };
 
-const number = (value) => (value ? `${value.mean.toFixed(3)}${value.low === null ? (value.reason ? ` (no interval: ${value.reason})` : "") : ` (${value.low.toFixed(3)} to ${value.high.toFixed(3)})`}`.replaceAll("-", "−") : "");
+const number = (value, digits) => `${value.mean.toFixed(digits)}${value.low === null ? (value.reason ? ` (no interval: ${value.reason})` : "") : ` (${value.low.toFixed(digits - 1)} to ${value.high.toFixed(digits - 1)})`}`.replaceAll("-", "−");
 
 function jobLine(job) {
   const parts = [make("a", { href: `/boards/${job.board}`, textContent: job.label }), ": ", make("span", { className: `state ${job.state}`, textContent: job.state })];
-  if (job.value) parts.push(` ${number(job.value)}`);
+  if (job.value) parts.push(` ${number(job.value, job.digits)}`);
   if (job.place) parts.push(`, place ${job.place}`);
   if (job.position) parts.push(`, place ${job.position} in the queue`);
   if (job.reason) parts.push(`: ${job.reason}`);
@@ -104,7 +104,7 @@ let me = null;
 async function identify(load) {
   me = null;
   if (kept.get()) me = await guarded(() => ask("/api/me"));
-  $("who").textContent = me ? `You are ${me.display}${me.role === "owner" ? ", an owner" : ""}.` : kept.get() ? "" : "No token: the owner of the board gives one.";
+  $("who").textContent = me ? `You are ${me.display} (${me.name})${me.role === "owner" ? ", an owner" : ""}.` : kept.get() ? "" : "No token: the owner of the board gives one.";
   $("forget").hidden = !kept.get();
   $("token-field").value = "";
   await load();

@@ -19,6 +19,7 @@ import difflib
 import io
 import random
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ _LONGEST = 30_000
 """Characters of a cell; spreadsheets take 32,767."""
 _CODE = 12
 _MOST_COLUMNS = 1_000
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@")
 _SCORE = re.compile(r"\s*([0-9]+)(\.0*)?\s*")
 _NEAR = 0.8
 """Similarity from which on an unknown column is taken for a misspelt criterion."""
@@ -251,7 +252,8 @@ def write_sheet(
     random.Random(seed).shuffle(codes)
     codes = codes[:limit]
     stream = io.StringIO(newline="")
-    table = csv.writer(stream)
+    # All cells in quotes: in some languages a spreadsheet parts them at semicolons.
+    table = csv.writer(stream, quoting=csv.QUOTE_ALL)
     table.writerow(COLUMNS)
     table.writerows(_row(code, plans[code].steps, examples[plans[code].example_id]) for code in codes)
     write_text(path, "\ufeff" + stream.getvalue())  # the mark that spreadsheets know UTF-8 by
@@ -276,7 +278,8 @@ def cell(text: str) -> str:
     """
     shown = visible(text).strip()
     shown = shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    # A sign in full width, or in small, computes as well.
+    return f"'{shown}" if unicodedata.normalize("NFKC", shown[:1]).startswith(_FORMULA) else shown
 
 
 def rated_plans(ratings: Iterable[Rating], judged: Iterable[Judgement]) -> list[tuple[Rating, dict[PlanId, Judgement]]]:

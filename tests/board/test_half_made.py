@@ -1,0 +1,203 @@
+"""Writes of several steps, ended at each of them: what is left is whole or nothing, and can be done again."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board_helpers import lines, score_all
+from sqlalchemy import func, select
+from sqlalchemy.engine import Connection
+
+from recipe.board.backup import backup, restore
+from recipe.board.scoring import open_scorer
+from recipe.board.setup import add_track, demo_board, rescore
+from recipe.board.store import Board, References
+from recipe.board.tables import Database, metadata, scorers, standings, tracks
+from recipe.board.work import read_content
+from recipe.config.board import ScorerSettings
+from recipe.errors import InputError
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
+
+
+class Stop(Exception):
+    """In place of the end of the process."""
+
+
+def rows(database: Database) -> dict[str, int]:
+    """How many rows each table has, but those that are made from others."""
+    return database.query(
+        lambda connection: {
+            table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+            for table in metadata.sorted_tables
+            if table is not standings
+        }
+    )
+
+
+@pytest.fixture
+def stop_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let the statement of this number, from 1, that changes something raise."""
+    real = Connection.execute
+    count = [0, 0]
+
+    def execute(self: Connection, statement: Any, *given: Any, **more: Any) -> Any:
+        if getattr(statement, "is_dml", False):
+            count[0] += 1
+            if count[0] == count[1]:
+                raise Stop
+        return real(self, statement, *given, **more)
+
+    monkeypatch.setattr(Connection, "execute", execute)
+
+    def arm(number: int) -> None:
+        count[:] = [0, number]
+
+    return arm
+
+
+def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whole: Callable[[], object]) -> int:
+    """End `change` at many of its steps, and see that `whole` is as before; at last let it be; returns how many."""
+    before, number, tried = whole(), 0, 0
+    while True:
+        number, tried = 2 * number + 1, tried + 1
+        stop_at(number)
+        try:
+            change()
+        except Stop:
+            stop_at(0)
+            assert whole() == before, number
+            continue
+        stop_at(0)
+        return tried - 1
+
+
+def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], None]) -> None:
+    def nothing() -> bool:
+        with pytest.raises(InputError, match="recipe board init"):
+            Board.open(database).close()
+        return True
+
+    def make() -> None:
+        made, tokens = demo_board(database, None, "hash:64")
+        assert {made.account_of(token).is_owner for token in tokens.values()} == {True, False}  # type: ignore[union-attr]
+        made.close()
+
+    assert each_step(stop_at, make, nothing) > 4
+    board = Board.open(database)
+    assert len(board.tracks()) == 1
+    board.close()
+
+
+def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
+    script = """
+import os, signal, sys
+from recipe.board import store
+from recipe.board.setup import demo_board
+noted = store.note
+def note(*given, **more):
+    noted(*given, **more)
+    if given[3] == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+store.note = note
+demo_board(sys.argv[1], None, "hash:64")
+"""
+    for action in ("board made", "track added", "submitted"):
+        done = subprocess.run([sys.executable, "-c", script, database, action], check=False, env=os.environ)
+        assert done.returncode == -signal.SIGKILL
+        with pytest.raises(InputError, match="recipe board init"):
+            Board.open(database)
+    made, _ = demo_board(database, None, "hash:64")
+    assert len(made.tracks()) == 1
+    made.close()
+
+
+def test_tracks_and_scorers_are_added_whole_or_not(
+    board: Board, examples: list[Example], stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = References.of(examples[:30])
+    settings = ScorerSettings(measure="validity")
+    with open_scorer(settings, given) as opened:
+        identity = opened.identity
+    track = replace(board.track("world"), name="second", reference_set=given.sha)
+    database = board.database
+    assert (
+        each_step(stop_at, lambda: add_track(board, track, given, [(settings, identity)]), lambda: rows(database)) > 3
+    )
+    [old] = [
+        row.id for row in database.query(lambda c: c.execute(select(scorers).where(scorers.c.track == "world")).all())
+    ]
+    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+
+    def state() -> object:
+        query = select(scorers.c.id, scorers.c.retired, scorers.c.revision).order_by(scorers.c.id)
+        return rows(database), database.query(lambda c: [tuple(row) for row in c.execute(query)])
+
+    assert each_step(stop_at, lambda: rescore(board, old), state) > 3
+    before = state()
+    with pytest.raises(InputError):
+        rescore(board, next(row[0] for row in before[1] if row[0] != old and row[1] is None and row[0] != old))  # type: ignore[index]
+    assert state() == before  # what is refused changes nothing
+
+
+def test_a_backup_is_restored_whole_or_not(
+    board: Board, database: str, tmp_path: Path, stop_at: Callable[[int], None]
+) -> None:
+    file, target = tmp_path / "backup.db", f"sqlite:///{tmp_path / 'restored.db'}"
+    backup(database, file)
+
+    def nothing() -> bool:
+        with pytest.raises(InputError, match="recipe board init"):
+            Board.open(target).close()
+        return True
+
+    assert each_step(stop_at, lambda: restore(file, target), nothing) > 2
+    copy = Board.open(target)
+    assert score_all(copy) == 8
+    copy.close()
+
+
+def test_a_step_may_hold_what_ends_a_line_elsewhere(
+    board: Board, examples: list[Example], tmp_path: Path, database: str
+) -> None:
+    ends = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"
+    odd = [
+        replace(one, example_id=f"{one.example_id}{ends}", continuation=(f"a{ends}b", *one.continuation))
+        for one in examples
+    ]
+    given = References.of(odd)
+    settings = ScorerSettings(measure="match", encoder="hash:64")
+    with open_scorer(settings, given) as opened:
+        identity = opened.identity
+    add_track(board, replace(board.track("world"), name="odd", reference_set=given.sha), given, [(settings, identity)])
+    again = Board.open(database)
+    assert again.references(given.sha) == given
+    assert [one.example_id for one in again.questions(again.track("odd")).values()] == [one.example_id for one in odd]
+    plans = lines(odd)
+    assert plans
+    again.close()
+    content = "".join(
+        f'{{"example_id": "{ends.replace(chr(11), "").replace(chr(12), "")[:3]}", "sample": 0, "steps": []}}\n'
+        for _ in range(2)
+    )
+    assert read_content(content.encode()) == [Prediction("\u2028\u2029\x85", (), 0)] * 2
+
+
+def test_one_write_holds_all_that_is_written_within(board: Board) -> None:
+    def change(_: Connection) -> None:
+        board.add_account("ann")
+        assert board.database.query(lambda c: c.execute(select(tracks.c.name)).all())
+        board.change_track("world", closed=True)
+        raise Stop
+
+    with suppress(Stop):
+        board.database.write(change)
+    assert not board.track("world").closed
+    assert board.add_account("ann")
