@@ -39,8 +39,8 @@ class ClipStore:
         self._clips: dict[str, Clip] = {}
         self._lock = threading.Lock()
         self._receiving = 0
-        self._probing = asyncio.Semaphore(settings.readers)
-        self._reader = _open_reader(settings.readers)
+        self._probing = asyncio.Semaphore(settings.decoders)
+        self._reader = _open_reader(settings.decoders)
 
     async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
         """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""

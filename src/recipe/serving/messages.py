@@ -30,7 +30,7 @@ class PageSettings(Settings):
     """Length of a clip."""
     clips: Positive = 16
     """Clips on disk at once."""
-    readers: Positive = 2
+    decoders: Positive = 2
     """Clips that are looked at as they arrive, and as many that are decoded for a run, at once."""
     probe_seconds: Positive = 20
     """Processor time that looking at a clip may take, and two thirds of what may pass by the clock."""
