@@ -18,10 +18,10 @@ from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import JsonObject
 from recipe.board import work
-from recipe.board.scoring import Figures, Scored, open_scorer
-from recipe.board.setup import rescore
+from recipe.board.scoring import Figures, Scored, control_predictions, open_scorer
+from recipe.board.setup import add_track, rescore
 from recipe.board.standings import standings_of
-from recipe.board.store import Board, Entry
+from recipe.board.store import Board, Entry, References, Track
 from recipe.board.tables import jobs, log, scorers, scores, tracks
 from recipe.board.validation import check_submission
 from recipe.board.work import MOST_ATTEMPTS, Job, Queue, Worker, read_content
@@ -328,3 +328,29 @@ def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkey
     assert retired[new] is None
     assert retired[old] is not None
     legal(board)
+
+
+def test_a_track_of_an_earlier_version_gets_the_controls_that_it_lacks(
+    database: str, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, references, settings = (
+        Board.create(database, "A board"),
+        References.of(examples),
+        ScorerSettings(measure="validity"),
+    )
+    with open_scorer(settings, references) as scorer:
+        identity = scorer.identity
+    known = control_predictions(references, 1)
+    earlier = {name: plans for name, plans in known.items() if name != "refusal"}
+    with monkeypatch.context() as patched:
+        patched.setattr("recipe.board.setup.control_predictions", lambda *_: earlier)
+        add_track(made, Track("world", "The world", "", references.sha), references, [(settings, identity)])
+    score_all(made)
+    [[old]] = ask(made, select(scorers.c.id))
+    monkeypatch.setattr("recipe.board.scoring.__version__", "9.9")
+    new, queued = rescore(made, old)
+    assert queued == score_all(made) == len(known)
+    rows = standings_of(made, new)["rows"]
+    assert sorted(row["control"] for row in rows) == sorted(known)
+    assert {row["control"] for row in standings_of(made, old)["rows"]} == earlier.keys()
+    made.close()

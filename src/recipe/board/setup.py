@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from recipe.artifacts import fingerprint
 from recipe.board.scoring import control_predictions, label_of, open_scorer, require_usable
 from recipe.board.store import BOARD, Board, Entry, References, Track, Unknown
-from recipe.board.tables import scorers
+from recipe.board.tables import scorers, submissions
 from recipe.board.validation import Limits, check_submission
 from recipe.board.work import settings_of
 from recipe.config import changed_values, parse_config
@@ -145,6 +145,8 @@ def rescore(
 ) -> tuple[str, int]:
     """Score all submissions of a board again by the scorer of this program, with `changes` of its settings (KEY=VALUE).
 
+    The track gets the control rows of this program that it lacks.
+
     Returns the new board's id and its number of jobs. The old board is retired unless it is to be kept; it stays
     readable. Raises InputError for an unknown board, and where nothing has changed.
     """
@@ -158,19 +160,27 @@ def rescore(
         "the scorer",
         changes,
     )
-    references = board.references(board.track(row.track).reference_set)
+    track = board.track(row.track)
+    references = board.references(track.reference_set)
     with open_scorer(settings, references) as opened:
         identity = opened.identity
     if fingerprint(identity)[:16] == scorer:
         raise InputError("the scorer is the same as before, so its figures would be; change a setting with --set.")
 
-    def change(_: Connection) -> tuple[str, int]:
-        added = board.add_scorer(
+    # A track of an earlier version lacks the controls that were added since.
+    there = select(submissions.c.control).where(submissions.c.track == track.name)
+    controls = control_predictions(references, track.plans)
+
+    def change(connection: Connection) -> tuple[str, int]:
+        new, jobs = board.add_scorer(
             row.track, settings.measure, label_of(settings), settings.model_dump(mode="json"), identity, actor
         )
         if not keep:
             board.retire(scorer, actor)
-        return added
+        lacking = controls.keys() - set(connection.execute(there).scalars())
+        for control in sorted(lacking):
+            send(board, BOARD, track, controls[control], Entry(control, note="A control row.", control=control))
+        return new, jobs + len(lacking)
 
     return board.database.write(change)
 
