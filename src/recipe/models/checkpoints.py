@@ -8,7 +8,7 @@ import functools
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,8 +269,8 @@ def location(name: str, revision: str | None = None) -> str:
 
 
 @contextmanager
-def model_errors(name: str) -> Iterator[None]:
-    """Raises InputError in place of what transformers and tokenizers raise for a model that cannot be loaded.
+def model_errors(name: str, unusable: Callable[[BaseException], RecipeError] | None = None) -> Iterator[None]:
+    """Raises InputError, or what `unusable` makes, in place of what libraries raise for a model that cannot be loaded.
 
     For a damaged file that is any exception: tokenizers raise `Exception` itself, and one that is none in a panic.
     """
@@ -281,7 +281,7 @@ def model_errors(name: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise _unusable(name, _reason(error)) from error
+        raise (_unusable(name, _reason(error)) if unusable is None else unusable(error)) from error
 
 
 def _video_template(name: str, revision: str | None) -> str | None:
