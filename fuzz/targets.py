@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apps
+import av
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
@@ -39,6 +41,7 @@ from recipe.evaluation.scores import read_scores
 from recipe.experiments.results import load_results
 from recipe.experiments.settings import load_experiment
 from recipe.models.endpoint.wire import Unreadable, parse_completion, parse_piece
+from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_steps, read_trace
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.models import read_score
@@ -199,6 +202,18 @@ def _pickled(value: object) -> tuple[bytes, ...]:
     return tuple(pickle.dumps(value, protocol) for protocol in (0, 2, 5))
 
 
+def _filmed(container: str) -> bytes:
+    """A video of three small frames."""
+    stream = io.BytesIO()
+    with av.open(stream, "w", format=container) as file:
+        track = file.add_stream("mpeg4", rate=4)
+        track.width = track.height = 16
+        for shade in (0, 90, 200):
+            file.mux(track.encode(av.VideoFrame.from_ndarray(np.full((16, 16, 3), shade, dtype=np.uint8))))
+        file.mux(track.encode(None))
+    return stream.getvalue()
+
+
 @cache
 def targets() -> Mapping[str, Target]:
     """All targets by name."""
@@ -270,6 +285,11 @@ def targets() -> Mapping[str, Target]:
         "timed text": (_text(partial(read_steps, duration=60.0)), "p.txt", (b"00:05 - 00:12 Pour\n[0:03] Stir (5s)",)),
         "seen text": (_text(read_history), "p.txt", (b"1. Pour\n2. Stir\n", b"nothing yet")),
         "trace text": (_text(partial(read_trace, duration=60.0)), "p.txt", (b"0:01 Pour\n0:09 - 0:12 Stir\n",)),
+        "video": (
+            lambda path: read_frames(path, config.FrameConfig(count=2)),
+            "v.mp4",
+            tuple(map(_filmed, ("mp4", "matroska", "avi", "mpegts"))),
+        ),
         "completion": (_completion, "a.json", (json.dumps(ANSWER).encode(), b"<html>502</html>")),
         "score body": (_body(ScoreRequest), "b.json", (b'{"goal": "g", "history": ["a"], "continuations": [["b"]]}',)),
         "openrlhf body": (_body(GetReward), "b.json", (b'{"query": ["p a"], "prompts": ["p"], "labels": ["{}"]}',)),
