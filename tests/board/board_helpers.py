@@ -6,6 +6,9 @@ from recipe.board.store import Board
 from recipe.board.work import Worker
 from recipe.types import Example
 
+CONTROLS = 9
+"""Control rows of a track."""
+
 
 def lines(examples: list[Example], share: float = 1.0, text: str = "") -> bytes:
     """A submission: the first share of each reference, and perhaps a step more."""

@@ -123,7 +123,7 @@ def test_check_submit_and_watch(page: Page, running: Running, examples: list[Exa
     expect(page.locator(".plan")).to_have_count(1)
     page.goto("/")
     page.locator("table a").first.click()
-    expect(page.locator(".standings tbody tr")).to_have_count(9)
+    expect(page.locator(".standings tbody tr")).to_have_count(10)
     expect(page.locator(".standings tr.control")).to_have_count(9)
     page.get_by_label("Find").fill("mine")
     page.get_by_role("button", name="Show").click()

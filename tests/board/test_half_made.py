@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
@@ -160,7 +160,7 @@ def test_a_backup_is_restored_whole_or_not(
 
     assert each_step(stop_at, lambda: restore(file, target), nothing) > 2
     copy = Board.open(target)
-    assert score_all(copy) == 8
+    assert score_all(copy) == CONTROLS
     copy.close()
 
 

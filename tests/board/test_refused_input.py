@@ -166,7 +166,7 @@ VALUES = st.one_of(st.text(), st.sampled_from(TEXTS), st.integers(), st.floats()
 @given(place=st.integers(0, len(COLUMNS) - 1), value=VALUES)
 def test_no_column_takes_what_the_database_refuses_itself(board: Board, place: int, value: Any) -> None:
     table, column = COLUMNS[place]
-    if not isinstance(column.type.python_type, type) or column.type.python_type in (bytes, bool):
+    if column.type.python_type in (bytes, bool, object):  # PostgreSQL does not compare JSON
         return
     told = ""
     try:

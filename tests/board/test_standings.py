@@ -122,7 +122,7 @@ def entered(board: Board, account: str, system: str, values: Any, share: float) 
 def test_refusing_does_not_beat_answering(board: Board) -> None:
     board.add_account("ann")
     [scorer] = Queue(board, "w", 30.0).measured(["validity"])
-    honest = entered(board, "ann", "honest", [0.44] * 40, 0.0)
+    honest = entered(board, "ann", "honest", [0.42, 0.46] * 20, 0.0)
     entered(board, "ann", "a few lost", [0.4] * 38 + [0.0] * 2, MOST_UNSCORED)
     cheat = entered(board, "ann", "cheat", [1.0] * 30 + [0.0] * 10, 0.25)
     value = standings_of(board, scorer)

@@ -10,7 +10,7 @@ from threading import Barrier, Event
 from typing import Any
 
 import pytest
-from board_helpers import lines, score_all
+from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select, update
 
 from recipe.board.setup import rescore
@@ -160,13 +160,13 @@ def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state
     assert done.returncode == -signal.SIGKILL
     found = dict(map(tuple, ask(board, select(jobs.c.state, func.count()).group_by(jobs.c.state))))
     assert found == {
-        "queued": {"queued": 8}, "after": {"queued": 7, "scored": 1}
-    }.get(state, {"queued": 7, "running": 1})  # fmt: skip
-    assert score_all(board) == 8 - found.get("scored", 0)
-    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * 8
-    assert len(ask(board, select(scores))) == 8
+        "queued": {"queued": CONTROLS}, "after": {"queued": CONTROLS - 1, "scored": 1}
+    }.get(state, {"queued": CONTROLS - 1, "running": 1})  # fmt: skip
+    assert score_all(board) == CONTROLS - found.get("scored", 0)
+    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * CONTROLS
+    assert len(ask(board, select(scores))) == CONTROLS
     ended = ask(board, select(log.c.object).where(log.c.after == "scored"))
-    assert len(ended) == len(set(ended)) == 8
+    assert len(ended) == len(set(ended)) == CONTROLS
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_a_clock_that_goes_back_holds_no_job(board: Board, clock: Callable[[floa
     dead.later(second, "the judge is away", 60.0, 1)
     clock(0.0)
     assert Views(board).queue()["workers"] == []  # a sign of life from the future is none
-    assert score_all(board) == 8
-    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * 8
+    assert score_all(board) == CONTROLS
+    assert [row.state for row in ask(board, select(jobs))] == ["scored"] * CONTROLS
     assert LONGEST_LEASE < 86_400.0
     queue = Views(board).queue()
     assert queue["estimate"] is None or queue["estimate"] >= 0

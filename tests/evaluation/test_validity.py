@@ -111,7 +111,7 @@ def test_paired_differences_need_equal_prompts_in_any_order() -> None:
     worst = prompt_means(score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]]))
     found = {one.metric: one for one in differences("test", "gold", best, "empty", worst)}
     assert found["score"].value.mean == 1
-    assert found["score"].value.low == 1
+    assert found["score"].value.sign == 1
     assert found["repeats"].value.mean == 0
     fewer = prompt_means(score_predictions(world(), examples[1:], gold(examples[1:])))
     with pytest.raises(InputError, match="different prompts"):

@@ -87,9 +87,9 @@ def test_the_figures_of_the_first_edition_are_those_of_old(corpus: Any) -> None:
 
 
 def approximate(value: Any) -> Any:
-    """Floats rounded to ten digits, tuples as lists."""
+    """Floats rounded to ten digits, tuples as lists; without bounds of intervals, which are computed as of today."""
     if isinstance(value, dict):
-        return {key: approximate(own) for key, own in value.items()}
+        return {key: approximate(own) for key, own in value.items() if not key.endswith(("low", "high", "reason"))}
     if isinstance(value, list | tuple):
         return [approximate(own) for own in value]
     return round(value, 10) if isinstance(value, float) else value
@@ -208,8 +208,7 @@ def test_a_groups_mean_is_the_mean_over_its_classes(corpus: Any) -> None:
         for group, share in one.groups.items():
             members = [own.mean for name, own in one.classes.items() if GROUP_OF[name] == group]
             assert share.mean == pytest.approx(np.mean(members))
-            assert share.low is not None
-            assert share.low <= share.mean
+            assert share.reason if share.low is None else share.low <= share.mean
     assert length.groups["order"].mean == 0.5
     found = rewards_json_of(sums)
     assert found["worst_group"] == GROUP_OF[found["worst_class"]]

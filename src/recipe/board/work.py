@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, not_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, not_, or_, select, update
 
 from recipe.artifacts import JsonObject, fingerprint, json_line, to_json
 from recipe.board.scoring import Scored, Scorer, open_scorer
@@ -113,8 +113,8 @@ class Queue:
     @staticmethod
     def _due(now: float, boards: Collection[str]) -> ColumnElement[bool]:
         """What may run; a pause that is longer than any was begun before the clock went back."""
-        paused = jobs.c.not_before.between(now, now + _LONGEST_WAIT)
-        return and_(jobs.c.state == "queued", jobs.c.scorer.in_(list(boards)), not_(paused))
+        due = or_(jobs.c.not_before <= now, jobs.c.not_before > now + _LONGEST_WAIT)
+        return and_(jobs.c.state == "queued", jobs.c.scorer.in_(list(boards)), due)
 
     @staticmethod
     def _lost(now: float) -> ColumnElement[bool]:

@@ -93,7 +93,7 @@ def control_sentences(differences: Sequence[Difference], digits: int = 3) -> lis
             key = one.regime, one.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
     return [
-        f"{f'It cannot be told whether {system} beats' if untold else f'{system} does not beat'} "
+        f"{system} {'may or may not beat' if untold else 'does not beat'} "
         f"{'these controls' if len(parts) > 1 else 'this control'} on "
         f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."
         for (system, metric, untold), parts in missed.items()
