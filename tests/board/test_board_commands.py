@@ -155,6 +155,12 @@ def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("rescore", "abc", "--database", "none.db"),
         ("backup", "--output", "x.db", "--database", "none.db"),
         ("restore", "none.db", "--database", "other.db"),
+        ("init", "--demo", "--database", "a folder"),
+        ("init", "--demo", "--database", "text"),
+        ("upgrade", "--database", "a folder"),
+        ("upgrade", "--database", "text"),
+        ("worker", "--database", "text"),
+        ("backup", "--output", "x.db", "--database", "text"),
         ("check", "none.jsonl", "--questions", "none.jsonl"),
         ("status", "--url", "ftp://host"),
         ("track", "one"),
@@ -164,6 +170,8 @@ def test_what_cannot_be_done_is_one_sentence(
     given: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "text").write_text("no database")
     said = fails("board", *given)
     assert said.endswith(".")
     assert "\n" not in said

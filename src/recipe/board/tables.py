@@ -12,10 +12,11 @@ types of the columns check every text and number that enters a table, or a quest
 
 import json
 import re
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -335,12 +336,13 @@ _CONFLICTS = 3
 _FAILURES = (
     # SQLite's names and PostgreSQL's numbers, what to do, and whether it may pass by itself
     (("SQLITE_FULL", "53100"), "has no space left: free some on its disk, then try again", True),
-    (("SQLITE_READONLY", "25006", "42501"), "may not be written: give this program's account the right to", False),
+    (("SQLITE_READONLY", "25006", "42501"), "may not be written: give this program the right to write it", False),
     (("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH"),
      "cannot be opened: see that its file and its folder are there, and may be read and written", False),
     (("SQLITE_BUSY", "SQLITE_LOCKED", "55P03"), "is being written by another process: wait for that one, or end it",
      True),
-    (("SQLITE_CORRUPT", "SQLITE_NOTADB"), "is damaged: restore a backup", False),
+    (("SQLITE_CORRUPT",), "is damaged: restore a backup", False),
+    (("SQLITE_NOTADB",), "is no database of SQLite, or is damaged: check the address, or restore a backup", False),
     (("SQLITE_IOERR",), "cannot read or write its disk: look at the disk, then try again", True),
     (("53300", "too many clients", "remaining connection slots"),
      "has no connection left: raise its max_connections, or run fewer servers and workers", True),
@@ -429,7 +431,7 @@ class Database:
                 if conflicts > _CONFLICTS:
                     raise
             except DBAPIError as error:
-                said, passes = _failure(error)
+                said, passes = _failure(error.orig)
                 if said == _AWAY and not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
                 if not passes or time.monotonic() + pause > until:
@@ -445,13 +447,26 @@ class Database:
             pause = min(2 * pause, 2.0)
 
 
-def _failure(error: DBAPIError) -> tuple[str, bool]:
-    """What a failure of the database says of it with the remedy, and whether it may pass by itself."""
-    code = str(getattr(error.orig, "sqlite_errorname", None) or getattr(error.orig, "sqlstate", None) or "")
+def _failure(cause: BaseException | None) -> tuple[str, bool]:
+    """What a driver's error says of the database with the remedy, and whether it may pass by itself."""
+    code = str(getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or "")
     for known, said, passes in _FAILURES:
-        if any(code.startswith(one) or (" " in one and one in str(error.orig)) for one in known):
+        if any(code.startswith(one) or (" " in one and one in str(cause)) for one in known):
             return said, passes
     return _AWAY, True
+
+
+@contextmanager
+def _opening(database: Database) -> Iterator[None]:
+    """Raises InputError, with the remedy, for a database that cannot be opened or written."""
+    try:
+        yield
+    except (DBAPIError, sqlite3.Error) as error:  # PRAGMAs run outside of SQLAlchemy's transactions
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        said, _ = _failure(cause)
+        if said == _AWAY:
+            said = "cannot be opened: check its address, and that it runs"
+        raise InputError(f"the database {_shown(database.url)} {said} ({first_line(cause or error)}).") from None
 
 
 def address(given: str) -> str:
@@ -475,7 +490,7 @@ def upgrade(database: Database) -> None:
     if database.is_sqlite and (path := make_url(database.url).database):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         set_journal(database, "WAL")
-    with _scripts() as config, database.engine.connect() as connection:
+    with _opening(database), _scripts() as config, database.engine.connect() as connection:
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
@@ -486,11 +501,8 @@ def upgrade(database: Database) -> None:
 
 def set_journal(database: Database, mode: Literal["WAL", "DELETE"]) -> None:
     """SQLite's journal: beside the file while a board is in use, inside it for one that is handed on."""
-    raw = database.engine.raw_connection()
-    try:
+    with _opening(database), closing(database.engine.raw_connection()) as raw:
         raw.cursor().execute(f"PRAGMA journal_mode={mode}")
-    finally:
-        raw.close()
 
 
 def require_current(database: Database) -> None:
@@ -502,15 +514,10 @@ def require_current(database: Database) -> None:
     with _scripts() as config:
         head = ScriptDirectory.from_config(config).get_current_head()
     try:
-        with database.engine.connect() as connection:
+        with _opening(database), database.engine.connect() as connection:
             found = MigrationContext.configure(connection).get_current_revision()
             # Tables without a row are what a `recipe board init` left that was ended before it had made the board.
             empty = not inspect(connection).has_table("meta") or connection.execute(meta.select()).first() is None
-    except DBAPIError as error:
-        reason = first_line(error.orig or error)
-        raise InputError(
-            f"the database {_shown(database.url)} cannot be opened ({reason}); check the address."
-        ) from None
     except CommandError as error:
         raise InputError(f"the tables in {_shown(database.url)} are of another program ({error}).") from None
     if empty or found is None:
