@@ -8,7 +8,8 @@ and a quarter ask and do not read; each that is closed connects again at once. T
 first alone and then beside the slow ones.
 
 A second service may open 300 files. There 220 connections send bodies of 4 MB at 600 bytes a second, once from another
-address than the clients and once, as behind a proxy, from the same. The clients open a connection for each request.
+address than the clients and once, as behind a proxy, from the same. The clients open a connection for each request, and
+ask again where the answer is 429.
 
 Prints times and shares of answers as JSON, with the services' memory; exits with 1 where an answer was wrong or
 missing, or the 99th percentile is ten times the median beside the slow ones.
@@ -49,7 +50,14 @@ def total(answer: bytes) -> float:
 
 
 async def client(
-    port: int, until: float, times: list[float], faults: Counter[str], wanted: bytes, *, fresh: bool
+    port: int,
+    until: float,
+    times: list[float],
+    faults: Counter[str],
+    opened: Counter[str],
+    wanted: bytes,
+    *,
+    fresh: bool,
 ) -> None:
     """Score the same plan again and again on one connection, or a `fresh` one each; the answer must be the same."""
     asked = request(json.dumps(BODY).encode())
@@ -64,6 +72,12 @@ async def client(
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
             length = int(next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))[15:])
             answer = await asyncio.wait_for(reader.readexactly(length), 30)
+            if head.split()[1] == b"429":  # its address has no room at the moment; the reward client asks again, too
+                opened["clients asked again"] += 1
+                writer.close()
+                writer = None
+                await asyncio.sleep(1)
+                continue
             if head.split()[1] != b"200":
                 faults[f"status {head.split()[1].decode()}"] += 1
             elif abs(total(answer) - total(wanted)) > 1e-6:  # rounding depends on the plans beside it
@@ -145,7 +159,7 @@ async def load(
             group.create_task(drip(port, address, until, opened))
         await asyncio.sleep(2 if dripping else 0)  # all of them are there first
         for _ in range(clients):
-            group.create_task(client(port, until, times, faults, wanted, fresh=dripping > 0))
+            group.create_task(client(port, until, times, faults, opened, wanted, fresh=dripping > 0))
     cut = [round(1000 * value, 1) for value in quantiles(times, n=100)] if len(times) > 1 else [None] * 99
     return {
         "seconds": seconds,
@@ -155,7 +169,7 @@ async def load(
         "p99_ms": cut[98],
         "longest_ms": round(1000 * max(times), 1) if times else None,
         "faults": dict(faults),
-        "slow_connections": dict(opened),
+        "connections": dict(opened),
     }
 
 
