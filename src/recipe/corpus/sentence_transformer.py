@@ -62,12 +62,12 @@ class SentenceTransformerEncoder:
         self._model = _load(config, source, self._device, self._dtype)
         drawn = not torch.equal(before, torch.get_rng_state())
         self._arguments = _task_arguments(self._model, config, source, self._task)
-        shown = self._embed(["a text to see the dimension"])
+        probe = ["a text to see the dimension"]
+        shown = self._embed(probe)
         if drawn:  # transformers draws what weights lack at random; what no vector depends on may be lacking
             self._model = _load(config, source, self._device, self._dtype)
             _task_arguments(self._model, config, source, self._task)
-            again = self._embed(["a text to see the dimension"])
-            if not np.allclose(shown, again, rtol=0, atol=1e-3 * np.abs(shown).max()):
+            if not np.allclose(shown, self._embed(probe), rtol=0, atol=1e-3 * np.abs(shown).max()):
                 raise _unusable(config, ValueError("its weights lack tensors that vectors depend on"))
         full = shown.shape[1]
         self._dimension = config.dimension or full
