@@ -244,10 +244,10 @@ class Batcher:
                 client = self._waiting[name]
                 job = client.jobs[0]
                 if job.outcome is None:
-                    first, most = not batch, self._settings.batch_characters
                     # what fits into a batch of its own is not torn apart; what does not fills up those of others
-                    fits = len(job.left) <= self._settings.batch and sum(one.characters for one in job.left) <= most
-                    pieces = job.next(plans, characters, first=first, whole=fits and not first)
+                    left = sum(piece.characters for piece in job.left)
+                    fits = len(job.left) <= self._settings.batch and left <= self._settings.batch_characters
+                    pieces = job.next(plans, characters, first=not batch, whole=fits and bool(batch))
                     if job.left and not pieces:
                         break
                     batch.append((job, pieces))
