@@ -1,8 +1,7 @@
 """Commands of `recipe vpa`: next actions of a closed set, as Visual Planning for Assistance has it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from recipe.models.costs import Budget
     from recipe.planning.vidassist.methods import Models
     from recipe.planning.vidassist.models import Demonstrations
-    from recipe.planning.vidassist.search import ActionsOf, PartialPlan
+    from recipe.planning.vidassist.search import ActionsOf
     from recipe.planning.vidassist.trace import TracedCandidate, TracedStep
     from recipe.types import Example
 
@@ -155,64 +154,39 @@ def _listed(source: Source, release: "Release | None") -> tuple[str, ...]:
 @contextmanager
 def opened_models(settings: ModelConfig, recipe: ModelConfig | None, budget: "Budget") -> "Iterator[Models]":
     """The models, ready to be asked within one budget; equal ones are opened once."""
-    from recipe.models.model import open_model
-    from recipe.planning.vidassist.methods import Models
+    from recipe.planning.vidassist.methods import with_planner
 
-    with ExitStack() as stack:
-        model = stack.enter_context(opened(settings, budget=budget))  # its sentence serves errors of both models
-        if recipe is None or recipe == settings:
-            yield Models(model, None if recipe is None else model)
-        else:
-            yield Models(model, stack.enter_context(open_model(recipe, budget=budget)))
+    # The sentence of `opened` serves errors of both models.
+    with opened(settings, budget=budget) as model, with_planner(model, settings, recipe, budget) as models:
+        yield models
 
 
-def planned(samples: Samples, config: VidAssistConfig, models: "Models") -> "list[PartialPlan]":
-    """A plan for each sample. Raises what the engines raise."""
-    from recipe.planning.vidassist.methods import plan_actions
-    from recipe.planning.vidassist.search import State
-
-    starts = [State(example.goal, example.history) for example in samples.examples]
-    return plan_actions(starts, config, models, samples.actions, samples.shown, console.progress())
-
-
-def write_plans(
-    plans: "Sequence[PartialPlan]",
+def planned(
     samples: Samples,
     config: VidAssistConfig,
+    models: "Models",
     source: Source,
-    models: Sequence[ModelConfig | None],
+    settings: Sequence[ModelConfig | None],
     output: Path,
     trace: Path,
 ) -> dict[str, Any]:
-    """Write predictions, trace and manifest, each all or nothing; returns the manifest and the paths.
+    """Plan for each sample; write predictions, trace and manifest; return the manifest with the paths.
 
-    `models` are the proposer that assesses, and the planner that proposes, too.
+    `settings` are those of the model that proposes and assesses, and of the planner that proposes, too.
     """
-    from recipe.artifacts import fingerprint, write_json
-    from recipe.planning.predictions import write_predictions
-    from recipe.planning.vidassist.models import prompts_sha256
-    from recipe.planning.vidassist.trace import predicted, summarize, write_trace
+    from recipe.planning.vidassist.methods import write_plans
 
-    pairs = [(example.example_id, plan) for example, plan in zip(samples.examples, plans, strict=True)]
-    model, recipe = (one and one.model_dump(include={"model", "revision", "endpoint"}) for one in models)
-    manifest: dict[str, Any] = {
-        "output": output.name,
-        "trace": trace.name,
-        "settings": config.model_dump(mode="json"),
-        "values": list(config.active) if config.method == "vidassist" else [],
+    model, recipe = (one and one.model_dump(include={"model", "revision", "endpoint"}) for one in settings)
+    about = {
         "model": model,
         "recipe_model": recipe,
         "encoder": source.encoder,
         "history": "oracle" if source.histories is None else source.histories.name,
         "actions": "goal card" if source.card else "all",
-        "prompts": prompts_sha256(),
-        "few_shot": fingerprint(samples.shown) if samples.shown else None,
-        "samples": len(pairs),
-        "counts": asdict(summarize(plans, config.horizon, assessed=config.method != "llm")),
     }
-    write_trace(trace, pairs)
-    write_predictions(output, (predicted(example_id, plan) for example_id, plan in pairs))
-    write_json(output.with_name(f"{output.name}.manifest.json"), manifest)
+    manifest = write_plans(
+        samples.examples, config, models, samples.actions, samples.shown, output, trace, about, console.progress()
+    )
     return manifest | {"output": str(output), "trace": str(trace)}
 
 
@@ -252,6 +226,7 @@ def run_ablations(
     samples are scored.
     """
     from recipe.planning.vidassist.methods import ablations
+    from recipe.planning.vidassist.trace import trace_of
 
     if source.root is None or config.horizon < _HORIZON:
         raise InputError("--ablations scores plans of 4 actions on CrossTask; give --root and --horizon 4.")
@@ -262,11 +237,10 @@ def run_ablations(
     rows = []
     with opened_models(settings, recipe, budget) as models:
         for name, changed, of in variants:
-            plans = planned(samples[of], changed, models)
             # `plans.jsonl` for the given setting, `plans.beam-2.jsonl` for another.
             stem = output.stem if name == "as given" else f"{output.stem}.{name.replace(' ', '-')}"
-            file, trace = output.with_name(f"{stem}{output.suffix}"), output.with_name(f"{stem}.trace.jsonl")
-            result = write_plans(plans, samples[of], changed, of, (settings, recipe), file, trace)
+            file = output.with_name(f"{stem}{output.suffix}")
+            result = planned(samples[of], changed, models, of, (settings, recipe), file, trace_of(file))
             rows.append({"name": name, "predictions": str(file), "counts": result["counts"]})
     return _scored(rows, source)
 
@@ -461,13 +435,14 @@ def plan(
     """
     from recipe.artifacts import require_writable
     from recipe.models.costs import Budget
+    from recipe.planning.vidassist.trace import trace_of
 
     config = _completed(config, without or [], recipe_model is not None)
     if recipe_endpoint and recipe_model is None:
         raise InputError("--recipe-endpoint goes with --recipe-model; give the planner's name there.")
     if ablations and trace:
         raise InputError("--ablations writes a trace for each setting beside --output; leave out --trace.")
-    target = trace or output.with_name(f"{output.stem}.trace.jsonl")
+    target = trace or trace_of(output)
     require_writable(output)
     require_writable(target)
     source = Source(root, examples, actions, histories, limit, card, encoder, protocol, rule, order)
@@ -486,8 +461,7 @@ def plan(
         return
     samples = read_samples(source, config)
     with opened_models(settings, recipe, budget) as models:
-        plans = planned(samples, config, models)
-    result = write_plans(plans, samples, config, source, (settings, recipe), output, target)
+        result = planned(samples, config, models, source, (settings, recipe), output, target)
     result["asked"] = budget.to_json()
     if json:
         console.print_json(result)
@@ -508,6 +482,8 @@ def _completed(config: VidAssistConfig, without: Sequence[str], with_recipe: boo
 
 
 def _show(result: dict[str, Any]) -> None:
+    from recipe.planning.vidassist.trace import count_sentences
+
     counts = result["counts"]
     sources = ", ".join(f"{count:,} by {name}" for name, count in counts["chosen_from"].items())
     lines = [
@@ -516,17 +492,7 @@ def _show(result: dict[str, Any]) -> None:
         f"{result['asked']['calls_spent']:,} answers were paid for now, "
         f"with {result['asked']['tokens_spent']:,} tokens read and written",
     ]
-    reasons = {
-        "short": "plans are shorter than the horizon: nothing more was proposed",
-        "lost": "answers held no action",
-        "unscored": "actions were chosen by order alone: no value function gave a score",
-    }
-    lines += [f"{counts[name]:,} {reason}" for name, reason in reasons.items() if counts[name]]
-    for name, count in counts["untold"].items():
-        if count:
-            lines.append(
-                f"{name}: no score for {count:,} of {counts['candidates']:,} candidates, left out of their mean"
-            )
+    lines += count_sentences(counts)
     for line in lines:
         console.out.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -1,5 +1,6 @@
 """From measured plans to figures with intervals over seeds and prompts, and what becomes of each claim of the paper."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.artifacts import JsonObject, read_jsonl
+from recipe.artifacts import JsonObject, read_json, read_jsonl
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError
@@ -19,6 +20,7 @@ from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.measure import Difference
 from recipe.planning.predictions import read_predictions
+from recipe.planning.vidassist.trace import count_sentences, manifest_of
 from recipe.report.numbers import format_number, format_signed
 from recipe.reproduce.data import PROMPTS
 from recipe.reproduce.measures import BOUNDS, CONTROLS
@@ -111,6 +113,8 @@ class TableFigures:
     """Figures of plans that no planner made, on benchmarks; their regimes begin with `control: `."""
     not_beaten: tuple[str, ...] = ()
     """A sentence for each regime that does not beat every control."""
+    notes: tuple[str, ...] = ()
+    """What is missing in its plans, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,9 +381,9 @@ def _diversity(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
 
 
 def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
-    regimes = made_regimes(made, one)
-    runs = [run for run in made.runs if run.regime in regimes]
-    rows = {run: measured_rows(folder / run.file("vpa")) for run in runs}
+    """Direct plans and VidAssist's over the same samples, and what is missing in VidAssist's."""
+    runs = {row: [replace(run, regime=row.name) for run in made.runs_of(row.regime)] for row in one.rows}
+    rows = {run: measured_rows(folder / run.file("vpa")) for some in runs.values() for run in some}
     first = next(iter(rows.values()))
     known = {row["example_id"]: ("", row["goal"]) for row in first}
     columns = tuple(column.key for column in published("vpa").columns)
@@ -387,11 +391,28 @@ def _vpa(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigures:
     for column in columns:
         values = _values(known, {run: {row["example_id"]: row[column] for row in some} for run, some in rows.items()})
         for row in one.rows:
-            if row.regime in values.table:
+            if row.name in values.table:
                 printed = one.published_value(row, made.scale.title, column)
-                figures.append(values.figure(row.regime, column, printed))
+                figures.append(values.figure(row.name, column, printed))
         findings += [_finding(one, claim, column, values) for claim in one.claims if column in claim.splits]
-    return TableFigures(one.name, columns, tuple(figures), tuple(findings))
+    notes = [
+        f"{row.title}: {sentence}."
+        for row, some in runs.items()
+        if row.proposers is not None and some
+        for sentence in _missing_in(folder, some)
+    ]
+    return TableFigures(one.name, columns, tuple(figures), tuple(findings), notes=tuple(notes))
+
+
+def _missing_in(folder: Path, runs: Sequence[Run]) -> list[str]:
+    """What is short or has no score in VidAssist's plans of some runs together."""
+    counts: Counter[str] = Counter()
+    unscored: Counter[str] = Counter()
+    for run in runs:
+        own = read_json(manifest_of(folder / run.file("plans")))["counts"]
+        unscored.update(own["untold"])
+        counts.update({name: count for name, count in own.items() if isinstance(count, int)})
+    return count_sentences({**counts, "untold": unscored})
 
 
 def _shown(folder: Path, made: ScaleRuns, one: PaperTable) -> Iterable[ShownPrompt]:

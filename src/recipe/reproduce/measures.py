@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from recipe.artifacts import JsonObject, write_jsonl
 from recipe.config import EncoderConfig, FrameConfig, ModelConfig, SamplingConfig
+from recipe.config.planning import VidAssistConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
 from recipe.evaluation.scores import READINGS
@@ -68,9 +69,14 @@ def _planner(run_dir: Path, settings: "Sampling | NextActions") -> Iterator["Pla
     from recipe.models.model import open_model
     from recipe.planning.planner import Planner
 
-    name = settings.model if settings.elsewhere else str(run_dir / settings.model)
-    with open_model(ModelConfig(model=name, engine=settings.engine)) as model:
+    with open_model(_model(run_dir, settings)) as model:
         yield Planner(model, settings.sampling)
+
+
+def _model(run_dir: Path, settings: "Sampling | NextActions") -> ModelConfig:
+    """The model of a stage, which may be a folder below the run folder."""
+    name = settings.model if settings.elsewhere else str(run_dir / settings.model)
+    return ModelConfig(model=name, engine=settings.engine)
 
 
 def told(example: Example) -> "Request":
@@ -258,7 +264,9 @@ def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NextActions:
-    """Next actions of a closed set, from one plan of each sample, remapped (paper, section 4.5)."""
+    """Next actions of a closed set for each sample: one plan, remapped, or the actions that VidAssist chooses (paper,
+    section 4.5).
+    """
 
     model: str
     elsewhere: bool
@@ -269,6 +277,27 @@ class NextActions:
     engine: EngineName
     limit: int | None
     """Samples at most, evenly spaced; None for all."""
+    vidassist: VidAssistConfig | None = None
+    """How VidAssist searches with the model as its planner; None: the model's own plan."""
+    original: ModelConfig | None = None
+    """VidAssist's own proposer, which assesses, too."""
+    original_elsewhere: bool = False
+    """Whether it is a hub id, an endpoint or a folder outside the run."""
+    plans: str = ""
+    """VidAssist's predictions, with their trace and manifest beside them."""
+
+    @property
+    def answers(self) -> int:
+        """Answers of models for a sample, at most."""
+        if self.vidassist is None:
+            return 1
+        proposals = self.vidassist.candidates * (2 if self.vidassist.proposers == "both" else 1)
+        partial_plans = 1 + self.vidassist.beam * (self.vidassist.horizon - 1)
+        return 2 * proposals * partial_plans
+
+
+VIDASSIST_CACHE = "answers/vidassist"
+"""Answers to VidAssist's questions, below the folder of a scale: its stages share them, and go on from them."""
 
 
 def next_actions(run_dir: Path, settings: NextActions, progress: Progress) -> None:
@@ -283,9 +312,13 @@ def next_actions(run_dir: Path, settings: NextActions, progress: Progress) -> No
     if settings.limit is not None:
         stride = max(1, len(samples) / settings.limit)
         samples = [samples[int(place * stride)] for place in range(min(settings.limit, len(samples)))]
-    with _planner(run_dir, settings) as planner:
-        planned = planner.predict([one.example() for one in samples], 1, progress)
-    steps = {one.example_id: one.steps for one in planned}
+    examples = [one.example() for one in samples]
+    if settings.vidassist is None:
+        with _planner(run_dir, settings) as planner:
+            predictions = planner.predict(examples, 1, progress)
+    else:
+        predictions = _searched(run_dir, settings, examples, ids.taxonomy.actions, progress)
+    steps = {one.example_id: one.steps for one in predictions}
     width = max(HORIZONS)
     mapped = remap(samples, steps, ids.taxonomy, embed, width)
     plans = ids.of([plan.actions for plan in mapped.plans], width)
@@ -298,6 +331,41 @@ def next_actions(run_dir: Path, settings: NextActions, progress: Progress) -> No
             for row, value in zip(rows, np.asarray(values), strict=True):
                 row[f"{horizon}.{name}"] = 100 * float(value)
     write_jsonl(run_dir / settings.output, rows)
+
+
+def _searched(
+    run_dir: Path, settings: NextActions, examples: Sequence[Example], actions: Sequence[str], progress: Progress
+) -> list[Prediction]:
+    """VidAssist's plans, which are written with why each action was chosen."""
+    from recipe.models.model import open_model
+    from recipe.planning.admissible import AdmissibleActions
+    from recipe.planning.vidassist.methods import with_planner, write_plans
+    from recipe.planning.vidassist.trace import trace_of
+
+    assert settings.vidassist is not None
+    assert settings.original is not None
+    original, planner = settings.original, _model(run_dir, settings)
+    if not settings.original_elsewhere:
+        original = original.model_copy(update={"model": str(run_dir / original.model)})
+    shared: dict[str, Any] = {"cache": run_dir / VIDASSIST_CACHE}
+    if original != planner and original.endpoint is None and planner.engine == original.engine == "vllm":
+        shared["engine_memory"] = planner.engine_memory / 2  # both are on one GPU
+    original, planner = (one.model_copy(update=shared) for one in (original, planner))
+    known = AdmissibleActions(embed(), actions)
+    output = run_dir / settings.plans
+    about = {
+        "model": settings.original.model,
+        "recipe_model": settings.model,
+        "encoder": ENCODER.name,
+        "history": "oracle" if settings.data else "as told",
+        "actions": "all",
+    }
+    alone = settings.vidassist.proposers == "original"
+    with open_model(original) as model, with_planner(model, original, None if alone else planner) as models:
+        write_plans(
+            examples, settings.vidassist, models, lambda goal: known, {}, output, trace_of(output), about, progress
+        )
+    return read_predictions(output)
 
 
 def _crosstask_samples(root: Path) -> "tuple[list[Sample], ActionIds]":

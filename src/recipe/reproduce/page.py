@@ -49,6 +49,8 @@ class ScaleResults:
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """What a reader has to know of the data and of how it was run."""
+    assessor: str = "the base"
+    """VidAssist's own proposer, which assesses, too."""
     seconds: float = 0.0
     """Of all stages, one after the other."""
 
@@ -144,7 +146,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 short=f"{several}{made.name}",
                 paragraphs=(f"In the paper: {paper.source}. {_about(scale, made)}",),
                 blocks=tuple(_blocks(scale, made)),
-                findings=made.not_beaten,
+                findings=(*made.not_beaten, *made.notes),
             )
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
@@ -181,7 +183,11 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 def _about(scale: ScaleResults, made: TableFigures) -> str:
     if made.name == "vpa":
-        return "Percent; plans in free words are taken for the nearest actions. The paper's rows are inside VidAssist."
+        return (
+            "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, which the "
+            "paper does not print. VidAssist's own proposer, which assesses, too, is Llama-2-70B in the paper and here "
+            f"{scale.assessor}; beside it, a planner proposes half. All rows are on the same samples."
+        )
     if made.name == "diversity":
         return f"Diversity from 0 to 1, accuracy in percent ({scale.judge})."
     model = "Qwen2.5-VL-3B" if made.name == "video" else scale.published
@@ -227,7 +233,10 @@ def column_title(column: str) -> str:
 
 
 def regime_title(name: str) -> str:
-    """A regime as tables show it; a frontier model is called by its name."""
+    """A regime or a row of VidAssist as tables show it; a frontier model is called by its name."""
+    searched = next((row for one in TABLES for row in one.rows if row.name == name and row.proposers), None)
+    if searched is not None:
+        return searched.title
     return regime(name).title if name in names("regimes") else name
 
 

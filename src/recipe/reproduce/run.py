@@ -94,6 +94,7 @@ def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> S
         published=published_scale(made.scale.title),
         seeds=study.seeds,
         judge=_judge(study),
+        assessor="the base" if (assessor := study.endpoints.assessor) is None else assessor.model,
         tables=tuple(measure_table(folder, plans[one], one) for one in TABLES if one in plans),
         missing=made.missing,
         notes=tuple(_notes(study, made, folder)),

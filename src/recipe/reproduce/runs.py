@@ -9,7 +9,9 @@ Paths below the folder of a scale:
     plans/RUN.jsonl             sampled plans of a run
     scores/RUN.jsonl            the accuracy of each plan
     diversity/RUN.jsonl         the diversity of each prompt's plans
-    vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance
+    vpa/RUN.jsonl               the measures of each sample of Visual Planning for Assistance; of VidAssist's
+                                rows, too, whose plans, traces and manifests are in plans/
+    answers/                    answers of models behind endpoints, and in vidassist/ to all questions of VidAssist
     video/                      the same of the Video configuration
 """
 
@@ -20,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, fingerprint
-from recipe.config import BaseModelConfig, parse_config
+from recipe.config import BaseModelConfig, ModelConfig, parse_config
+from recipe.config.planning import VidAssistConfig
 from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark
 from recipe.errors import InputError, listed
 from recipe.experiments import video
@@ -49,6 +52,7 @@ from recipe.experiments.stages import (
     train,
     wrong_domain,
 )
+from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.progress import Progress
 from recipe.reproduce import measures
 from recipe.reproduce.data import (
@@ -76,7 +80,7 @@ from recipe.reproduce.study import (
     sft_config,
     sized,
 )
-from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperTable, table, tables
+from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperRow, PaperTable, table, tables
 from recipe.world.examples import TextNoise
 
 SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
@@ -187,7 +191,11 @@ def table_stages(made: ScaleRuns, one: PaperTable) -> set[str]:
     kinds = ("scores", *({one.name} & {"diversity", "vpa"}))
     runs = [run for name in one.regimes for run in made.runs_of(name)]
     runs += made.frontier if one.name == "frontier" else ()
-    return {f"{kind}-{run.stage}" for kind in kinds for run in runs}
+    searched = [(row, run) for row in one.rows if row.proposers is not None for run in made.runs_of(row.regime)]
+    return {
+        *(f"{kind}-{run.stage}" for kind in kinds for run in runs),
+        *(f"vidassist-{row.proposers}-{run.stage}" for row, run in searched),
+    }
 
 
 def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> str:
@@ -345,11 +353,18 @@ class _Maker:
                     result += stages
                     last = stages[-1]
                     model, elsewhere, needs = f"{_output(last)}/model", False, (last.name,)
-                result += self._measured(run, chosen, model, elsewhere, needs, scale)
+                result += self._measured(run, chosen, start, model, elsewhere, needs, scale)
         return result
 
     def _measured(
-        self, run: Run, chosen: Regime, model: str, elsewhere: bool, needs: tuple[str, ...], scale: Scale
+        self,
+        run: Run,
+        chosen: Regime,
+        start: "_Start",
+        model: str,
+        elsewhere: bool,
+        needs: tuple[str, ...],
+        scale: Scale,
     ) -> Iterator[Stage]:
         wanted = {one.name for one in self._made if run.regime in one.regimes}
         # Whether or not this call asks for that table: its plans are those of the others.
@@ -385,6 +400,30 @@ class _Maker:
                 model, elsewhere, target, scale.sampling, root, self._study.engine, scale.test
             )
             yield _stage(run, "vpa", measures.next_actions, mapped, (target,), (*needs, *prompted))
+            for row in table("vpa").rows:
+                if row.regime == run.regime and row.proposers is not None:
+                    yield self._searched(row, run, start, mapped, (*needs, *start.needs, *prompted))
+
+    def _searched(self, row: PaperRow, run: Run, start: "_Start", direct: Any, needs: tuple[str, ...]) -> Stage:
+        """VidAssist on the samples of the direct plans, with as many proposals whether one or two propose."""
+        assessor = self._study.endpoints.assessor
+        shown = replace(run, regime=row.name, folder="")
+        target, plans = shown.file("vpa"), shown.file("plans")
+        config = VidAssistConfig(
+            proposers=row.proposers,
+            candidates=2 if row.proposers == "both" else 4,
+            batch_size=direct.sampling.batch_size,
+        )
+        settings = replace(
+            direct,
+            output=target,
+            vidassist=config,
+            original=assessor or ModelConfig(model=start.model, engine=direct.engine),
+            original_elsewhere=assessor is not None or start.elsewhere,
+            plans=plans,
+        )
+        outputs = (target, plans, *(str(of(Path(plans))) for of in (trace_of, manifest_of)))
+        return _stage(run, f"vidassist-{row.proposers}", measures.next_actions, settings, outputs, needs)
 
     def _drawn_video(self, names: Sequence[str]) -> list[Stage]:
         """The Video configuration on drawn clips: the tower and its pre-training are those of the video demo."""

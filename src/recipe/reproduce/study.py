@@ -134,6 +134,8 @@ class Endpoints(Settings):
     """Judge of plans and of their diversity; left out: the exact validity of the world, else the proxy judges."""
     frontier: tuple[ModelConfig, ...] = ()
     """Models of the frontier table."""
+    assessor: ModelConfig | None = None
+    """Proposes and assesses in VidAssist, as Llama-2-70B in the paper; left out: the base does."""
 
 
 @dataclass(frozen=True, slots=True)

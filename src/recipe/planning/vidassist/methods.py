@@ -1,12 +1,19 @@
 """The planning methods by name: VidAssist, the LLM baseline and the agent, with their settings and ablations."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.config import SamplingConfig
+from recipe.artifacts import JsonObject, fingerprint, write_json
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.config.planning import ValueName, VidAssistConfig
 from recipe.errors import InputError
+from recipe.models.costs import Budget
+from recipe.models.model import open_model
 from recipe.models.protocol import Answer, Engine, Refusal, read_plan
+from recipe.planning.predictions import write_predictions
 from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
@@ -15,6 +22,7 @@ from recipe.planning.vidassist.models import (
     language_model,
     plan_chat,
     planner,
+    prompts_sha256,
 )
 from recipe.planning.vidassist.search import (
     ActionsOf,
@@ -31,8 +39,9 @@ from recipe.planning.vidassist.search import (
     Value,
     candidates_of,
 )
+from recipe.planning.vidassist.trace import manifest_of, predicted, summarize, write_trace
 from recipe.progress import SILENT, Progress
-from recipe.types import Plan
+from recipe.types import Example, Plan
 
 _BEAMS = (1, 2, 4)
 
@@ -102,6 +111,53 @@ class Models(NamedTuple):
     """The original proposer, the assessor and both baselines."""
     recipe: Engine | None = None
     """The planner that proposes, too."""
+
+
+@contextmanager
+def with_planner(
+    model: Engine, settings: ModelConfig, recipe: ModelConfig | None, budget: Budget | None = None
+) -> Iterator[Models]:
+    """The open `model` of `settings` with the planner beside it; a planner of the same settings is opened once."""
+    if recipe is None or recipe == settings:
+        yield Models(model, None if recipe is None else model)
+        return
+    with open_model(recipe, budget=budget) as planner:
+        yield Models(model, planner)
+
+
+def write_plans(
+    examples: Sequence[Example],
+    config: VidAssistConfig,
+    models: Models,
+    actions: ActionsOf,
+    shown: Demonstrations,
+    output: Path,
+    trace: Path,
+    about: Mapping[str, object],
+    progress: Progress = SILENT,
+) -> JsonObject:
+    """Plan for each example; write predictions, trace and manifest, each all or nothing; return the manifest.
+
+    `about` names the models, the encoder, the histories and the actions in it. Raises as `plan_actions`.
+    """
+    starts = [State(example.goal, example.history) for example in examples]
+    plans = plan_actions(starts, config, models, actions, shown, progress)
+    pairs = [(example.example_id, plan) for example, plan in zip(examples, plans, strict=True)]
+    manifest: JsonObject = {
+        "output": output.name,
+        "trace": trace.name,
+        "settings": config.model_dump(mode="json"),
+        "values": list(config.active) if config.method == "vidassist" else [],
+        **about,
+        "prompts": prompts_sha256(),
+        "few_shot": fingerprint(shown) if shown else None,
+        "samples": len(pairs),
+        "counts": asdict(summarize(plans, config.horizon, assessed=config.method != "llm")),
+    }
+    write_trace(trace, pairs)
+    write_predictions(output, (predicted(example_id, plan) for example_id, plan in pairs))
+    write_json(manifest_of(output), manifest)
+    return manifest
 
 
 def plan_actions(

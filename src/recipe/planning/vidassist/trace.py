@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from recipe.artifacts import read_jsonl, write_jsonl
+from recipe.artifacts import JsonObject, read_jsonl, write_jsonl
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
 from recipe.planning.vidassist.search import Choice, Option, PartialPlan
@@ -67,6 +67,21 @@ def summarize(plans: Sequence[PartialPlan], horizon: int, assessed: bool = True)
     )
 
 
+def count_sentences(counts: JsonObject) -> list[str]:
+    """A sentence for everything that a `Summary`, as JSON, counts as short or missing; empty where nothing is."""
+    reasons = {
+        "short": "plans are shorter than the horizon: nothing more was proposed",
+        "lost": "answers held no action",
+        "unscored": "actions were chosen by order alone: no value function gave a score",
+    }
+    sentences = [f"{counts[name]:,} {reason}" for name, reason in reasons.items() if counts[name]]
+    return sentences + [
+        f"{name}: no score for {count:,} of {counts['candidates']:,} candidates, left out of their mean"
+        for name, count in counts["untold"].items()
+        if count
+    ]
+
+
 def _sources(choice: Choice) -> str:
     return " + ".join(dict.fromkeys(proposal.source for proposal in choice.option.candidate.proposals))
 
@@ -114,6 +129,16 @@ class TracedStep(_Row):
     candidates: tuple[TracedCandidate, ...]
     lost: tuple[str, ...] = ()
     """Answers without an action, each as its source and text."""
+
+
+def trace_of(output: Path) -> Path:
+    """The trace beside a file of predictions, unless another is named."""
+    return output.with_name(f"{output.stem}.trace.jsonl")
+
+
+def manifest_of(output: Path) -> Path:
+    """The manifest beside a file of predictions."""
+    return output.with_name(f"{output.name}.manifest.json")
 
 
 def write_trace(path: Path, plans: Iterable[tuple[str, PartialPlan]]) -> int:

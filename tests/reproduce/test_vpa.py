@@ -1,0 +1,252 @@
+"""The table of VPA: direct plans and VidAssist's on the same samples, resumed, and where an assessor gives no score."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recipe.artifacts import read_json, read_jsonl, write_json, write_jsonl
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.config.planning import VidAssistConfig
+from recipe.data.examples import write_examples
+from recipe.evaluation.published import published
+from recipe.evaluation.vpa.measures import ActionIds
+from recipe.evaluation.vpa.protocol import Sample, Taxonomy
+from recipe.models.model import Model
+from recipe.models.protocol import Answer, Engine, ModelRequest, OnAnswer, Refusal
+from recipe.planning.vidassist.trace import manifest_of, read_trace, trace_of
+from recipe.progress import SILENT
+from recipe.reproduce import measures
+from recipe.reproduce.data import PROMPTS
+from recipe.reproduce.findings import measure_table
+from recipe.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
+from recipe.reproduce.page import ScaleResults, StudyResults, made_table, write_results
+from recipe.reproduce.runs import ScaleRuns, plan_runs, table_stages
+from recipe.reproduce.study import Endpoints, Study
+from recipe.reproduce.tables import table
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+
+SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
+            "vidassist-both-rl")  # fmt: skip
+
+
+def letters(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Unit vectors by letters: an encoder that costs nothing."""
+    counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
+    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+class Written(Engine):
+    """Proposes steps that follow from the question alone, gives `score` to all, and stops after `most` answers."""
+
+    def __init__(self, score: str = '{"score": 6}', most: int = 10**9) -> None:
+        self.score, self.most = score, most
+        self.asked: list[str] = []
+
+    def answer(
+        self, requests: Sequence[ModelRequest], *_: Any, on_answer: OnAnswer | None = None, **__: Any
+    ) -> list[Answer | Refusal]:
+        answers: list[Answer | Refusal] = []
+        for place, request in enumerate(requests):
+            if len(self.asked) == self.most:
+                raise KeyboardInterrupt
+            text = request.chat[-1]["content"]
+            self.asked.append(text)
+            words = sorted(set("".join(filter(str.isalpha, text)).lower()))
+            step = "".join(words[request.sample :: 3]) or "wait"
+            assessed = "Proposed as the next action" in text
+            answer = Answer(self.score if assessed else f"1. {step}\n2. wait", logprob=-0.5)
+            if on_answer is not None:
+                on_answer(place, answer)
+            answers.append(answer)
+        return answers
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Callable[[Engine], None]:
+    """Puts an engine in place of every model, with the answers kept where the settings say."""
+    monkeypatch.setattr(measures, "embed", lambda: letters)
+
+    def install(engine: Engine) -> None:
+        @contextmanager
+        def opened(config: ModelConfig, **_: Any) -> Iterator[Model]:
+            yield Model(engine, cache=config.cache, identity={"model": config.model})
+
+        monkeypatch.setattr("recipe.models.model.open_model", opened)
+        monkeypatch.setattr("recipe.planning.vidassist.methods.open_model", opened)
+
+    return install
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_examples(tmp_path / PROMPTS, draw_examples(load_world(), "test_cuts", 12))
+    return tmp_path
+
+
+def settings(made: ScaleRuns, name: str) -> Any:
+    [own] = [stage.settings for stage in made.stages if stage.name == name]
+    return own
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_jsonl(path)]
+
+
+def world_study(**changed: Any) -> ScaleRuns:
+    return plan_runs(Study(("vpa",), ("tiny",), None, seeds=(0, 1), **changed), "tiny")
+
+
+def test_rows_stand_beside_those_of_the_paper() -> None:
+    """Llama-2-70B alone, with Qwen2.5-7B, and with RECIPE-RL, as printed; nothing is printed of the other rows."""
+    vpa = table("vpa")
+    columns = [column.key for column in published("vpa").columns]
+    figures = {row.name: [vpa.published_value(row, "7b", column) for column in columns] for row in vpa.rows}
+    assert figures == dict.fromkeys([row.name for row in vpa.rows], [None] * 7) | {
+        "vidassist-original-base": [38.7, 8.7, 28.5, 44.1, 4.6, 25.8, 46.8],
+        "vidassist-both-base": [36.5, 2.0, 27.3, 33.0, 1.0, 24.3, 32.0],
+        "vidassist-both-rl": [39.9, 9.3, 29.9, 35.7, 4.8, 26.0, 34.5],
+    }
+    assert set(figures) == {"base", "rl", *SEARCHED}
+    for claim in vpa.claims:  # each holds of the paper's own figures
+        own = [figures[claim.first][columns.index(split)] for split in claim.splits]
+        other = [figures[claim.second][columns.index(split)] for split in claim.splits]
+        assert all(first > second for first, second in zip(own, other, strict=True) if first and second)
+        assert None not in (*own, *other)
+
+
+def test_a_stage_for_each_run_and_row() -> None:
+    made = world_study()
+    names = {"vpa-base", "vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base"}
+    names |= {f"{kind}-rl-{seed}" for kind in ("vpa", "vidassist-recipe", "vidassist-both") for seed in (0, 1)}
+    stages = {stage.name: stage for stage in made.stages if stage.name.startswith(("vpa", "vidassist"))}
+    assert set(stages) == names
+    assert names <= table_stages(made, table("vpa"))
+    assert not names & table_stages(made, table("main"))
+    assert len({stage.outputs[0] for stage in stages.values()}) == len(names)
+    assert {(one.settings.limit, one.settings.data) for one in stages.values()} == {(100, None)}  # the same samples
+    both, alone = stages["vidassist-both-rl-1"], stages["vidassist-recipe-rl-1"]
+    assert (both.settings.vidassist.candidates, alone.settings.vidassist.candidates) == (2, 4)
+    assert both.settings.model == "runs/rl-1/grpo/model"
+    assert (both.settings.original.model, both.settings.original_elsewhere) == ("base/model", False)
+    assert set(both.needs) == {"grpo-rl-1", "base", "supervision"}
+    assert both.settings.answers == alone.settings.answers == 32
+    assert stages["vpa-rl-1"].settings.answers == 1
+
+
+def test_an_assessor_of_its_own_proposes_in_place_of_the_base() -> None:
+    llama = ModelConfig(model="llama", endpoint="http://localhost:8000/v1")
+    both = settings(world_study(endpoints=Endpoints(assessor=llama)), "vidassist-both-rl-0")
+    assert (both.original, both.original_elsewhere, both.model) == (llama, True, "runs/rl-0/grpo/model")
+
+
+def actions(proposers: str, run: str = "x", **changed: Any) -> NextActions:
+    config = VidAssistConfig.model_validate({"proposers": proposers, "horizon": 4, "candidates": 2})
+    direct = NextActions("rl", False, f"vpa/{run}.jsonl", SamplingConfig(), None, "transformers", 3)
+    fields: dict[str, Any] = {"vidassist": config, "original": ModelConfig(model="base"), "plans": f"plans/{run}.jsonl"}
+    return replace(direct, **fields | changed)
+
+
+def test_all_rows_are_of_the_same_samples(run_dir: Path, engines: Callable[[Engine], None]) -> None:
+    engines(Written())
+    direct = NextActions("rl", False, "vpa/direct.jsonl", SamplingConfig(), None, "transformers", 3)
+    for one in (direct, actions("original", "original"), actions("recipe", "recipe"), actions("both", "both")):
+        next_actions(run_dir, one, SILENT)
+    measured = {name: rows(run_dir / f"vpa/{name}.jsonl") for name in ("direct", "original", "recipe", "both")}
+    assert len(measured["direct"]) == 3
+    ids = [[row["example_id"] for row in some] for some in measured.values()]
+    assert ids == [ids[0]] * 4
+    assert {frozenset(row) for some in measured.values() for row in some} == {frozenset(measured["direct"][0])}
+    sources = {}
+    for name in ("original", "recipe", "both"):
+        steps = [step for one in ids[0] for step in read_trace(trace_of(run_dir / f"plans/{name}.jsonl"), one)]
+        assert len(steps) == 4 * 3
+        sources[name] = {p.source for step in steps for c in step.candidates for p in c.proposals}
+    assert sources == {"original": {"original"}, "recipe": {"recipe"}, "both": {"original", "recipe"}}
+
+
+def test_a_stopped_stage_goes_on_from_its_answers(run_dir: Path, engines: Callable[[Engine], None]) -> None:
+    whole, stopped, rest = Written(), Written(most=40), Written()
+    engines(whole)
+    next_actions(run_dir, actions("both", "whole"), SILENT)
+    (run_dir / VIDASSIST_CACHE).rename(run_dir / "elsewhere")
+    engines(stopped)
+    with pytest.raises(KeyboardInterrupt):
+        next_actions(run_dir, actions("both", "again"), SILENT)
+    assert not (run_dir / "vpa/again.jsonl").exists()
+    engines(rest)
+    next_actions(run_dir, actions("both", "again"), SILENT)
+    assert len(stopped.asked) + len(rest.asked) == len(whole.asked) > 40
+    for kind in ("vpa", "plans"):
+        assert (run_dir / kind / "again.jsonl").read_bytes() == (run_dir / kind / "whole.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("answer", ["I cannot say", '{"score": 11}'])
+def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callable[[Engine], None], answer: str) -> None:
+    """Plans are those without the assessment: a 0 for some or all would lower their means."""
+    engines(Written(score=answer))
+    silent = actions("both", "silent")
+    without = VidAssistConfig.model_validate({**silent.vidassist.model_dump(), "values": ["generation", "mapping"]})
+    next_actions(run_dir, silent, SILENT)
+    next_actions(run_dir, actions("both", "without", vidassist=without), SILENT)
+    assert (run_dir / "vpa/silent.jsonl").read_bytes() == (run_dir / "vpa/without.jsonl").read_bytes()
+    counts = read_json(manifest_of(run_dir / "plans/silent.jsonl"))["counts"]
+    assert counts["untold"]["evaluation"] == counts["candidates"] > 0
+    assert counts["unscored"] == 0
+
+
+def test_crosstask_is_planned_over_its_actions(
+    tmp_path: Path, engines: Callable[[Engine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = {"make tea": ("boil water", "add tea", "pour milk", "stir")}
+    samples = [Sample(f"v/{n}", "v", "make tea", "make tea", (), cards["make tea"], None) for n in range(2)]
+    monkeypatch.setattr(measures, "_crosstask_samples", lambda root: (samples, ActionIds(Taxonomy(cards))))
+    engines(Written())
+    next_actions(tmp_path, actions("both", data=tmp_path), SILENT)
+    planned = [step for row in rows(tmp_path / "plans/x.jsonl") for step in row["steps"]]
+    assert len(planned) == 8
+    assert set(planned) <= set(cards["make tea"])
+    assert json.loads(manifest_of(tmp_path / "plans/x.jsonl").read_text())["history"] == "oracle"
+
+
+def test_the_table_pairs_rows_and_says_what_was_missing(tmp_path: Path) -> None:
+    """With RL 3 points above the base in VidAssist, seed 1 a point above seed 0; scores of RL's search are missing."""
+    made = world_study()
+    columns = [column.key for column in published("vpa").columns]
+    level = {"base": 10.0, "rl": 20.0, "vidassist-both-base": 30.0, "vidassist-both-rl": 33.0}
+    for stage in made.stages:
+        if stage.name.startswith(("vpa-", "vidassist-")):
+            own = stage.settings
+            run = Path(own.output).stem
+            name = run.removesuffix("-0").removesuffix("-1")
+            values = [level.get(name, 40.0) + (run[-1] == "1") + n % 4 for n in range(12)]
+            measured = ({"example_id": f"e{n}", "goal": f"g{n % 6}"} | dict.fromkeys(columns, value)
+                        for n, value in enumerate(values))  # fmt: skip
+            write_jsonl(tmp_path / own.output, measured)
+            if own.plans:
+                missing = 7 if name == "vidassist-both-rl" else 0
+                counts = {"candidates": 20, "short": 0, "lost": 0, "unscored": 0, "untold": {"evaluation": missing}}
+                write_json(manifest_of(tmp_path / own.plans), {"counts": counts})
+    vpa = measure_table(tmp_path, made, table("vpa"))
+    found = {(one.regime, one.column): one for one in vpa.figures}
+    assert {name for name, _ in found} == {"base", "rl", *SEARCHED}
+    assert found["vidassist-both-rl", "3.accuracy"].value.mean == pytest.approx(35)
+    assert found["vidassist-both-rl", "3.accuracy"].seeds == (34.5, 35.5)
+    assert found["vidassist-both-rl", "3.accuracy"].published == 29.9
+    assert found["rl", "3.accuracy"].published is None
+    pairs = [one for one in vpa.findings if one.difference and one.difference.mean == pytest.approx(3.5)]
+    assert {one.column for one in pairs} == {"1.accuracy", "3.accuracy", "4.accuracy"}
+    [note] = vpa.notes
+    assert "14 of 40" in note
+    scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (0, 1), "exact validity", (vpa,), assessor="llama-2")
+    assert [row.name for row in made_table(scale, vpa).rows] == [row.title for row in table("vpa").rows]
+    page = write_results(tmp_path, StudyResults("t", "2026-01-01T00:00:00+00:00", "", {}, "CPU", (scale,))).read_text()
+    assert "14 of 40" in page
+    assert "llama-2" in page
