@@ -137,8 +137,8 @@ def test_a_stage_for_each_run_and_row() -> None:
     assert both.settings.model == "runs/rl-1/grpo/model"
     assert (both.settings.original.model, both.settings.original_elsewhere) == ("base/model", False)
     assert set(both.needs) == {"grpo-rl-1", "base", "supervision"}
-    assert both.settings.answers == alone.settings.answers == 32
-    assert stages["vpa-rl-1"].settings.answers == 1
+    assert both.settings.cost == alone.settings.cost == 32 * 48 / 96  # answers of half a plan's length
+    assert stages["vpa-rl-1"].settings.cost == 1
 
 
 def test_an_assessor_of_its_own_proposes_in_place_of_the_base() -> None:

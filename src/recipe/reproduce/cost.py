@@ -68,5 +68,5 @@ def _seconds(settings: object, made: ScaleRuns) -> float:
     if isinstance(own, Sampling | FrontierPlans):
         return STARTING + cost.plan_seconds * prompts * getattr(own, "samples", 1)
     if isinstance(own, NextActions):
-        return STARTING + cost.plan_seconds * prompts * own.answers
+        return STARTING + cost.plan_seconds * min(prompts, own.limit or prompts) * own.cost
     return STARTING

@@ -287,13 +287,14 @@ class NextActions:
     """VidAssist's predictions, with their trace and manifest beside them."""
 
     @property
-    def answers(self) -> int:
-        """Answers of models for a sample, at most."""
+    def cost(self) -> float:
+        """Of a sample at most, in plans of `sampling`."""
         if self.vidassist is None:
-            return 1
+            return 1.0
         proposals = self.vidassist.candidates * (2 if self.vidassist.proposers == "both" else 1)
         partial_plans = 1 + self.vidassist.beam * (self.vidassist.horizon - 1)
-        return 2 * proposals * partial_plans
+        # Each proposal is assessed.
+        return 2 * proposals * partial_plans * self.vidassist.max_tokens / self.sampling.max_tokens
 
 
 VIDASSIST_CACHE = "answers/vidassist"
