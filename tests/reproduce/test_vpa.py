@@ -190,7 +190,7 @@ def test_a_stopped_stage_goes_on_from_its_answers(run_dir: Path, engines: Callab
 
 @pytest.mark.parametrize("answer", ["I cannot say", '{"score": 11}'])
 def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callable[[Engine], None], answer: str) -> None:
-    """Plans are those without the assessment: a 0 for some or all would lower their means."""
+    """Plans and means are those without the assessment."""
     engines(Written(score=answer))
     silent = actions("both", "silent")
     without = VidAssistConfig.model_validate({**silent.vidassist.model_dump(), "values": ["generation", "mapping"]})
@@ -200,6 +200,10 @@ def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callabl
     counts = read_json(manifest_of(run_dir / "plans/silent.jsonl"))["counts"]
     assert counts["untold"]["evaluation"] == counts["candidates"] > 0
     assert counts["unscored"] == 0
+    for row in rows(trace_of(run_dir / "plans/silent.jsonl")):
+        for one in row["candidates"]:
+            assert one["scores"]["evaluation"] is None
+            assert one["total"] == pytest.approx((one["scores"]["generation"] + one["scores"]["mapping"]) / 2)
 
 
 def test_crosstask_is_planned_over_its_actions(
