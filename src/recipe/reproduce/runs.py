@@ -404,7 +404,9 @@ class _Maker:
                 if row.regime == run.regime and row.proposers is not None:
                     yield self._searched(row, run, start, mapped, (*needs, *start.needs, *prompted))
 
-    def _searched(self, row: PaperRow, run: Run, start: "_Start", direct: Any, needs: tuple[str, ...]) -> Stage:
+    def _searched(
+        self, row: PaperRow, run: Run, start: "_Start", direct: measures.NextActions, needs: tuple[str, ...]
+    ) -> Stage:
         """VidAssist on the samples of the direct plans, with as many proposals whether one or two propose."""
         assessor = self._study.endpoints.assessor
         shown = replace(run, regime=row.name, folder="")
