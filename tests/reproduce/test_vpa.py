@@ -40,7 +40,8 @@ SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-
 def letters(texts: Sequence[str]) -> NDArray[np.float32]:
     """Unit vectors by letters: an encoder that costs nothing."""
     counts = np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
-    return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = counts / np.linalg.norm(counts, axis=1, keepdims=True)
+    return unit
 
 
 class Written(Engine):
@@ -193,6 +194,7 @@ def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callabl
     """Plans and means are those without the assessment."""
     engines(Written(score=answer))
     silent = actions("both", "silent")
+    assert silent.vidassist is not None
     without = VidAssistConfig.model_validate({**silent.vidassist.model_dump(), "values": ["generation", "mapping"]})
     next_actions(run_dir, silent, SILENT)
     next_actions(run_dir, actions("both", "without", vidassist=without), SILENT)
