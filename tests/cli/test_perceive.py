@@ -176,6 +176,7 @@ def test_an_endpoint_that_fails_is_one_sentence(told: Recipe, reply: Reply, beca
         (("--examples", "cut.jsonl", "--output", "folder"), "this is a folder"),
         (("--examples", "cut.jsonl", "--output", "h", "--endpoint", "nowhere"), "no address of HTTP"),
         (("--examples", "cut.jsonl", "--output", "h", "--devices", "cuda:99"), "'cuda:99', and this machine has"),
+        (("--examples", "cut.jsonl", "--output", "h", "--device", "cuda:99"), "--device names 'cuda:99', and this"),
         (("--examples", "cut.jsonl", "--output", "h", "--devices", "cpu,nowhere"), "'nowhere', which is no device"),
         (("--examples", "cut.jsonl", "--output", "h", "--devices", "99"), "99 GPUs, and this machine has"),
         (("--examples", "cut.jsonl", "--output", "h", "--devices", "0"), "0 GPUs, and this machine has"),

@@ -3,6 +3,7 @@
 import shutil
 import threading
 import time
+import tomllib
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -95,6 +96,14 @@ def test_a_call_has_as_many_clips_as_its_tokens_allow(
     assert most_tokens(frames) == most_tokens(frames.model_copy(update={"count": 1})) == tokens
     run(ask, tmp_path / "c", together=16, frames=frames).describe(clips)
     assert ask.asked == shown
+
+
+def test_the_settings_that_are_shipped_show_clips_of_one_size() -> None:
+    configs = Path(__file__).parents[2] / "configs"
+    files = ("scales/3b.toml", "sft-qwen2.5-vl-3b.toml", "grpo-qwen2.5-vl-3b.toml")
+    shown = [FrameConfig(**tomllib.loads((configs / file).read_text())["frames"]) for file in files]
+    assert shown[0] == shown[1] == shown[2]
+    assert most_tokens(shown[0]) == most_tokens(PhiConfig().frames) == 2048
 
 
 def test_no_more_clips_are_in_memory_than_are_asked_about(

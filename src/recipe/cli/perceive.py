@@ -43,7 +43,8 @@ def perceive(
     ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable input, and list it.")] = False,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Clips that a model on this machine is shown at once, up to 32,768 tokens.")
+        int,
+        typer.Option(min=1, help="Clips that a model on this machine is shown at once, at most."),
     ] = 16,
     devices: Annotated[
         str, typer.Option(help="Devices of this machine that share the work, a process each: cuda:0,cuda:1, or 2.")
@@ -105,6 +106,7 @@ def perceive(
                 together=batch_size if local else 1,
                 workers=1 if local else settings.concurrency,
                 skip_unreadable=skip_bad,
+                bounded=settings.engine == "transformers",  # vLLM has bounds of its own
             )
         )
         result = run.describe(chosen.clips, console.progress())
@@ -153,10 +155,12 @@ def _target(examples: Path | None, output: Path | None, videos: Path | None, tra
 
 def _devices(devices: str, settings: ModelConfig) -> list[str]:
     """The devices that share the work, if any. Raises InputError for options that do not go together."""
-    if not devices:
-        return []
     from recipe.perception.devices import devices_named
 
+    if not devices:
+        if settings.device and not settings.endpoint and settings.engine == "transformers" and not settings.replay:
+            devices_named(settings.device, "--device")
+        return []
     for flag, value in (
         ("--endpoint", settings.endpoint),
         ("--device", settings.device),

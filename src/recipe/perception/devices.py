@@ -65,17 +65,17 @@ class PhiOnDevices(PhiRun):
                 connection.close()
 
 
-def devices_named(text: str) -> list[str]:
+def devices_named(text: str, flag: str = "--devices") -> list[str]:
     """The devices of a list such as `cuda:0,cuda:1`, or the first ones of the machine where it is a number.
 
-    Raises InputError for one that this machine does not have.
+    Raises InputError, which names the flag, for one that this machine does not have.
     """
     import torch  # noqa: PLC0415 - takes seconds
 
     accelerator = torch.accelerator.current_accelerator()
     gpus = [f"{accelerator.type}:{at}" for at in range(torch.accelerator.device_count())] if accelerator else []
     there = f"this machine has {', '.join(gpus)} and cpu" if gpus else "this machine has cpu alone"
-    if text.strip().isdecimal():
+    if text.strip().isdecimal() and flag == "--devices":
         if not 1 <= int(text) <= len(gpus):
             raise InputError(f"--devices asks for {int(text)} GPUs, and {there}; name devices that are there.")
         return gpus[: int(text)]
@@ -84,11 +84,11 @@ def devices_named(text: str) -> list[str]:
         try:
             device = torch.device(name)
         except RuntimeError:
-            raise InputError(f"--devices names {name!r}, which is no device; give such as cuda:0,cuda:1.") from None
+            raise InputError(f"{flag} names {name!r}, which is no device; give one such as cuda:0.") from None
         if device.type != "cpu" and f"{device.type}:{device.index or 0}" not in gpus:
-            raise InputError(f"--devices names {name!r}, and {there}; name devices that are there.")
+            raise InputError(f"{flag} names {name!r}, and {there}; name a device that is there.")
     if not names:
-        raise InputError("--devices names no device; give names such as cuda:0,cuda:1, or a number.")
+        raise InputError(f"{flag} names no device; give one such as cuda:0.")
     return names
 
 

@@ -280,18 +280,20 @@ class PhiRun:
         together: int = 1,
         workers: int = 1,
         skip_unreadable: bool = False,
+        bounded: bool = True,
     ) -> None:
         """`together` clips at most are asked about in one call, and `workers` calls are under way at once.
 
-        A call has as many clips as stay below 32,768 tokens with their answers, or one. Raises InputError for a model
-        without a cache, which the job needs to go on after a kill.
+        A `bounded` call has as many clips as stay below 32,768 tokens with their answers, or one. Raises InputError for
+        a model without a cache, which the job needs to go on after a kill.
         """
         if model.store is None:
             raise InputError("Phi's answers need a folder to be kept in; give one with --cache.")
         self.model, self._store, self._config = model, model.store, config
         self.prompt = Prompt.load(kind, config.goal)
         self._clip_tokens = most_tokens(config.frames)
-        self._together = max(1, min(together, _TOKENS // (self._clip_tokens + config.max_tokens)))
+        fitting = max(1, _TOKENS // (self._clip_tokens + config.max_tokens))
+        self._together = min(together, fitting) if bounded else together
         self._sampling = phi_sampling(config, self._together)
         self._kind, self._workers, self._skip = kind, workers, skip_unreadable
         self._ended = False
