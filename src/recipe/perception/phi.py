@@ -328,7 +328,7 @@ class PhiRun:
                 left, new = len(distinct) - len(found), len(found) - known
                 if left and done == 2 * self._workers:  # each worker is past its start
                     time_left = _span((time.monotonic() - began) / new * left)
-                    LOADING.info("judged by the first %d clips, the other %d take %s ...", new, left, time_left)
+                    LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
         asked = sum(isinstance(found[key], Description) for key in waiting)
         for key, description in found.items():
             if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
