@@ -5,10 +5,16 @@
 """
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 _SAFE = "PYTHONSAFEPATH"
 _HOME = str(Path(__file__).parents[1])
@@ -36,3 +42,35 @@ def safe_path() -> Iterator[None]:
             os.environ.pop(_SAFE, None)
         else:
             os.environ[_SAFE] = before
+
+
+def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess, Connection]:
+    """A process that runs `work(connection, *settings)`, and this side of its connection.
+
+    It ends with this process, however this one ends. Ctrl-C reaches this process alone, which ends the other.
+    """
+    context = get_context("spawn")  # a CUDA context does not survive a fork
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(work, theirs, *settings), daemon=True)
+    # The process inherits what is blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with safe_path():
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    theirs.close()
+    return process, ours
+
+
+def _work(work: Callable[..., None], connection: Connection, *settings: Any) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    work(connection, *settings)
+
+
+def _end_with_parent() -> None:
+    """End at once when the first process is killed: the next command may already run in its folder."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

@@ -10,8 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from recipe.models import decoding  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
-from recipe.models.decoding import complete, log_likelihood  # noqa: E402
+from recipe.models.decoding import complete, log_likelihood, token_log_likelihood  # noqa: E402
 
 
 class Counting(torch.nn.Module):  # type: ignore[misc]
@@ -136,3 +137,37 @@ def test_the_mean_over_samples_estimates_the_divergence(models: tuple[Any, Any])
 def test_a_completion_without_tokens_is_certain(models: tuple[Any, Any]) -> None:
     assert weigh(models[0], [5], [(), (3,)])[0] == 0
     assert weigh(models[0], [5], [()]).tolist() == [0]
+
+
+@pytest.mark.parametrize("places", [1, 5, 9])
+def test_a_large_vocabulary_is_weighed_in_parts(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    words = 151_936  # of Qwen2.5
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.Qwen2Config(vocab_size=words, num_hidden_layers=2, initializer_range=0.3, **shape)
+    large = transformers.Qwen2ForCausalLM(config).eval()
+    held: list[int] = []
+    large.lm_head.register_forward_hook(lambda _module, _read, logits: held.append(logits.numel()))
+    prompts = [[3, 150_000, 7], [5], [5], [151_000, 2]]
+    said = [[9, 151_935, 4, 8, 1, 2], [0], [], [77, 150_123, 6]]
+    with torch.no_grad():
+        whole = token_log_likelihood(large, prompts, said, temperature=0.7)
+        assert max(held) == 4 * 5 * words
+        monkeypatch.setattr(decoding, "_LOGITS", places * words)
+        held.clear()
+        parts = token_log_likelihood(large, prompts, said, temperature=0.7)
+    assert max(held) <= places * words
+    torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6)
+    assert ((whole == 0) == torch.tensor([[at >= len(row) for at in range(6)] for row in said])).all()
+
+
+def test_on_a_gpu_the_parts_follow_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 0
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 1 << 40))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _device: 3 << 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _device: 2 << 30)
+    most = []
+    for free in (0, 1 << 30, 15 << 30, 63 << 30):
+        most.append(decoding._most_logits(torch.device("cuda")))
+        assert 14 * most[-1] < (free + (1 << 30)) / 2  # bfloat16 logits, and three copies in float32
+    assert most == sorted(set(most))

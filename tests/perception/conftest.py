@@ -1,6 +1,8 @@
 """Made videos whose every frame shows its own number, and how it is read back."""
 
 import itertools
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -88,3 +90,13 @@ def film(tmp_path: Path) -> Film:
         return path
 
     return make
+
+
+@pytest.fixture
+def seeing(tiny_video_model: Path, tmp_path: Path) -> Path:
+    """The small model with room for the prompt, which its tokenizer of bytes makes long."""
+    folder = Path(shutil.copytree(tiny_video_model, tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    config["text_config"]["max_position_embeddings"] = 4096
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder

@@ -1,7 +1,6 @@
 """Three real clips through decoding and Phi, with a Qwen2.5-VL of random weights on this machine."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,6 @@ from recipe.data.histories import read_histories, with_histories
 from recipe.data.procedures import read_procedures
 
 CLIPS = ("cooking", "making_cake", "wood_board")
-
-
-@pytest.fixture
-def seeing(tiny_video_model: Path, tmp_path: Path) -> Path:
-    """The small model with room for the prompt, which its tokenizer of bytes makes long."""
-    folder = Path(shutil.copytree(tiny_video_model, tmp_path / "model"))
-    config = json.loads((folder / "config.json").read_text())
-    config["text_config"]["max_position_embeddings"] = 4096
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 @pytest.mark.real_data

@@ -1,15 +1,18 @@
 """Planner, replay, re-ranking and prediction files."""
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
-from recipe.models.protocol import ReplayEngine
+from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
 from recipe.planning.planner import Planner, Request
 from recipe.planning.predictions import (
     MatchedPredictions,
@@ -21,7 +24,7 @@ from recipe.planning.predictions import (
 from recipe.planning.rerank import rerank, reward_predictions
 from recipe.reward.scorer import PromptGroup
 from recipe.text import planner_messages
-from recipe.types import Example, Malformed, Plan, Reward
+from recipe.types import Example, Frames, Malformed, Plan, Reward
 
 TEA = Request("make tea", ("boil water",))
 RICE = Request("boil rice")
@@ -51,6 +54,30 @@ def test_plans_come_back_by_request_and_sample() -> None:
     [tea, rice] = planner.plan([TEA, RICE], count=2)
     assert tea == [Plan(("Steep", "Pour")), Malformed("the completion is empty", "")]
     assert rice == [Plan(("Rinse rice",)), Plan(("Boil",))]
+
+
+def test_of_many_clips_some_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe.planning import planner
+
+    alive, most, calls = list[weakref.ref[Any]](), list[int](), list[int]()
+
+    class Shown(Engine):
+        def answer(self, requests: Sequence[ModelRequest], *_: Any, **__: Any) -> list[Answer | Refusal]:
+            calls.append(len(requests))
+            most.append(sum(one() is not None for one in alive))
+            return [Answer(f"1. Step {request.chat[-1]['content'][0]['text']}") for request in requests]
+
+    def see(one: Example) -> Request:
+        images = np.zeros((2, 8, 8, 3), np.uint8)
+        alive.append(weakref.ref(images))
+        return Request(one.goal, video=Frames(images, np.arange(2.0), 1.0))
+
+    monkeypatch.setattr(planner, "_FRAMES", 2 * (2 * 8 * 8 * 3) + 1)
+    examples = [replace(example(f"t{n}"), goal=f"goal {n}") for n in range(8)]
+    predictions = Planner(Shown()).predict(examples, 2, see=see)
+    assert [(one.example_id, one.sample) for one in predictions] == [(f"t{n}", s) for n in range(8) for s in (0, 1)]
+    assert all(f"goal {one.example_id[1:]}" in one.steps[0] for one in predictions)
+    assert (calls, max(most)) == ([6, 6, 4], 3)
 
 
 def test_replay_says_what_is_missing() -> None:

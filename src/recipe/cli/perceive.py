@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 @with_flags(PhiConfig, "config", "How Phi is asked", only=("goal", "temperature", "max_tokens", "seed"))
-@with_flags(FrameConfig, "frames", "Frames that are shown", only=("fps", "count", "max_frames", "max_pixels"))
+@with_flags(
+    FrameConfig,
+    "frames",
+    "Frames that are shown",
+    only=("fps", "count", "max_frames", "max_pixels"),
+    defaults=PhiConfig().frames.model_dump(exclude_unset=True),
+)
 @model_flags
 def perceive(
     videos: Annotated[Path, typer.Option(help="Folder of videos: VIDEO_ID.mp4 or SOURCE/VIDEO_ID.mp4, any format.")],
@@ -36,7 +42,13 @@ def perceive(
         bool, typer.Option("--skip-missing", help="Leave out videos that are absent, and list them.")
     ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable input, and list it.")] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Clips that a model on this machine is shown at once.")] = 1,
+    batch_size: Annotated[
+        int,
+        typer.Option(min=1, help="Clips that a model on this machine is shown at once, at most."),
+    ] = 16,
+    devices: Annotated[
+        str, typer.Option(help="Devices of this machine that share the work, a process each: cuda:0,cuda:1, or 2.")
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     *,
     model_settings: ModelConfig,
@@ -51,6 +63,7 @@ def perceive(
     """
     from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples
+    from recipe.perception.devices import PhiOnDevices
     from recipe.perception.phi import PhiRun
     from recipe.perception.phi_files import (
         history_clips,
@@ -64,6 +77,7 @@ def perceive(
     target = _target(examples, output, procedures or root, traces)
     if procedures is not None and (root is not None or benchmark):
         raise InputError("--procedures and --root exclude each other; give one of them.")
+    shared = _devices(devices, model_settings)
     config = config.model_copy(update={"frames": frames})
     kind: Kind
     if examples is not None:
@@ -79,15 +93,21 @@ def perceive(
             raise InputError(f"no video is in split {split!r}; choose another split or none.")
         chosen = trace_clips(wanted[:limit], VideoFolder(videos), skip_missing)
     require_writable(target)
-    local = model_settings.endpoint is None
-    with opened(beside(model_settings, target), frames) as model:
-        run = PhiRun(
-            model,
-            config,
-            kind,
-            together=batch_size if local else 1,
-            workers=1 if local else model_settings.concurrency,
-            skip_unreadable=skip_bad,
+    local, settings = model_settings.endpoint is None, beside(model_settings, target)
+    # With devices their processes load the weights, and this one reads the answers that are kept.
+    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), frames) as model:
+        run = (
+            PhiOnDevices(model, settings, shared, config, kind, together=batch_size, skip_unreadable=skip_bad)
+            if shared
+            else PhiRun(
+                model,
+                config,
+                kind,
+                together=batch_size if local else 1,
+                workers=1 if local else settings.concurrency,
+                skip_unreadable=skip_bad,
+                bounded=settings.engine == "transformers",  # vLLM has bounds of its own
+            )
         )
         result = run.describe(chosen.clips, console.progress())
     if not result.descriptions:
@@ -131,6 +151,27 @@ def _target(examples: Path | None, output: Path | None, videos: Path | None, tra
     target = output or traces
     assert target is not None
     return target
+
+
+def _devices(devices: str, settings: ModelConfig) -> list[str]:
+    """The devices that share the work, if any. Raises InputError for options that do not go together."""
+    from recipe.perception.devices import devices_named
+
+    if not devices:
+        if settings.device and not settings.endpoint and settings.engine == "transformers" and not settings.replay:
+            devices_named(settings.device, "--device")
+        return []
+    for flag, value in (
+        ("--endpoint", settings.endpoint),
+        ("--device", settings.device),
+        ("--engine vllm", settings.engine == "vllm"),
+        ("--replay", settings.replay),
+        ("--max-calls", settings.max_calls is not None),
+        ("--max-tokens-total", settings.max_tokens_total is not None),
+    ):
+        if value:
+            raise InputError(f"--devices and {flag} exclude each other; leave one of them out.")
+    return devices_named(devices)
 
 
 def _procedures(file: Path | None, root: Path | None, names: list[str]) -> "list[Procedure]":

@@ -215,7 +215,7 @@ def _predicted(
     count: int,
     unanswered: dict[str, str],
 ) -> "list[Prediction]":
-    """As `Planner.predict`; of videos, one clip at a time is in memory."""
+    """As `Planner.predict`, from words or from videos."""
     from recipe.planning.planner import Request
 
     progress = console.progress()
@@ -224,14 +224,9 @@ def _predicted(
     from recipe.perception.frames import VideoClips
 
     clips = VideoClips(videos, frames, keep=1)
-    predictions: list[Prediction] = []
-    with progress.task("planning from videos", total=len(examples)) as advance:
-        for example in examples:
-            predictions += planner.predict(
-                [example], count, see=lambda one: Request(one.goal, video=clips(one)), unanswered=unanswered
-            )
-            advance(1)
-    return predictions
+    return planner.predict(
+        examples, count, progress, lambda one: Request(one.goal, video=clips(one)), unanswered=unanswered
+    )
 
 
 def _write(

@@ -16,7 +16,7 @@ class FrameConfig(Settings):
     """Frames of each second, taken evenly up to the cut point."""
     count: Positive | None = None
     """Number of frames, evenly spread, for a video of any length; overrides `fps` and `max_frames`."""
-    max_frames: Annotated[int, Field(ge=2)] = 128
+    max_frames: Annotated[int, Field(ge=2)] = 32
     """Frames at most; where `fps` gives more, this number is spread evenly instead."""
     min_pixels: Positive = 128 * 28 * 28
     """Smaller frames are enlarged to this area."""
@@ -113,7 +113,8 @@ class ModelConfig(Settings):
 class PhiConfig(Settings):
     """How Phi, the frozen vision-language model, describes a video as steps (paper, section 3.1)."""
 
-    frames: FrameConfig = FrameConfig()
+    frames: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
+    """Smaller than a planner's, because there are thousands of clips: 2,048 tokens each at most."""
     goal: Annotated[bool, Flag("--goal/--no-goal")] = True
     """Give Phi the goal, which the planner gets, too."""
     temperature: Annotated[float, Field(ge=0)] = 0.0

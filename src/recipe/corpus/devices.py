@@ -1,16 +1,12 @@
 """Encoding on several devices of one machine: a process for each, which takes one shard after another."""
 
-import os
-import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from recipe.children import safe_path
+from recipe.children import start_worker
 from recipe.config import EncoderConfig
 from recipe.corpus.encode import EncodingJob, encode_shards, on_device
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
@@ -51,20 +47,9 @@ def encode_on_devices(job: EncodingJob, advance: Advance) -> None:
 
 
 def _start(job: EncodingJob, device: str) -> _Worker:
-    context = get_context("spawn")  # a CUDA context does not survive a fork
-    ours, theirs = context.Pipe()
     recorded = job.encoder.identity
     settings = on_device(recorded_settings(recorded, job.settings), device)
-    process = context.Process(target=_serve, args=(job.output, settings, recorded, theirs), daemon=True)
-    # Ctrl-C reaches all processes of a terminal; this one ends the others, which inherit what is blocked.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        with safe_path():
-            process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    theirs.close()
-    return _Worker(device, process, ours)
+    return _Worker(device, *start_worker(_serve, job.output, settings, recorded))
 
 
 def _listen(worker: _Worker, waiting: Iterator[int], advance: Advance) -> bool:
@@ -95,9 +80,8 @@ def _died(worker: _Worker) -> ComputeError:
     )
 
 
-def _serve(output: Path, settings: EncoderConfig, recorded: EncoderIdentity, connection: Connection) -> None:
+def _serve(connection: Connection, output: Path, settings: EncoderConfig, recorded: EncoderIdentity) -> None:
     """Encode shards in a worker process until none is left."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         encoder = open_encoder(settings)
         if difference := differences(recorded, encoder.identity):
@@ -113,11 +97,3 @@ def _assigned(connection: Connection) -> Iterator[int]:
     while (shard := connection.recv()) is not None:
         yield shard
         connection.send(None)
-
-
-def _end_with_parent() -> None:
-    """End at once when the first process is killed, because the next build may already run in the folder."""
-    parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

@@ -36,6 +36,11 @@ _NONE = -100
 _PATCHES = 1 << 14
 """Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""
 
+_LOGITS = 1 << 26
+"""Logits of a likelihood that are held at once on a processor: 256 MB in float32, and three times as much in copies."""
+_BYTES = 64
+"""Free bytes of a GPU for each logit held at once: 14 with its copies, the rest is for training."""
+
 Clips = Sequence[Patches | None]
 """The clip that each prompt shows, if any; prompts share one where it is the same object."""
 
@@ -159,22 +164,53 @@ def token_log_likelihood(
 ) -> torch.Tensor:
     """Log-probability in nats of each token, float64 [completions, longest]; equal prompts are read once.
 
-    It is log softmax(logits / temperature), and 0 after a completion's end. Raises InputError where a prompt holds
-    other video tokens than its clip has.
+    It is log softmax(logits / temperature), and 0 after a completion's end. Logits are computed for as many rows, and
+    of those for as many positions, as fit the free memory. Raises InputError where a prompt holds other video tokens
+    than its clip has.
     """
-    rows, first = _prefill(model, prompts, clips)
     longest = max(1, *map(len, completions))
     targets = torch.tensor(
         [[*tokens, *[_NONE] * (longest - len(tokens))] for tokens in completions], device=model.device
     )
-    parts = [_log_probability(first[:, None], targets[:, :1], temperature)]
-    if longest > 1:
-        known = targets[:, :-1] != _NONE
-        positions = rows.position[:, None] + torch.arange(1, longest, device=model.device)
-        mask = torch.cat([rows.mask, known.long()], dim=1)
-        logits = _logits(model, targets[:, :-1].where(known, 0), mask, positions, rows.cache, keep=longest - 1)
-        parts.append(_log_probability(logits, targets[:, 1:], temperature))
-    return torch.cat(parts, dim=1)
+    places = max(1, _most_logits(model.device) // model.config.get_text_config().vocab_size)
+    parts = []
+    for first in range(0, len(prompts), places):
+        at = slice(first, first + places)
+        parts.append(_row_log_probability(model, prompts[at], targets[at], temperature, clips and clips[at], places))
+    return torch.cat(parts)
+
+
+def _most_logits(device: torch.device) -> int:
+    """Logits that may be held at once; a power of 2, so that equal runs seldom differ in the rounding of their sums."""
+    if device.type != "cuda":
+        return _LOGITS
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free: int = torch.cuda.mem_get_info(device)[0] + kept
+    return 1 << max(0, (free // _BYTES).bit_length() - 1)
+
+
+def _row_log_probability(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    targets: torch.Tensor,
+    temperature: float,
+    clips: Clips | None,
+    places: int,
+) -> torch.Tensor:
+    """Log-probabilities of `targets` [rows, longest]; logits of at most `places` places, a row at a position each."""
+    rows, logits = _prefill(model, prompts, clips)
+    found = [_log_probability(logits[:, None], targets[:, :1], temperature)]
+    known = targets[:, :-1] != _NONE
+    read = targets[:, :-1].where(known, 0)
+    mask = torch.cat([rows.mask, known.long()], dim=1)
+    width, step = rows.mask.shape[1], places // len(targets)
+    for first in range(0, read.shape[1], step):
+        last = min(first + step, read.shape[1])
+        positions = rows.position[:, None] + torch.arange(first + 1, last + 1, device=model.device)
+        seen = mask[:, : width + last]
+        logits = _logits(model, read[:, first:last], seen, positions, rows.cache, keep=last - first)
+        found.append(_log_probability(logits, targets[:, first + 1 : last + 1], temperature))
+    return torch.cat(found, dim=1)
 
 
 def _log_probability(logits: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -9,23 +9,24 @@ repaired.
 """
 
 import re
+import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.clock import read_clock
-from recipe.config import PhiConfig, SamplingConfig
+from recipe.config import FrameConfig, PhiConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, unanswered
 from recipe.models.store import parse_answer
 from recipe.perception.frames import probe, read_frames
-from recipe.progress import SILENT, Advance, Progress
+from recipe.progress import LOADING, SILENT, Advance, Progress
 from recipe.prompting import fill, packaged
 from recipe.text import every_list, final_answer
 from recipe.types import Frames, Step
@@ -178,6 +179,15 @@ def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
     )
 
 
+def most_tokens(frames: FrameConfig) -> int:
+    """Tokens of a clip at most, as a Qwen2.5-VL on this machine counts them: one for 28 x 28 pixels of two frames.
+
+    >>> most_tokens(PhiConfig().frames), most_tokens(FrameConfig(count=128))
+    (2048, 49152)
+    """
+    return -(-(frames.count or frames.max_frames) // 2) * (frames.max_pixels // 784)
+
+
 def read_history(text: str, *, cut: bool = False) -> tuple[str, ...]:
     """The steps in an answer (`final_answer`); none where it says that there is none.
 
@@ -233,6 +243,14 @@ class Description(NamedTuple):
     """Seconds of the video; 0 where a moment of it was asked for."""
 
 
+Group = Sequence[tuple[Clip, JsonObject]]
+"""Clips that are asked about in one call, each with all that makes the answer about it."""
+Found = dict[str, Description | str]
+"""By the fingerprint of what makes it, the answer about a clip, or why its video cannot be read."""
+_TOKENS = 1 << 15
+"""Tokens of a call at most, answers included: with a model of 3B, 1.2 GB of keys and values and as much beside."""
+
+
 @dataclass(frozen=True, slots=True)
 class PhiResult:
     """Answers by the name of the clip, and why there are none for the others."""
@@ -249,8 +267,8 @@ class PhiRun:
 
     An answer is kept the moment it comes, under what makes it: model, prompt and goal, the SHA-256 of the video file,
     the moment up to which it is shown, frames and sampling. So a video that moved or was renamed is not asked about
-    again, and one that changed is. Frames are decoded when their turn comes; no more than the clips under way are in
-    memory.
+    again, and one that changed is. Frames are decoded when their turn comes: in memory are the clips of the calls under
+    way, and of one worker those of the next call, which are decoded while the model computes.
     """
 
     def __init__(
@@ -262,18 +280,23 @@ class PhiRun:
         together: int = 1,
         workers: int = 1,
         skip_unreadable: bool = False,
+        bounded: bool = True,
     ) -> None:
-        """`together` clips are asked about in one call, and `workers` calls are under way at once.
+        """`together` clips at most are asked about in one call, and `workers` calls are under way at once.
 
-        Raises InputError for a model without a cache, which the job needs to go on after a kill.
+        A `bounded` call has as many clips as stay below 32,768 tokens with their answers, or one. Raises InputError for
+        a model without a cache, which the job needs to go on after a kill.
         """
         if model.store is None:
             raise InputError("Phi's answers need a folder to be kept in; give one with --cache.")
-        self._model, self._store, self._config = model, model.store, config
+        self.model, self._store, self._config = model, model.store, config
         self.prompt = Prompt.load(kind, config.goal)
-        self._sampling = phi_sampling(config, together)
-        self._kind = kind
-        self._together, self._workers, self._skip = together, workers, skip_unreadable
+        self._clip_tokens = most_tokens(config.frames)
+        fitting = max(1, _TOKENS // (self._clip_tokens + config.max_tokens))
+        self._together = min(together, fitting) if bounded else together
+        self._sampling = phi_sampling(config, self._together)
+        self._kind, self._workers, self._skip = kind, workers, skip_unreadable
+        self._ended = False
 
     def describe(self, clips: Sequence[Clip], progress: Progress = SILENT) -> PhiResult:
         """Phi's answer about each clip.
@@ -284,16 +307,28 @@ class PhiRun:
         contents = self._contents(clips, progress)
         keys = [fingerprint(content) for content in contents]
         distinct = dict(zip(keys, zip(clips, contents, strict=True), strict=True))
-        found: dict[str, Description | str] = {}
+        found: Found = {}
         for key in distinct:
             if (entry := self._store.find(key)) is not None:
                 found[key] = Description(parse_answer(entry), entry["duration"])
         waiting = [key for key in distinct if key not in found]
+        if waiting:
+            LOADING.info(
+                "describing %d clips, %d were described before; %d tokens of frames at most a clip, %d in all ...",
+                len(waiting), len(found), self._clip_tokens, self._clip_tokens * len(waiting),
+            )  # fmt: skip
         with progress.task("asking Phi", total=len(distinct)) as advance:
             advance(len(found))
-            groups = [waiting[at : at + self._together] for at in range(0, len(waiting), self._together)]
-            for described in self._each([[distinct[key] for key in group] for group in groups], advance):
+            size = max(1, min(self._together, -(-len(waiting) // self._workers)))
+            groups = [waiting[at : at + size] for at in range(0, len(waiting), size)]
+            began, known = time.monotonic(), len(found)
+            each = self.each([[distinct[key] for key in group] for group in groups], advance)
+            for done, described in enumerate(each, start=1):
                 found |= described
+                left, new = len(distinct) - len(found), len(found) - known
+                if left and done == 2 * self._workers:  # each worker is past its start
+                    time_left = _span((time.monotonic() - began) / new * left)
+                    LOADING.info("judged by the first %d clips, the other %d take about %s ...", new, left, time_left)
         asked = sum(isinstance(found[key], Description) for key in waiting)
         for key, description in found.items():
             if isinstance(description, Description) and (reason := unanswered(description.answer, whole=False)):
@@ -313,7 +348,7 @@ class PhiRun:
                 paths[path] = self._store.sha256(path)
                 advance(1)
         shared = {
-            "model": self._model.identity,
+            "model": self.model.identity,
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
             "sampling": self._config.model_dump(include={"temperature", "max_tokens", "seed"}),
@@ -323,13 +358,13 @@ class PhiRun:
             for clip in clips
         ]
 
-    def _each(
-        self, groups: Sequence[Sequence[tuple[Clip, JsonObject]]], advance: Advance
-    ) -> Iterator[dict[str, Description | str]]:
-        """The groups as they are done; in this thread where there is one worker, so that Ctrl-C ends it at once."""
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+        """What is found about each group, as it is done; raises as `describe`.
+
+        Where there is one worker, the model computes in this thread, so that Ctrl-C ends it at once.
+        """
         if self._workers == 1:
-            for group in groups:
-                yield self._group(group, advance)
+            yield from self._in_turn(groups, advance)
             return
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="phi")
         futures = [pool.submit(self._group, group, advance) for group in groups]
@@ -344,11 +379,31 @@ class PhiRun:
             raise
         pool.shutdown()
 
-    def _group(self, group: Sequence[tuple[Clip, JsonObject]], advance: Advance) -> dict[str, Description | str]:
+    def _in_turn(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+        """The groups one after the other; the frames of the next are decoded while the model computes."""
+        decoder = ThreadPoolExecutor(1, thread_name_prefix="frames")
+        coming: Future[tuple[list[ModelRequest], Found]] | None = None
+        try:
+            for group in chain(groups, [None]):
+                read, coming = coming, None if group is None else decoder.submit(self._read, group)
+                if read is not None:
+                    yield self._answered(*read.result(), advance)
+        finally:
+            self._ended = True
+            decoder.shutdown(cancel_futures=True)
+            self._ended = False
+
+    def _group(self, group: Group, advance: Advance) -> Found:
         """Show some clips; by fingerprint, the answers, or why a video cannot be read."""
-        found: dict[str, Description | str] = {}
+        return self._answered(*self._read(group), advance)
+
+    def _read(self, group: Group) -> tuple[list[ModelRequest], Found]:
+        """What is asked about the clips whose video can be read, and why the others cannot."""
+        found: Found = {}
         requests: list[ModelRequest] = []
         for clip, content in group:
+            if self._ended:
+                break
             try:
                 duration = probe(clip.path).duration if self._kind == "trace" else 0.0
                 frames = read_frames(clip.path, self._config.frames, clip.until)
@@ -356,13 +411,17 @@ class PhiRun:
                 if not self._skip:
                     raise
                 found[fingerprint(content)] = str(error)
-                advance(1)
             else:
                 chat, note = self.prompt.chat(frames, clip.goal), {"duration": duration}
                 requests.append(ModelRequest(chat, self._sampling, content=content, note=note))
+        return requests, found
+
+    def _answered(self, requests: Sequence[ModelRequest], found: Found, advance: Advance) -> Found:
+        """What is found about the clips of a group, of which some could not be read."""
+        advance(len(found))
         if not requests:
             return found
-        outcomes = self._model.answer(requests, refusals="raise if all")
+        outcomes = self.model.answer(requests, refusals="raise if all")
         for request, outcome in zip(requests, outcomes, strict=True):
             assert request.note is not None
             key = fingerprint(request.content)
@@ -370,3 +429,12 @@ class PhiRun:
             found[key] = outcome.reason if isinstance(outcome, Refusal) else Description(outcome, duration)
             advance(1)
         return found
+
+
+def _span(seconds: float) -> str:
+    """A length of time, roughly.
+
+    >>> _span(50), _span(5400), _span(200_000)
+    ('50 s', '1.5 hours', '56 hours')
+    """
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 3600:.2g} hours"

@@ -3,8 +3,8 @@
 In the Video configuration a clip stands in place of the written history (paper, section 3.1).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,10 +12,13 @@ from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped, all_answered, read_plan
 from recipe.planning.predictions import Prediction
-from recipe.progress import SILENT, Progress
+from recipe.progress import SILENT, Advance, Progress
 from recipe.prompting import PlannerPrompt
 from recipe.text import as_steps, final_answer, first_list, parse_plan, whole_text
 from recipe.types import Example, Frames, Malformed, Plan
+
+_FRAMES = 300_000_000
+"""Bytes of frames of a call, from which on it takes no further clip: about 32,000 tokens of a Qwen2.5-VL."""
 
 
 class GrowingPlan:
@@ -165,10 +168,19 @@ class Planner:
     ) -> list[Prediction]:
         """`count` predictions of each example, in order of examples and then samples.
 
-        `see` makes the request of an example. `unanswered` takes the reason for each example whose request is refused,
-        which has then no prediction; without it, a refusal raises InputError.
+        `see` makes the request of an example. Requests that show clips are made for one call after the other, so that
+        only some clips are in memory. `unanswered` takes the reason for each example whose request is refused, which
+        has then no prediction; without it, a refusal raises InputError.
         """
-        outcomes = self.complete([see(example) for example in examples], count, progress)
+        outcomes: list[list[Answer | Refusal]] = []
+        with ExitStack() as stack:
+            advance: Advance | None = None
+            for call in _calls(map(see, examples)):
+                if advance is None and len(call) < len(examples):
+                    advance = stack.enter_context(progress.task("planning from videos", total=len(examples)))
+                outcomes += self.complete(call, count, SILENT if advance else progress)
+                if advance:
+                    advance(len(call))
         predictions = []
         for example, own in zip(examples, outcomes, strict=True):
             if unanswered is not None and (refused := [one for one in own if isinstance(one, Refusal)]):
@@ -177,3 +189,18 @@ class Planner:
             answers = enumerate(all_answered(own))
             predictions += [Prediction.of(example.example_id, sample, answer) for sample, answer in answers]
         return predictions
+
+
+def _calls(requests: Iterable[Request]) -> Iterator[list[Request]]:
+    """The requests of each call, one list that is emptied after it: those in words together, clips a few at a time."""
+    call: list[Request] = []
+    size = 0
+    for request in requests:
+        call.append(request)
+        size += 0 if request.video is None else request.video.images.nbytes
+        if size >= _FRAMES:
+            yield call
+            call.clear()
+            size = 0
+    if call:
+        yield call

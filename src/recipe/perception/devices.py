@@ -1,0 +1,124 @@
+"""Phi on several devices of this machine: a process for each, which takes one group of clips after another."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from recipe.children import start_worker
+from recipe.config import ModelConfig, PhiConfig
+from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.models.model import Model, open_model
+from recipe.perception.phi import Found, Group, Kind, PhiRun
+from recipe.progress import Advance
+
+
+class PhiOnDevices(PhiRun):
+    """As `PhiRun`, with a process and a model for each device; all keep their answers in the cache of the settings."""
+
+    def __init__(
+        self,
+        model: Model,
+        settings: ModelConfig,
+        devices: Sequence[str],
+        config: PhiConfig,
+        kind: Kind,
+        *,
+        together: int = 1,
+        skip_unreadable: bool = False,
+    ) -> None:
+        """`model` replays the cache of the settings, so that no weights are loaded here; raises as `PhiRun`."""
+        super().__init__(model, config, kind, together=together, workers=len(devices), skip_unreadable=skip_unreadable)
+        self._settings, self._devices = settings, devices
+
+    def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Found]:
+        """As `PhiRun` has it; raises what a process raises first, and ComputeError where one dies."""
+        work = list(groups)
+        waiting = iter(work)
+        workers: dict[Connection, tuple[str, BaseProcess]] = {}
+        options = (self._config, self._kind, self._together, self._skip)
+        try:
+            for device in self._devices[: len(work)]:
+                settings = self._settings.model_copy(update={"device": device})
+                process, connection = start_worker(_describe, settings, *options)
+                workers[connection] = device, process
+            busy = set(workers)
+            while busy:
+                ready = wait(list(busy))
+                for connection in [one for one in busy if one in ready]:
+                    try:
+                        message = connection.recv()
+                        if message is None:
+                            connection.send(next(waiting, None))
+                            continue
+                    except (EOFError, ConnectionError):
+                        _require_end(*workers[connection])
+                        busy.remove(connection)
+                        continue
+                    if isinstance(message, Exception):
+                        raise message
+                    advance(len(message))
+                    yield message
+        finally:
+            for connection, (_, process) in workers.items():
+                process.terminate()
+                process.join()
+                connection.close()
+
+
+def devices_named(text: str, flag: str = "--devices") -> list[str]:
+    """The devices of a list such as `cuda:0,cuda:1`, or the first ones of the machine where it is a number.
+
+    Raises InputError, which names the flag, for one that this machine does not have.
+    """
+    import torch  # noqa: PLC0415 - takes seconds
+
+    accelerator = torch.accelerator.current_accelerator()
+    gpus = [f"{accelerator.type}:{at}" for at in range(torch.accelerator.device_count())] if accelerator else []
+    there = f"this machine has {', '.join(gpus)} and cpu" if gpus else "this machine has cpu alone"
+    if text.strip().isdecimal() and flag == "--devices":
+        if not 1 <= int(text) <= len(gpus):
+            raise InputError(f"--devices asks for {int(text)} GPUs, and {there}; name devices that are there.")
+        return gpus[: int(text)]
+    names = [name for name in map(str.strip, text.split(",")) if name]
+    for name in names:
+        try:
+            device = torch.device(name)
+        except RuntimeError:
+            raise InputError(f"{flag} names {name!r}, which is no device; give one such as cuda:0.") from None
+        if device.type != "cpu" and f"{device.type}:{device.index or 0}" not in gpus:
+            raise InputError(f"{flag} names {name!r}, and {there}; name a device that is there.")
+    if not names:
+        raise InputError(f"{flag} names no device; give one such as cuda:0.")
+    return names
+
+
+def _require_end(device: str, process: BaseProcess) -> None:
+    """Raises ComputeError unless the process ended because there was nothing left to do."""
+    process.join()
+    if code := process.exitcode:
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        raise ComputeError(
+            f"the process on device {device} {how}; run the same command again, with a smaller --batch-size where "
+            "memory ran out."
+        )
+
+
+def _describe(
+    connection: Connection, settings: ModelConfig, config: PhiConfig, kind: Kind, together: int, skip: bool
+) -> None:
+    """Describe groups in a process of its own until none is left."""
+    try:
+        with open_model(settings, frames=config.frames) as model:
+            run = PhiRun(model, config, kind, together=together, skip_unreadable=skip)
+            for found in run.each(_assigned(connection), lambda _: None):
+                connection.send(found)
+    except (RecipeError, OSError) as error:
+        connection.send(error)
+
+
+def _assigned(connection: Connection) -> Iterator[Group]:
+    """Groups that the first process assigns, one at a time."""
+    connection.send(None)
+    while (group := connection.recv()) is not None:
+        yield group
+        connection.send(None)
