@@ -164,7 +164,7 @@ def _show_costs(costs: "list[Estimate]") -> None:
             )
             for role in one.roles
         )
-        names = (
+        columns = (
             "model",
             "calls",
             "reasks at most",

@@ -320,10 +320,7 @@ def _kinds(left: Sequence[Stage], seconds: Mapping[str, float], asked: Mapping[s
     kinds: dict[str, list[str]] = {kind: [] for kind in ("data", *_TRAINING.values(), _ROUNDS, *_KINDS.values())}
     for stage in left:
         own, _ = _inner(stage.settings)
-        if isinstance(own, Training):
-            kind = _TRAINING.get(type(own.config), _ROUNDS)
-        else:
-            kind = _KINDS.get(type(own), "data")
+        kind = _TRAINING.get(type(own.config), _ROUNDS) if isinstance(own, Training) else _KINDS.get(type(own), "data")
         kinds[kind].append(stage.name)
     return tuple(
         StageCost(
