@@ -234,6 +234,29 @@ def test_kinds_tables_and_workers_add_up(tmp_path: Path, data: Path) -> None:
     assert calls == {"judge": len(video) * VIDEO_PROMPTS}
 
 
+def test_the_page_shows_what_a_dry_run_of_the_paper_prints(data: Path) -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "reproduce.md").read_text()
+    many, one = (
+        estimate(
+            planned(data, "all", seeds=seeds, endpoints=load_endpoints(root / "configs/models.toml", data)),
+            [],
+            workers=4,
+        )
+        for seeds in ((0, 1, 2), (0,))
+    )
+    for kind in many.kinds:
+        if kind.kind != "corpus":
+            assert f"| {kind.kind} | {kind.stages} | {kind.hours:.1f} | {kind.endpoint_hours:.1f} |" in page
+    judge = next(one for one in many.roles if one.role == "judge")
+    numbers = (
+        f"{many.training_runs} training runs", f"{many.hours:.1f} hours of one H200",
+        f"{many.wall_hours:.1f} hours with 4",
+        f"{many.disk_gb:.0f} GB", f"{one.hours:.1f} hours, {one.wall_hours:.1f} with", f"asked {judge.calls:,} times",
+    )  # fmt: skip
+    assert [number for number in numbers if number not in page] == []
+
+
 def test_a_dry_run_prints_the_same_for_a_program(tmp_path: Path, data: Path) -> None:
     file = models(tmp_path, roles("http://h/v1"))
     options = ["all", "--scale", "3b", "--data", str(data), "--models", str(file), "--output", str(tmp_path / "run")]
