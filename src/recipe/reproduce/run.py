@@ -106,11 +106,14 @@ def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> S
 
 
 def _judge(study: Study) -> str:
+    judge, other = study.endpoints.judge, study.endpoints.diversity_judge
     if study.on_world:
-        return "exact validity on the embedded world"
-    if study.endpoints.judge is not None:
-        return f"rubric by {study.endpoints.judge.model}"
-    return "rubric by the proxy judge (MiniLM), which is not the paper's judge"
+        words = "exact validity on the embedded world"
+    elif judge is not None:
+        words = f"rubric by {judge.model}"
+    else:
+        words = "rubric by the proxy judge (MiniLM), which is not the paper's judge"
+    return words if other is None else f"{words}; diversity by {other.model}"
 
 
 def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
