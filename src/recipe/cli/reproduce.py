@@ -113,23 +113,18 @@ def _folder(data: str) -> Path:
 def _show_costs(costs: "list[Estimate]") -> None:
     from recipe.report.elements import NONE, Cell, Table, headings, row
 
-    rows = tuple(
-        row(
-            one.scale,
-            one.training_runs,
-            f"{one.done} of {one.stages}",
-            one.hours,
-            one.endpoint_hours,
-            one.wall_hours,
-            f"{one.memory_gb:g}",
-            one.disk_gb,
-        )
-        for one in costs
+    rows = (
+        row("runs to train", *(one.training_runs for one in costs)),
+        row("stages done", *(f"{one.done} of {one.stages}" for one in costs)),
+        row("device hours", *(one.hours for one in costs)),
+        row("endpoint hours", *(one.endpoint_hours for one in costs)),
+        row(f"hours with {costs[0].workers} workers", *(one.wall_hours for one in costs)),
+        row("GB memory", *(one.memory_gb for one in costs)),
+        row("GB disk", *(one.disk_gb for one in costs)),
     )
-    workers = f"hours with {costs[0].workers} workers"
-    names = ("runs to train", "stages done", "device hours", "endpoint hours", workers, "GB memory", "GB disk")
     notes = tuple(f"Costs of {one.scale}: {one.source}." for one in costs)
-    console.print_table(Table("What is left to do", "scale", headings(*names), rows, notes=notes))
+    scales = headings(*(one.scale for one in costs))
+    console.print_table(Table("What is left to do", "scale", scales, rows, notes=notes))
     for one in costs:
         kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in one.kinds)
         prompts = (
@@ -152,29 +147,17 @@ def _show_costs(costs: "list[Estimate]") -> None:
         roles = tuple(
             row(
                 role.role,
-                role.model,
                 role.calls,
-                role.reasks,
                 role.tokens_in / 1e6,
                 role.tokens_out / 1e6,
                 role.hours,
                 NONE if role.cost is None else Cell(role.cost, 2),
-                role.kept,
-                NONE if role.max_calls is None else role.max_calls,
             )
             for role in one.roles
         )
-        columns = (
-            "model",
-            "calls",
-            "reasks at most",
-            "M tokens in",
-            "M tokens out",
-            "hours",
-            "cost",
-            "kept",
-            "max_calls",
-        )
-        assumed = "Calls are counted, at most; tokens and hours of a call are assumed (docs/reproduce.md)."
-        table = Table(f"Models behind endpoints, {one.scale}", "role", headings(*columns), roles, notes=(assumed,))
-        console.print_table(table)
+        columns = headings("calls", "M in", "M out", "hours", "cost")
+        notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
+        for role in one.roles:
+            bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
+            notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)
+        console.print_table(Table(f"Models behind endpoints, {one.scale}", "role", columns, roles, notes=notes))

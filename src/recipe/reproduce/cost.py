@@ -18,7 +18,7 @@ from recipe.evaluation.diversity.scores import questions
 from recipe.evaluation.judge.plans import actionable
 from recipe.experiments.design import TRAIN
 from recipe.experiments.schedule import Stage
-from recipe.experiments.stages import CorpusBuild, Training
+from recipe.experiments.stages import CorpusBuild, FilesData, Training
 from recipe.experiments.teaching import ToldCorpus
 from recipe.experiments.video import VisionPretraining
 from recipe.models.costs import Prices
@@ -197,7 +197,9 @@ def _counts(made: ScaleRuns, below: str, finished: Collection[str], folder: Path
     examples, prompts = (VIDEO_EXAMPLES, VIDEO_PROMPTS) if below else (EXAMPLES, PROMPTS)
     if made.on_world:
         return scale.world.get("train", examples), 2 * scale.world.get("test", prompts), False
-    return scale.train or examples, scale.test or prompts, False
+    inner = [_inner(stage.settings) for stage in made.stages]
+    tested = next((len(own.source.benchmarks) for own, at in inner if isinstance(own, FilesData) and at == below), 1)
+    return scale.train or examples, tested * scale.test if scale.test else prompts, False
 
 
 def _segments(own: CorpusBuild | ToldCorpus, made: ScaleRuns) -> int:
