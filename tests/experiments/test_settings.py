@@ -40,6 +40,7 @@ from recipe.experiments.stages import (
     plan_stages,
 )
 from recipe.progress import SILENT
+from recipe.reproduce.study import Endpoints
 from recipe.types import Procedure, Step
 from recipe.world.load import load_world
 from recipe.world.validity import plan_key
@@ -65,6 +66,7 @@ def test_every_config_file_is_valid(path: Path, data: Path) -> None:
         "grpo": GRPOConfig,
         "best": BestOfNConfig,
         "board": BoardSettings,
+        "models": Endpoints,
     }
     if kind := kinds.get(path.stem.partition("-")[0]):
         load_config(path, kind)

@@ -11,7 +11,7 @@ import pytest
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
-from recipe.config import ModelConfig, SamplingConfig
+from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
@@ -30,6 +30,7 @@ from recipe.reproduce.measures import (
     score_controls,
     told,
 )
+from recipe.reproduce.study import FrontierModel, JudgeModel
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -110,14 +111,15 @@ def test_a_judge_behind_an_endpoint_and_a_frontier_model_are_asked_once(
         return completion(json.dumps(dict.fromkeys(criteria, 3)) if judged else "1. a step of its own")
 
     with serving(answer) as server:
-        model = ModelConfig(model="frontier/one", endpoint=server.url)
+        model = FrontierModel(model="frontier/one", endpoint=server.url, cache=tmp_path / "one")
+        judge = JudgeModel(model="judge", endpoint=server.url, cache=tmp_path / "judge")
         for _ in range(2):
             ask_frontier(tmp_path, FrontierPlans(model, "plans/one.jsonl", SamplingConfig()), SILENT)
         assert len(server.requests) == len(examples)
         asked = json.dumps([request["messages"] for request in server.requests])  # they come side by side
         assert all(example.goal in asked for example in examples)
         assert {one.steps for one in read_predictions(tmp_path / "plans/one.jsonl")} == {("a step of its own",)}
-        score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, model), SILENT)
+        score(tmp_path, Scoring("plans/one.jsonl", "scores.jsonl", 1, False, judge), SILENT)
         assert [row["accuracy"] for row in rows(tmp_path / "scores.jsonl")] == [60.0] * 4
 
 

@@ -92,8 +92,9 @@ def test_bad_calls_are_one_sentence(tmp_path: Path) -> None:
         (["main", "--scale", "14b"], "14b"),
         (["main", "--regime", "rlhf"], "rlhf"),
         (["main", "--data", str(tmp_path / "none")], "does not exist"),
-        (["frontier"], "--frontier-endpoint"),
-        (["main", "--frontier-model", "gpt"], "--frontier-endpoint"),
+        (["frontier"], "--models"),
+        (["main", "--models", str(tmp_path / "none.toml")], "none.toml"),
+        (["main", "--corpus", str(tmp_path / "empty")], "empty"),
     ):
         result = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path / "run")])
         assert result.exit_code != 0

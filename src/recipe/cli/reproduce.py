@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recipe.cli import console
+from recipe.cli.models import opened
 
 if TYPE_CHECKING:
-    from recipe.config import ModelConfig
     from recipe.reproduce.cost import Estimate
-
-_MODELS = "Models behind endpoints"
 
 
 def reproduce(
@@ -34,28 +32,21 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds of every regime: 0, 1, ...")] = 3,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder; default: built from DIR/narrations.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, one on each.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, one on each. --dry-run: GPUs.")
+    ] = 2,
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
     controls: Annotated[
         bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
     ] = False,
     changes: console.Changes = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print runs, hours, memory and disk, and stop.")] = False,
-    judge_endpoint: Annotated[
-        str | None, typer.Option(help="Address of the judge, in place of the proxy.", rich_help_panel=_MODELS)
-    ] = None,
-    judge_model: Annotated[
-        str, typer.Option(help="Its model.", rich_help_panel=_MODELS)
-    ] = "meta-llama/Llama-3.3-70B-Instruct",
-    frontier_endpoint: Annotated[
-        str | None, typer.Option(help="Address of the frontier models.", rich_help_panel=_MODELS)
-    ] = None,
-    frontier_model: Annotated[
-        list[str] | None, typer.Option(help="A frontier model; repeat for several.", rich_help_panel=_MODELS)
-    ] = None,
-    key_variable: Annotated[
-        str | None, typer.Option(help="Environment variable with the endpoints' key.", rich_help_panel=_MODELS)
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print runs, hours, calls, memory and disk, and stop.")
+    ] = False,
+    models: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/reproduce.md)."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
@@ -66,17 +57,11 @@ def reproduce(
     Example: recipe reproduce all --scale tiny --data world
     """
     from recipe.artifacts import to_json
-    from recipe.config import ModelConfig
     from recipe.errors import require_packages
-    from recipe.reproduce.study import Endpoints, Study
+    from recipe.reproduce.study import Endpoints, Study, load_endpoints
 
     require_packages({"cpu": "corpus search", "train": "training", "report": "the report"})
-    if bool(frontier_endpoint) != bool(frontier_model):
-        raise typer.BadParameter("needs both an address and a model.", param_hint="--frontier-endpoint")
-
-    def model(name: str, endpoint: str) -> "ModelConfig":
-        return ModelConfig(model=name, endpoint=endpoint, key_variable=key_variable)
-
+    endpoints = Endpoints() if models is None else load_endpoints(models, output)
     study = Study(
         tables=tuple(tables),
         scales=tuple(dict.fromkeys(scale)),
@@ -84,10 +69,7 @@ def reproduce(
         seeds=tuple(range(seeds)),
         corpus=corpus,
         regimes=tuple(regime or ()),
-        endpoints=Endpoints(
-            judge=None if judge_endpoint is None else model(judge_model, judge_endpoint),
-            frontier=tuple(model(name, frontier_endpoint or "") for name in frontier_model or ()),
-        ),
+        endpoints=endpoints,
         engine=engine,
         quick=quick,
         controls=controls,
@@ -96,15 +78,18 @@ def reproduce(
     from recipe.reproduce.run import reproduce as run
     from recipe.reproduce.run import study_cost
 
-    costs = study_cost(study, output)
+    costs = study_cost(study, output, workers)
     if not as_json:
-        _show_costs([cost for cost, _ in costs], workers)
+        _show_costs([cost for cost, _ in costs])
         for sentence in dict.fromkeys(sentence for _, made in costs for sentence in made.missing):
             console.err.print(f"note: {sentence}", highlight=False, soft_wrap=True)
     if dry_run:
         if as_json:
             console.print_json(to_json([cost for cost, _ in costs]))
         return
+    for _, model in endpoints.roles():
+        with opened(model):  # an address or a key that cannot be used ends the call now, and not after the training
+            pass
     results = run(study, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
     if as_json:
         console.print_json(to_json(results.findings))
@@ -125,21 +110,54 @@ def _folder(data: str) -> Path:
     return Path(data)
 
 
-def _show_costs(costs: "list[Estimate]", workers: int) -> None:
-    from recipe.report.elements import Table, headings, row
+def _show_costs(costs: "list[Estimate]") -> None:
+    from recipe.report.elements import NONE, Cell, Table, headings, row
 
-    rows = tuple(
-        row(
-            one.scale,
-            one.training_runs,
-            f"{one.done} of {one.stages}",
-            f"{one.hours:.1f}",
-            f"{max(one.longest_hours, one.hours / workers):.1f}",
-            f"{one.memory_gb:g}",
-            f"{one.disk_gb:.1f}",
-        )
-        for one in costs
+    rows = (
+        row("runs to train", *(one.training_runs for one in costs)),
+        row("stages done", *(f"{one.done} of {one.stages}" for one in costs)),
+        row("device hours", *(one.hours for one in costs)),
+        row("endpoint hours", *(one.endpoint_hours for one in costs)),
+        row(f"hours with {costs[0].workers} workers", *(one.wall_hours for one in costs)),
+        row("GB memory", *(one.memory_gb for one in costs)),
+        row("GB disk", *(one.disk_gb for one in costs)),
     )
-    names = ("runs to train", "stages done", "hours in all", f"with {workers} workers", "GB memory", "GB disk")
     notes = tuple(f"Costs of {one.scale}: {one.source}." for one in costs)
-    console.print_table(Table("What is left to do", "scale", headings(*names), rows, notes=notes))
+    scales = headings(*(one.scale for one in costs))
+    console.print_table(Table("What is left to do", "scale", scales, rows, notes=notes))
+    for one in costs:
+        kinds = tuple(row(kind.kind, kind.stages, kind.hours, kind.endpoint_hours) for kind in one.kinds)
+        prompts = (
+            f"{one.prompts:,} prompts of the test, {'counted' if one.counted else 'as the scale says or assumed'}."
+        )
+        console.print_table(
+            Table(
+                f"Stages of {one.scale}",
+                "kind",
+                headings("stages", "device hours", "endpoint hours"),
+                kinds,
+                notes=(prompts,),
+            )
+        )
+        tables = tuple(row(name, hours) for name, hours in one.tables.items())
+        alone = ("What several tables need is counted for each.",)
+        console.print_table(Table(f"Tables of {one.scale}", "table", headings("device hours"), tables, notes=alone))
+        if not one.roles:
+            continue
+        roles = tuple(
+            row(
+                role.role,
+                role.calls,
+                role.tokens_in / 1e6,
+                role.tokens_out / 1e6,
+                role.hours,
+                NONE if role.cost is None else Cell(role.cost, 2),
+            )
+            for role in one.roles
+        )
+        columns = headings("calls", "M in", "M out", "hours", "cost")
+        notes = ("Calls are counted, at most; tokens (M in, M out) and hours are assumed (docs/reproduce.md).",)
+        for role in one.roles:
+            bound = "" if role.max_calls is None else f", max_calls is {role.max_calls:,}"
+            notes += (f"{role.role}: {role.model}; {role.reasks:,} reasks at most; {role.kept:,} answers kept{bound}.",)
+        console.print_table(Table(f"Models behind endpoints, {one.scale}", "role", columns, roles, notes=notes))

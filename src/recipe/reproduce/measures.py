@@ -5,6 +5,7 @@ of a judge over its maximum: the judge behind an endpoint where one is given, el
 paper's.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,23 +13,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from recipe.artifacts import JsonObject, write_jsonl
+from recipe.artifacts import JsonObject, locked, read_json, write_json, write_jsonl
 from recipe.config import EncoderConfig, FrameConfig, ModelConfig, SamplingConfig
 from recipe.config.planning import VidAssistConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
 from recipe.evaluation.scores import READINGS
 from recipe.experiments.design import TRAIN
+from recipe.models.costs import Budget
+from recipe.models.protocol import Answer
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import Progress
 from recipe.reproduce.data import PROMPTS
-from recipe.reproduce.study import EngineName
+from recipe.reproduce.study import EndpointModel, EngineName, FrontierModel, JudgeModel
 from recipe.types import Example, Verdict
 
 if TYPE_CHECKING:
+    from recipe.evaluation.diversity.plans import PromptSamples
     from recipe.evaluation.matching import Embed
     from recipe.evaluation.vpa.measures import ActionIds
     from recipe.evaluation.vpa.protocol import Sample
+    from recipe.models.model import Model
     from recipe.planning.planner import Planner, Request
 
 ENCODER = EncoderConfig(name="minilm")
@@ -100,23 +105,80 @@ def _shown(settings: Sampling) -> Any:
     return lambda example: Request(example.goal, video=clips(example))
 
 
+class SharedBudget(Budget):
+    """A budget of calls that all processes share whose answers go to one cache: as many as the cache may hold.
+
+    The folder holds how many answers are paid for or promised to a process. Where no process is asking, that is the
+    number of answers in it, so that a process that was killed keeps nothing reserved.
+    """
+
+    def __init__(self, calls: int | None, cache: Path) -> None:
+        super().__init__(calls)
+        self._cache, self._asking = cache, list[int]()
+
+    def reserve(self, wanted: int, whole: bool = False) -> int:
+        """As Budget does, of what the other processes have left."""
+        if self.calls is None:
+            return super().reserve(wanted, whole)
+        with locked(self._cache, wait=True):
+            asking = os.open(self._cache / "asking", os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(asking, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.calls_spent = count_answers(self._cache)
+            except BlockingIOError:
+                self.calls_spent = read_json(self._cache / "promised.json")
+            try:
+                allowed = super().reserve(wanted, whole)
+            except BaseException:
+                os.close(asking)
+                raise
+            fcntl.flock(asking, fcntl.LOCK_SH)  # as long as this process lives or until it settles
+            self._asking.append(asking)
+            write_json(self._cache / "promised.json", self.calls_spent)
+            return allowed
+
+    def settle(self, reserved: int, paid: Sequence[Answer]) -> None:
+        """As Budget does, for the other processes, too."""
+        if self.calls is None:
+            super().settle(reserved, paid)
+            return
+        with locked(self._cache, wait=True):
+            self.calls_spent = read_json(self._cache / "promised.json")
+            super().settle(reserved, paid)
+            write_json(self._cache / "promised.json", self.calls_spent)
+            os.close(self._asking.pop())
+
+
+def count_answers(cache: Path) -> int:
+    """Number of answers in a cache."""
+    return sum(1 for _ in cache.glob("??/*.json"))
+
+
+@contextmanager
+def asked(model: EndpointModel) -> "Iterator[Model]":
+    """A model behind an endpoint, within the budget that all stages of the run folder share."""
+    from recipe.models.model import open_model
+
+    budget = None if model.cache is None else SharedBudget(model.max_calls, model.cache)
+    with open_model(model, budget=budget) as opened:
+        yield opened
+
+
 @dataclass(frozen=True, slots=True)
 class FrontierPlans:
     """Plans of a model behind an endpoint for every prompt of the test."""
 
-    model: ModelConfig
+    model: FrontierModel
     output: str
     sampling: SamplingConfig
 
 
 def ask_frontier(run_dir: Path, settings: FrontierPlans, progress: Progress) -> None:
     """Ask the model for one plan of each prompt; answers are kept, so that a resumed stage pays for none twice."""
-    from recipe.models.model import open_model
     from recipe.planning.planner import Planner
 
     examples = read_examples(run_dir / PROMPTS)
-    config = settings.model.model_copy(update={"cache": run_dir / "answers" / Path(settings.output).stem})
-    with open_model(config) as model:
+    with asked(settings.model) as model:
         predictions = Planner(model, settings.sampling).predict(examples, 1, progress, told)
     write_predictions(run_dir / settings.output, predictions)
 
@@ -129,7 +191,7 @@ class Scoring:
     output: str
     samples: int
     on_world: bool
-    judge: ModelConfig | None
+    judge: JudgeModel | None
 
 
 def score(run_dir: Path, settings: Scoring, progress: Progress) -> None:
@@ -139,7 +201,7 @@ def score(run_dir: Path, settings: Scoring, progress: Progress) -> None:
     if settings.on_world:
         rows = _exact(examples, predictions, progress)
     else:
-        rows = _judged(run_dir, settings.judge, examples, predictions, progress)
+        rows = _judged(settings.judge, examples, predictions, progress)
     write_jsonl(run_dir / settings.output, rows)
 
 
@@ -153,7 +215,7 @@ CONTROLS = "scores/controls.jsonl"
 class ControlScoring:
     """The judge that scores the controls."""
 
-    judge: ModelConfig | None
+    judge: JudgeModel | None
 
 
 def score_controls(run_dir: Path, settings: ControlScoring, progress: Progress) -> None:
@@ -164,7 +226,7 @@ def score_controls(run_dir: Path, settings: ControlScoring, progress: Progress) 
     rows: list[JsonObject] = []
     for name, plans in control_plans(examples, (*examples, *read_examples(run_dir / TRAIN))).items():
         own = [one for one in examples if one.example_id in plans]
-        judged = _judged(run_dir, settings.judge, own, list(plans.values()), progress)
+        judged = _judged(settings.judge, own, list(plans.values()), progress)
         rows += [row | {"control": name} for row in judged]
     write_jsonl(run_dir / CONTROLS, rows)
 
@@ -185,26 +247,22 @@ def _exact(examples: Sequence[Example], predictions: Sequence[Prediction], progr
 
 
 def _judged(
-    run_dir: Path,
-    judge: ModelConfig | None,
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    progress: Progress,
+    judge: JudgeModel | None, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress
 ) -> Iterator[JsonObject]:
     from recipe.evaluation.judge.plans import cases_of
     from recipe.evaluation.judge.verdicts import accuracy_of
 
-    cases = cases_of(examples, predictions, samples="all").cases
+    limits = None if judge is None else judge.settings
+    cases = cases_of(examples, predictions, samples="all", config=limits).cases
     if judge is None:
         from recipe.evaluation.judge.proxy import ProxyJudge
 
         judged = ProxyJudge(embed()).judge(cases, progress)
     else:
         from recipe.evaluation.judge.llm import LlmJudge
-        from recipe.models.model import open_model
 
-        with open_model(judge.model_copy(update={"cache": run_dir / "answers" / "judge"})) as model:
-            judged = LlmJudge(model, judge.model).judge(cases, progress)
+        with asked(judge) as model:
+            judged = LlmJudge(model, judge.model, judge.settings).judge(cases, progress)
     for one in judged:
         accuracy = accuracy_of(one.outcome) if isinstance(one.outcome, Verdict) else None
         yield {"example_id": one.example_id, "sample": one.sample, "accuracy": accuracy, "steps": len(one.steps)}
@@ -225,7 +283,7 @@ class Diversity:
     output: str
     samples: int
     on_world: bool
-    judge: ModelConfig | None
+    judge: JudgeModel | None
 
 
 def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
@@ -233,24 +291,16 @@ def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
     missing the diversity with them as 0 and as the best.
     """
     from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge
-    from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
     from recipe.evaluation.diversity.scores import compare_plans, prompt_diversity
-    from recipe.models.model import open_model
 
-    examples = read_examples(run_dir / PROMPTS)
-    own = [one for one in examples if settings.on_world or one.source == SOURCE_OF_DIVERSITY]
-    if not own:
-        problem, remedy = "the diversity table is of COIN, and no test prompt is", "add COIN to the data"
-        raise InputError.at(run_dir / PROMPTS, problem, remedy)
-    chosen = chosen_prompts(own, DIVERSITY_PROMPTS)
-    sampled = sampled_plans(chosen, read_predictions(run_dir / settings.plans), examples, settings.samples)
+    prompts = sampled_prompts(run_dir, settings)
     judge: DiversityJudge
     if settings.judge is None:
-        pairs = compare_plans(ProxyDiversityJudge(embed()), sampled.prompts, 0.0, progress=progress)
+        pairs = compare_plans(ProxyDiversityJudge(embed()), prompts, 0.0, progress=progress)
     else:
-        with open_model(settings.judge.model_copy(update={"cache": run_dir / "answers" / "diversity"})) as model:
-            judge = LlmDiversityJudge(model, settings.judge.model)
-            pairs = compare_plans(judge, sampled.prompts, progress=progress)
+        with asked(settings.judge) as model:
+            judge = LlmDiversityJudge(model, settings.judge.model, settings.judge.settings)
+            pairs = compare_plans(judge, prompts, progress=progress)
     found, least, most = (prompt_diversity(pairs, missing) for missing in (None, 0.0, 1.0))
     write_jsonl(
         run_dir / settings.output,
@@ -260,6 +310,19 @@ def compare(run_dir: Path, settings: Diversity, progress: Progress) -> None:
             for name in least
         ),
     )
+
+
+def sampled_prompts(run_dir: Path, settings: Diversity) -> "list[PromptSamples]":
+    """The prompts of the diversity table with their plans. Raises InputError where the test holds none of COIN."""
+    from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
+
+    examples = read_examples(run_dir / PROMPTS)
+    own = [one for one in examples if settings.on_world or one.source == SOURCE_OF_DIVERSITY]
+    if not own:
+        problem, remedy = "the diversity table is of COIN, and no test prompt is", "add COIN to the data"
+        raise InputError.at(run_dir / PROMPTS, problem, remedy)
+    chosen = chosen_prompts(own, DIVERSITY_PROMPTS)
+    return sampled_plans(chosen, read_predictions(run_dir / settings.plans), examples, settings.samples).prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,14 +350,14 @@ class NextActions:
     """VidAssist's predictions, with their trace and manifest beside them."""
 
     @property
-    def cost(self) -> float:
-        """Of a sample at most, in plans of `sampling`."""
+    def answers(self) -> tuple[int, int]:
+        """Answers for a sample at most: of the model, and of VidAssist's own proposer."""
         if self.vidassist is None:
-            return 1.0
-        proposals = self.vidassist.candidates * (2 if self.vidassist.proposers == "both" else 1)
-        partial_plans = 1 + self.vidassist.beam * (self.vidassist.horizon - 1)
+            return 1, 0
+        own, original = (int(self.vidassist.proposers in ("both", name)) for name in ("recipe", "original"))
+        proposals = self.vidassist.candidates * (1 + self.vidassist.beam * (self.vidassist.horizon - 1))
         # Each proposal is assessed.
-        return 2 * proposals * partial_plans * self.vidassist.max_tokens / self.sampling.max_tokens
+        return own * proposals, (2 * original + own) * proposals
 
 
 VIDASSIST_CACHE = "answers/vidassist"
@@ -349,9 +412,14 @@ def _searched(
     if not settings.original_elsewhere:
         original = original.model_copy(update={"model": str(run_dir / original.model)})
     shared: dict[str, Any] = {"cache": run_dir / VIDASSIST_CACHE}
-    if original != planner and original.endpoint is None and planner.engine == original.engine == "vllm":
-        shared["engine_memory"] = planner.engine_memory / 2  # both are on one GPU
-    original, planner = (one.model_copy(update=shared) for one in (original, planner))
+    if isinstance(original, EndpointModel):
+        opened = asked(original)
+    else:
+        if original != planner and planner.engine == original.engine == "vllm":
+            shared["engine_memory"] = planner.engine_memory / 2  # both are on one GPU
+        original = original.model_copy(update=shared)
+        opened = open_model(original)
+    planner = planner.model_copy(update=shared)
     known = AdmissibleActions(embed(), actions)
     output = run_dir / settings.plans
     about = {
@@ -362,7 +430,7 @@ def _searched(
         "actions": "all",
     }
     alone = settings.vidassist.proposers == "original"
-    with open_model(original) as model, with_planner(model, original, None if alone else planner) as models:
+    with opened as model, with_planner(model, original, None if alone else planner) as models:
         write_plans(
             examples, settings.vidassist, models, lambda goal: known, {}, output, trace_of(output), about, progress
         )

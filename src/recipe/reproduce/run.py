@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from recipe.artifacts import locked
-from recipe.data.benchmarks import PAPERS
+from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
 from recipe.reproduce.cost import Estimate, estimate
@@ -23,10 +23,14 @@ from recipe.reproduce.tables import ALL, TABLES, PaperTable, published_scale
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
 
 
-def study_cost(study: Study, output: Path) -> list[tuple[Estimate, ScaleRuns]]:
+def study_cost(study: Study, output: Path, workers: int = 1) -> list[tuple[Estimate, ScaleRuns]]:
     """What is left to do at each scale, and its cost. Raises as `reproduce` before anything is run."""
     made = [plan_runs(study, name) for name in study.scales]
-    return [(estimate(one, finished_stages(output / one.name, one.stages)), one) for one in made]
+    folders = [output / one.name for one in made]
+    return [
+        (estimate(one, finished_stages(folder, one.stages), folder, workers), one)
+        for one, folder in zip(made, folders, strict=True)
+    ]
 
 
 def reproduce(study: Study, output: Path, workers: int, progress: Progress, command: str = "") -> StudyResults:
@@ -103,11 +107,14 @@ def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> S
 
 
 def _judge(study: Study) -> str:
+    judge, other = study.endpoints.judge, study.endpoints.diversity_judge
     if study.on_world:
-        return "exact validity on the embedded world"
-    if study.endpoints.judge is not None:
-        return f"rubric by {study.endpoints.judge.model}"
-    return "rubric by the proxy judge (MiniLM), which is not the paper's judge"
+        words = "exact validity on the embedded world"
+    elif judge is not None:
+        words = f"rubric by {judge.model}"
+    else:
+        words = "rubric by the proxy judge (MiniLM), which is not the paper's judge"
+    return words if other is None else f"{words}; diversity by {other.model}"
 
 
 def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
@@ -140,7 +147,7 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if data is None or not (data / HISTORIES).is_file():
         yield "The histories that the planner is told at test time are made with the same errors."
     if data is not None:
-        held = [name for name in PAPERS if name not in " ".join(made.missing)]
+        held = [name for name in PAPERS if find_benchmark(data, name) is not None]
         yield f"Datasets: {', '.join(held)}."
     if sentence := mined_sentence(folder):
         yield sentence

@@ -15,7 +15,6 @@ Paths below the folder of a scale:
     video/                      the same of the Video configuration
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -73,6 +72,7 @@ from recipe.reproduce.study import (
     Scale,
     Study,
     best_of_n_config,
+    check_inputs,
     for_videos,
     grpo_config,
     needed_regimes,
@@ -144,7 +144,8 @@ class ScaleRuns:
     """Models behind endpoints, each a regime of its own by the model's name."""
     stages: tuple[Stage, ...]
     missing: tuple[str, ...]
-    """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from."""
+    """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from. Before them,
+    what differs from the scale in what the study is given."""
     on_world: bool
 
     def runs_of(self, name: str) -> list[Run]:
@@ -161,7 +162,7 @@ def plan_runs(study: Study, name: str) -> ScaleRuns:
     if study.engine == "vllm":
         scale = scale.model_copy(update={"grpo": {**scale.grpo, "rollouts": "vllm"}})
     wanted = tables(study.tables)
-    missing = list(_missing_datasets(study))
+    missing = [*check_inputs(study, scale), *_missing_datasets(study)]
     possible: list[PaperTable] = []
     for one in wanted:
         if reason := _reason_against(one, study, scale, name):
@@ -201,7 +202,7 @@ def table_stages(made: ScaleRuns, one: PaperTable) -> set[str]:
 def _reason_against(one: PaperTable, study: Study, scale: Scale, name: str) -> str:
     """Why a table cannot be made; empty where it can."""
     if one.name == "frontier" and not study.endpoints.frontier:
-        return "it asks models behind an endpoint; give --frontier-endpoint and --frontier-model."
+        return "it asks models behind endpoints; name them as [frontier.NAME] in the file of --models."
     if one.name == "video":
         if study.data is None and name != "tiny":
             return "the embedded world draws clips for the tiny scale only; give --data with a folder videos/."
@@ -253,11 +254,11 @@ class _Maker:
 
     def _asked(self) -> Iterator[Stage]:
         """Plans of the models behind endpoints, and their scores."""
-        for config in self._study.endpoints.frontier:
-            run = Run(re.sub(r"[^\w.-]+", "-", config.model), None)
+        for name, config in self._study.endpoints.frontier.items():
+            run = Run(name, None)
             self.frontier.append(run)
             plans, scores = run.file("plans"), run.file("scores")
-            asked = measures.FrontierPlans(config, plans, self._scale.sampling)
+            asked = measures.FrontierPlans(config, plans, config.sampling or self._scale.sampling)
             yield _stage(run, "plans", measures.ask_frontier, asked, (plans,), ("supervision",))
             judged = measures.Scoring(plans, scores, 1, self._study.on_world, self._study.endpoints.judge)
             yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
@@ -310,8 +311,10 @@ class _Maker:
         """The stage that cuts benchmarks, and the corpus of the narrations beside them. Raises InputError."""
         narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
         if not narrations and self._study.corpus is None:
-            remedy = "put files of narrations there (docs/narrations.md), or give a corpus with --corpus"
+            remedy = "put narrations there as .jsonl (docs/narrations.md), or give a corpus with --corpus"
             raise InputError.at(root / "narrations", "no narrations for the corpus are there", remedy)
+        if self._study.corpus is None and (empty := [file for file in narrations if not file.stat().st_size]):
+            raise InputError.at(empty[0], "the file is empty", "write its narrations again, or take it away")
         source = FilesSource(
             type="files",
             narrations=narrations or (Path("none"),),
@@ -392,7 +395,8 @@ class _Maker:
         yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
         if "diversity" in wanted:
             target = replace(run, folder="").file("diversity")
-            compared = measures.Diversity(plans, target, samples, self._study.on_world, self._study.endpoints.judge)
+            judge = self._study.endpoints.diversity_judge or self._study.endpoints.judge
+            compared = measures.Diversity(plans, target, samples, self._study.on_world, judge)
             yield _stage(run, "diversity", measures.compare, compared, (target,), (f"plans-{run.stage}",))
         if "vpa" in wanted:
             target = replace(run, folder="").file("vpa")

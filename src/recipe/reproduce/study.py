@@ -6,13 +6,14 @@ one. A scale adds what the paper does not state: the batch that fits, and for mo
 learning rates and numbers of steps.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from recipe.config import (
     BaseModelConfig,
@@ -21,6 +22,7 @@ from recipe.config import (
     Fraction,
     FrameConfig,
     GRPOConfig,
+    JudgeConfig,
     ModelConfig,
     Positive,
     SamplingConfig,
@@ -31,7 +33,7 @@ from recipe.config import (
     load_config,
     parse_config,
 )
-from recipe.errors import ConfigError
+from recipe.errors import ConfigError, EncoderMismatch, InputError
 from recipe.training.cost import Rates
 from recipe.world.examples import TextNoise
 
@@ -85,6 +87,8 @@ class Cost(Rates):
     """Of the device, at most."""
     model_gb: float
     """Of a saved model on disk."""
+    segments_per_second: Annotated[float, Field(gt=0)] = 150.0
+    """Of a corpus that is built; the default is MiniLM on one core."""
 
 
 class Scale(Settings):
@@ -127,15 +131,103 @@ PHI = TextNoise(drop=0.15, swap=0.15, alien=0.15, repeat=0.08, stop=0.05)
 """Errors of a simulated Phi, where no pseudo-traces and histories are given. Ours."""
 
 
-class Endpoints(Settings):
-    """Models behind endpoints that a table may ask for."""
+class EndpointModel(ModelConfig):
+    """A model behind an endpoint, with one budget and one cache for all stages of a run folder."""
 
-    judge: ModelConfig | None = None
-    """Judge of plans and of their diversity; left out: the exact validity of the world, else the proxy judges."""
-    frontier: tuple[ModelConfig, ...] = ()
-    """Models of the frontier table."""
-    assessor: ModelConfig | None = None
+    endpoint: str
+    """Base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
+    max_calls: Annotated[int, Field(ge=0)] | None = None
+    """Most answers to pay for in all stages of the run folder, earlier calls included: as many as `cache` may hold."""
+
+    @field_validator("max_tokens_total")
+    @classmethod
+    def _calls_only(cls, value: int | None) -> int | None:
+        if value is not None:
+            raise ValueError("tokens are not counted over several stages; give max_calls")
+        return value
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        # The repr is part of a stage's fingerprint. Address, speed, price and budget change no answer.
+        fields = (
+            "model",
+            "clips",
+            "jpeg_quality",
+            "max_pixels",
+            "token_limit",
+            "send_seed",
+            "structured",
+            "extra_body",
+        )
+        yield from ((name, value) for name, value in super().__repr_args__() if name not in ModelConfig.model_fields)
+        yield from ((name, getattr(self, name)) for name in fields)
+
+
+class JudgeModel(EndpointModel):
+    """A judge behind an endpoint."""
+
+    settings: JudgeConfig = JudgeConfig()
+    """How it is asked; a judge that thinks aloud needs a larger `max_tokens`."""
+
+
+class FrontierModel(EndpointModel):
+    """A model behind an endpoint that writes plans."""
+
+    sampling: SamplingConfig | None = None
+    """How it is asked; left out: as the scale's own models. A model that thinks aloud needs a larger `max_tokens`."""
+
+
+ROLES = ("judge", "diversity_judge", "assessor")
+"""Roles that a single model has."""
+
+
+class Endpoints(Settings):
+    """Models behind endpoints, one for each role: the file of `--models`."""
+
+    judge: JudgeModel | None = None
+    """Judge of plans; left out: the exact validity of the world, else the proxy judge."""
+    diversity_judge: JudgeModel | None = None
+    """Judge of the diversity of plans; left out: the judge of plans, else the proxy."""
+    assessor: EndpointModel | None = None
     """Proposes and assesses in VidAssist, as Llama-2-70B in the paper; left out: the base does."""
+    frontier: dict[str, FrontierModel] = Field(default_factory=dict)
+    """Models of the frontier table by the titles of their rows."""
+
+    @field_validator("frontier")
+    @classmethod
+    def _names_of_files(cls, frontier: dict[str, FrontierModel]) -> dict[str, FrontierModel]:
+        for name in frontier:
+            if not re.fullmatch(r"\w[\w.+-]*", name) or re.sub(r"-\d+$", "", name) in names("regimes"):
+                raise ValueError(
+                    f"{name!r} names files beside those of the regimes; take letters, digits, '.', '-', '+' or '_', "
+                    "and no name of a regime"
+                )
+        return frontier
+
+    def roles(self) -> Iterator[tuple[str, EndpointModel]]:
+        """The models that are named, with their roles."""
+        for role in ROLES:
+            if (model := getattr(self, role)) is not None:
+                yield role, model
+        yield from ((f"frontier {name}", model) for name, model in self.frontier.items())
+
+
+Kept = TypeVar("Kept", bound=EndpointModel)
+
+
+def load_endpoints(file: Path, output: Path) -> Endpoints:
+    """The models of a file; answers are kept in `answers/` of the run folder `output` where no `cache` is named.
+
+    Raises ConfigError.
+    """
+    loaded = load_config(file, Endpoints)
+
+    def kept(role: str, model: Kept) -> Kept:
+        cache = model.cache or output / "answers" / role
+        return model.model_copy(update={"cache": cache.resolve()})  # a worker may have another current folder
+
+    own = {role: kept(role, model) for role in ROLES if (model := getattr(loaded, role)) is not None}
+    frontier = {name: kept(f"frontier-{name}", model) for name, model in loaded.frontier.items()}
+    return loaded.model_copy(update={**own, "frontier": frontier})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +322,29 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
     ):
         check_table(getattr(changed, table), kind, f"scale {name!r}, [{table}]")
     return changed
+
+
+def check_inputs(study: Study, scale: Scale) -> Iterator[str]:
+    """What a reader has to know of the models and the corpus that a study is given, in sentences.
+
+    Raises InputError for a model's folder that is not there, CorpusError for a corpus that is not there, unfinished or
+    damaged.
+    """
+    for name in filter(None, (scale.model, scale.video_model)):
+        folder = Path(name)
+        if (folder.is_absolute() or name.startswith(".") or name.count("/") > 1) and not folder.is_dir():
+            raise InputError.at(folder, "there is no folder of a model", "check the path, or name a hub id")
+    if study.corpus is not None:
+        from recipe.corpus.store import Corpus
+
+        try:
+            Corpus.open(study.corpus, scale.corpus.encoder)
+        except EncoderMismatch:
+            recorded = Corpus.open(study.corpus).manifest["encoder"]
+            yield (
+                f"Corpus {study.corpus} was built with encoder {recorded['name']!r}, "
+                f"and the scale names {scale.corpus.encoder.name!r}: the reward is taken with the corpus's own encoder."
+            )
 
 
 def sft_config(scale: Scale, regime: Regime, paths: Mapping[str, Any], seed: int) -> SFTConfig:
