@@ -227,7 +227,7 @@ def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Pat
     run = tmp_path / "gpu"
     made = [engine("asks", gpu=False, beside=beside), engine("grpo", beside=beside), engine("plans", needs=("grpo",))]
     run_stages(run, made, 1, SILENT)
-    assert [read_json(run / file)["others"] for file in ("grpo.json", "plans.json")] == [[], []]
+    assert len(list((run / "engines").iterdir())) == 3  # a process each
     assert [read_json(run / file)["device"] for file in beside] == ["", "0"]
 
 

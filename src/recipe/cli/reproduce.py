@@ -40,6 +40,9 @@ def reproduce(
     controls: Annotated[
         bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
     ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop where a history, video or pseudo-trace of DIR is absent.")
+    ] = False,
     changes: console.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print runs, hours, memory and disk, and stop.")] = False,
     judge_endpoint: Annotated[
@@ -92,6 +95,7 @@ def reproduce(
         quick=quick,
         controls=controls,
         changes=tuple(changes or ()),
+        strict=strict,
     )
     from recipe.reproduce.run import reproduce as run
     from recipe.reproduce.run import study_cost
