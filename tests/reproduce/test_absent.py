@@ -215,23 +215,38 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
     (root / "videos" / f"cross{COUNT:02}.mp4").unlink()
 
     def answer(body: dict[str, Any], count: int) -> Reply:
-        return completion(json.dumps(dict.fromkeys(CRITERIA, 3)))
+        judged = "prediction" in json.dumps(body["messages"])
+        return completion(json.dumps(dict.fromkeys(CRITERIA, 3)) if judged else "1. pour tea")
 
     with serving(answer) as server:
-        wanted = ["reproduce", "main", "--data", str(root), "--scale", "micro", "--seeds", "1", "--workers", "1"]
+        wanted = [
+            "reproduce",
+            "frontier",
+            "--regime",
+            "base",
+            "--data",
+            str(root),
+            "--scale",
+            "micro",
+            "--seeds",
+            "1",
+            "--workers",
+            "1",
+        ]
         wanted += ["--output", str(tmp_path / "run"), "--judge-endpoint", server.url, "--json"]
+        wanted += ["--frontier-endpoint", server.url, "--frontier-model", "asked"]
         strict = CliRunner().invoke(app, [*wanted, "--strict"])
         assert strict.exit_code == 1
         assert isinstance(strict.exception, InputError) or "absent.json" in strict.output
         run = tmp_path / "run" / "micro"
-        assert not (run / "runs").exists()
+        assert not (run / "base").exists()
         assert CliRunner().invoke(app, wanted, catch_exceptions=False).exit_code == 0
     left = {row["example_id"] for row in read_json(run / LEFT_OUT["test"])["left_out"]}
     common = {json.loads(line)["example_id"] for line in kept} - left
     assert len(whole) - len(kept) <= len(left) <= len(whole) - len(kept) + 1
     for kind in ("plans", "scores"):
         files = [file for file in (run / kind).iterdir() if file.name != "controls.jsonl"]
-        assert {file.stem for file in files} == {"base", "rl-0"}
+        assert {file.stem for file in files} == {"base", "asked"}
         assert all({row["example_id"] for row in lines(file)} == common for file in files)
     assert {row["example_id"] for row in lines(run / "scores" / "controls.jsonl")} <= common
     [scale] = load_results(tmp_path / "run" / "results.json").scales

@@ -89,7 +89,7 @@ from recipe.world.examples import TextNoise
 
 SUPERVISED = (ANNOTATED, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}
-"""Regimes whose runs are those of another one on the world: there every example has a pseudo-trace."""
+"""Regimes whose runs are those of another one on the world: there all examples of a scale have a pseudo-trace."""
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")
