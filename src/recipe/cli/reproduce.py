@@ -34,7 +34,9 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, help="Training seeds of every regime: 0, 1, ...")] = 3,
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder; default: built from DIR/narrations.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, what needs none.")] = 2,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, what needs none.")
+    ] = 2,
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
     controls: Annotated[

@@ -41,7 +41,9 @@ REASONS: Mapping[Reason, str] = {
     "trace": "without a pseudo-trace",
     "cut": "without a cut point of their pseudo-trace",
 }
-"""Why an example is left out. The last two leave it out of the mixtures with weak examples alone."""
+"""Why an example is left out."""
+MIXTURES_ALONE: tuple[str, ...] = ("trace", "cut")
+"""Those reasons that leave it out of the mixtures with weak examples alone."""
 ABSENT_FILES: tuple[Reason, ...] = ("history", "video", "trace")
 """Those reasons that another download or another call of `recipe perceive` may remove."""
 TRACES, HISTORIES = "traces.jsonl", "histories.jsonl"
@@ -221,19 +223,21 @@ def example_counts(run_dir: Path) -> Iterator[ExampleCounts]:
 
 
 def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
-    """What is left out, a sentence for the tests and one for the training of each configuration."""
+    """What is left out, in sentences: of the tests, of all training, and of the mixtures alone."""
     for name, role in dict.fromkeys((one.input, one.role) for one in counts):
         own = [one for one in counts if (one.input, one.role) == (name, role)]
-        reasons = sum((Counter(one.left_out) for one in own), Counter[str]())
-        if not reasons:
-            continue
         total = sum(one.examples for one in own)
-        share = 100 * reasons.total() / total
-        systems = "for all systems" if role == "test" else "(those about a pseudo-trace of the weak mixtures alone)"
-        yield (
-            f"Of {total:,} {role} examples with {name} as input, {reasons.total():,} ({share:.1f}%) are left out "
-            f"{systems}: {_counted(reasons)}. They are listed in {LEFT_OUT[role]}."
-        )
+        reasons = sum((Counter(one.left_out) for one in own), Counter[str]())
+        everywhere = "left out for all systems" if role == "test" else "left out of all training"
+        for some, words in (
+            ({key: n for key, n in reasons.items() if key not in MIXTURES_ALONE}, everywhere),
+            ({key: n for key, n in reasons.items() if key in MIXTURES_ALONE}, "in no mixture with weak examples"),
+        ):
+            if count := sum(some.values()):
+                yield (
+                    f"Of {total:,} {role} examples with {name} as input, {count:,} ({100 * count / total:.1f}%) are "
+                    f"{words}: {_counted(some)}. {Path('' if name == 'text' else name, LEFT_OUT[role])} lists them."
+                )
 
 
 def require_all_files(run_dir: Path) -> None:

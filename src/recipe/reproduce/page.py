@@ -12,7 +12,7 @@ from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, h
 from recipe.report.html import page_environment, template
 from recipe.report.markdown import render_markdown
 from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
-from recipe.reproduce.data import REASONS, ExampleCounts
+from recipe.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
 from recipe.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
 from recipe.reproduce.findings import Figure as Measured
 from recipe.reproduce.study import names, regime
@@ -169,7 +169,7 @@ def examples_table(scale: ScaleResults) -> Table:
             count = one.left_out.get(reason, 0)
             cells.append(Cell(count, note=f"{100 * count / one.examples:.1f}%" if count else ""))
         mixed = one.examples - sum(one.left_out.values())
-        used = mixed + sum(one.left_out.get(reason, 0) for reason in ("trace", "cut"))
+        used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
         cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
         rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
     names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
