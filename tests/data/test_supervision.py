@@ -1,5 +1,6 @@
 """Weak supervision: decided once for each example, cut where the annotation is cut, never annotated in secret."""
 
+import itertools
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -179,3 +180,15 @@ def test_a_weak_example_is_an_example(tmp_path: Path) -> None:
     mixed: list[Example] = mix_supervision(EXAMPLES, TRACES, 50).examples
     write_examples(path, mixed)
     assert read_examples(path) == mixed
+
+
+def test_timed_cuts_are_those_before_a_step_with_a_time() -> None:
+    """Every choice of the times that a pseudo-trace of five steps has; a step at 0 has nothing before it."""
+    examples = cut_procedures([annotated("v", 5)]).examples
+    for starts in itertools.product((None, 0.0, 1.0), repeat=5):
+        read = trace("v", *(None if one is None else one * n for n, one in enumerate(starts)))
+        usable = {n for n in range(1, 5) if starts[n]}
+        weak, plain = (mix_supervision(examples, [read], p, cuts="timed", paired=True) for p in (100, 0))
+        assert {(one.cut, one.until) for one in weak.examples} == {(n, float(n)) for n in usable}
+        assert [one.example_id for one in weak.examples] == [one.example_id for one in plain.examples]
+        assert weak.no_cut["s"] == len(examples) - len(usable)

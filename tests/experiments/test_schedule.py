@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recipe.artifacts import locked
+from recipe.artifacts import locked, read_json, write_json
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
 from recipe.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
@@ -95,16 +95,16 @@ def wait(run_dir, settings, progress):
     time.sleep(600)
 
 if __name__ == "__main__":
-    run_stages(Path(sys.argv[1]), [Stage("wait", wait, None, ())], 1, SILENT)
+    run_stages(Path(sys.argv[1]), [Stage("wait", wait, None, ())], 1, SILENT, devices=sys.argv[2:])
 """
 
 
-def started(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int]:
+def started(tmp_path: Path, *devices: str) -> tuple[subprocess.Popen[bytes], int]:
     """A run in a process group of its own, and its worker's process id."""
     script, run_dir = tmp_path / "run.py", tmp_path / "run"
     script.write_text(WAITING)
     process = subprocess.Popen(
-        [sys.executable, str(script), str(run_dir)], start_new_session=True, stderr=subprocess.PIPE
+        [sys.executable, str(script), str(run_dir), *devices], start_new_session=True, stderr=subprocess.PIPE
     )
     while not (run_dir / "started").exists():
         assert process.poll() is None
@@ -112,8 +112,9 @@ def started(tmp_path: Path) -> tuple[subprocess.Popen[bytes], int]:
     return process, int((run_dir / "started").read_text())
 
 
-def test_ctrl_c_ends_all_workers(tmp_path: Path) -> None:
-    process, worker = started(tmp_path)
+@pytest.mark.parametrize("devices", [(), ("3",)])
+def test_ctrl_c_ends_all_workers(tmp_path: Path, devices: tuple[str, ...]) -> None:
+    process, worker = started(tmp_path, *devices)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode != 0
@@ -147,18 +148,60 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "first.txt").read_text() == "precious"
 
 
-def note_device(run_dir: Path, settings: Any, progress: Progress) -> None:
-    """Leave the GPU that the worker sees; the first two stages wait for each other, so that two workers run them."""
-    (run_dir / f"{settings}.begun").touch()
-    while settings != "c.txt" and not all((run_dir / f"{file}.begun").exists() for file in ("a.txt", "b.txt")):
+def alive(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").exists() and not ended(process)
+
+
+def open_engine(run_dir: Path, settings: Any, progress: Progress) -> None:
+    """Stand for an engine that is never closed, as GRPO's: it holds its GPU until the process ends."""
+    device = os.environ["CUDA_VISIBLE_DEVICES"]
+    engines = run_dir / "engines"
+    engines.mkdir(exist_ok=True)
+    others = [file.name for file in engines.glob(f"{device}-*") if alive(int(file.name.rpartition("-")[2]))]
+    (engines / f"{device}-{os.getpid()}").touch()
+    beside = settings.get("beside", ())
+    (run_dir / f"{settings['file']}.begun").touch()
+    while not all((run_dir / f"{file}.begun").exists() for file in beside):
         time.sleep(0.01)
-    (run_dir / settings).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    if settings.get("dies"):
+        die(run_dir, settings, progress)
+    write_json(run_dir / settings["file"], {"device": device, "others": others})
 
 
-def test_each_worker_has_a_device_of_its_own(tmp_path: Path) -> None:
-    files = ("a.txt", "b.txt", "c.txt")
-    run_stages(tmp_path, [Stage(file, note_device, file, (file,)) for file in files], 1, SILENT, devices=("3", "5"))
-    assert {(tmp_path / file).read_text() for file in files} == {"3", "5"}
+def engine(name: str, needs: tuple[str, ...] = (), *, gpu: bool = True, **settings: Any) -> Stage:
+    return Stage(name, open_engine, {"file": f"{name}.json", **settings}, (f"{name}.json",), needs, gpu)
+
+
+def test_a_gpu_never_holds_the_engine_of_an_earlier_stage(tmp_path: Path) -> None:
+    """Two chains of training, plans and next actions on two GPUs, which work at the same time."""
+    chains = [
+        engine(f"{kind}-{run}", needs=(f"{before}-{run}",) if before else (), beside=("grpo-0.json", "grpo-1.json"))
+        for run in (0, 1)
+        for before, kind in (("", "grpo"), ("grpo", "plans"), ("plans", "vpa"))
+    ]
+    run_stages(tmp_path, chains, 1, SILENT, devices=("3", "5"))
+    made = {stage.name: read_json(tmp_path / f"{stage.name}.json") for stage in chains}
+    assert [one["others"] for one in made.values()] == [[]] * 6
+    assert {made["grpo-0"]["device"], made["grpo-1"]["device"]} == {"3", "5"}
+    assert len(list((tmp_path / "engines").iterdir())) == 6  # a process each
+
+
+def test_a_stage_that_needs_no_gpu_takes_none(tmp_path: Path) -> None:
+    """It runs beside the stage that has the only GPU, and the stages that wait for it do not keep that busy."""
+    beside = ("asks.json", "trains.json")
+    wanted = [engine("asks", gpu=False, beside=beside), engine("trains", beside=beside)]
+    run_stages(tmp_path, wanted, 1, SILENT, devices=("3",))
+    assert [read_json(tmp_path / file)["device"] for file in beside] == ["", "3"]
+
+
+def test_a_stage_that_dies_gives_its_gpu_back(tmp_path: Path) -> None:
+    wanted = [engine("dies", dies=True), engine("after", needs=("dies",)), engine("next")]
+    with pytest.raises(RecipeError, match="stage dies: a worker process died"):
+        run_stages(tmp_path, wanted, 1, SILENT, devices=("3",), keep_going=True)
+    assert read_json(tmp_path / "next.json") == {"device": "3", "others": []}
+    assert set(stage_times(tmp_path)) == {"next"}
+    with pytest.raises(ComputeError, match="a worker process died"):
+        run_stages(tmp_path, wanted, 1, SILENT, devices=("3",))
 
 
 @pytest.fixture
@@ -166,7 +209,9 @@ def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
     monkeypatch.setenv("RAY_ADDRESS", "local")
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=128 << 20)
+    ray.init(
+        "local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=128 << 20
+    )
     yield
     ray.shutdown()
 
@@ -178,6 +223,12 @@ def test_a_ray_cluster_runs_the_stages_and_hands_back_their_errors(tmp_path: Pat
     assert (tmp_path / "first.txt").read_text() == "a"
     with pytest.raises(InputError, match="cannot run"):
         run_stages(tmp_path, [*stages(), Stage("fails", fail, "input", ())], 1, SILENT)
+    beside = ("asks.json", "grpo.json")
+    run = tmp_path / "gpu"
+    made = [engine("asks", gpu=False, beside=beside), engine("grpo", beside=beside), engine("plans", needs=("grpo",))]
+    run_stages(run, made, 1, SILENT)
+    assert len(list((run / "engines").iterdir())) == 3  # a process each
+    assert [read_json(run / file)["device"] for file in beside] == ["", "0"]
 
 
 def test_others_go_on_where_a_stage_fails(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.reproduce.conftest import benchmarks
 
 from recipe.artifacts import write_json
-from recipe.config import BestOfNConfig, GRPOConfig, RewardConfig, SFTConfig
+from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
 from recipe.experiments.schedule import RECORDS, _fingerprints
@@ -16,15 +17,15 @@ from recipe.experiments.stages import Training
 from recipe.reproduce import study as studies
 from recipe.reproduce.cost import estimate
 from recipe.reproduce.run import finished_tables
-from recipe.reproduce.runs import Below, ScaleRuns, plan_runs
-from recipe.reproduce.study import Regime, Study, grpo_config, names, regime, scale, sft_config, sized
+from recipe.reproduce.runs import Below, ScaleRuns, plan_runs, table_stages
+from recipe.reproduce.study import Endpoints, Regime, Study, grpo_config, names, regime, scale, sft_config, sized
 from recipe.reproduce.tables import SPLITS, TABLES, table, tables
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}
 
 
 def study(*wanted: str, **more: Any) -> Study:
-    return Study(tables=wanted, scales=("tiny",), data=None, **more)
+    return Study(tables=wanted, scales=("tiny",), **{"data": None, **more})
 
 
 def trainings(made: ScaleRuns) -> dict[str, Training]:
@@ -86,7 +87,7 @@ def test_rows_of_tables_are_regimes_and_printed_figures_are_found() -> None:
     assert main.published_value(main.rows[1], "2M, from nothing", "in-domain") == 39.2  # beside the 3B model
     weak = table("weak")
     shown = {row.regime: weak.published_value(row, "Qwen2.5-3B", "zero-shot") for row in weak.rows}
-    assert (shown["rl"], shown["rl-weak-100"], shown["rl-weak-50"], shown["base"]) == (39.4, 36.0, None, 23.1)
+    assert (shown["rl-weak-0"], shown["rl-weak-100"], shown["rl-weak-50"], shown["base"]) == (39.4, 36.0, None, 23.1)
     ablation = table("ablation")
     values = {row.regime: ablation.published_value(row, "2M", "zero-shot") for row in ablation.rows}
     assert values["rl"] == published("ablation").value("Qwen2.5-3B", "whole reward", "zero-shot")
@@ -134,6 +135,39 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
     grounded = trainings(plan_runs(study("regimes", seeds=(1,)), "tiny"))["best-of-n-rounds-grounded-1"].config
     assert isinstance(grounded, BestOfNConfig)
     assert grounded.model_copy(update={"choose": "random", "output": rounds.output}) == rounds
+
+
+def test_the_mixtures_have_examples_of_their_own_where_pseudo_traces_may_lack(tmp_path: Path) -> None:
+    benchmarks(tmp_path)
+    files = {"data": tmp_path, "corpus": tmp_path / "corpus"}
+    on_world, on_files = (plan_runs(study("main", "weak", seeds=(1,), **more), "tiny") for more in ({}, files))
+    own = trainings(on_files)
+    assert str(own["grpo-rl-1"].config.examples) == "data/annotated.jsonl"
+    assert str(own["grpo-rl-weak-0-1"].config.examples) == "data/weak-0.jsonl"
+    assert {name.rpartition("-")[0] for name in set(own) - set(trainings(on_world))} == {
+        "grpo-rl-weak-0",
+        "sft-sft-weak-0",
+    }
+    for name, same in (("rl-weak-0", "rl"), ("sft-weak-0", "sft-annotated")):
+        [run] = on_world.runs_of(name)
+        assert run.file("scores") == f"scores/{same}-1.jsonl"
+    assert table_stages(on_world, table("weak")) <= {stage.name for stage in on_world.stages}
+
+
+def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
+    benchmarks(tmp_path)
+    server = ModelConfig(model="m", endpoint="http://127.0.0.1:1/v1")
+    files = {"data": tmp_path, "corpus": tmp_path / "corpus", "seeds": (0,)}
+    served = {**files, "endpoints": Endpoints(judge=server, frontier=(server,))}
+    beside = {"data", "supervision", "prompts"}
+    for more, asked in (({"seeds": (0,)}, {"scores"}), (files, set()), (served, {"scores", "diversity", "controls"})):
+        made = plan_runs(
+            study("main", "diversity", "vpa", "video", "frontier", **more), "3b" if len(more) > 1 else "tiny"
+        )
+        without = {stage.name for stage in made.stages if not stage.gpu}
+        kinds = {name.removeprefix("video-").partition("-")[0] for name in without}
+        assert kinds == beside | asked | ({"plans"} if "endpoints" in more else set())
+        assert {name for name in without if name.startswith("plans")} <= {"plans-m"}
 
 
 def test_stages_need_what_is_made_before_them() -> None:
@@ -227,17 +261,11 @@ def test_one_switch_lets_vllm_write_all_completions() -> None:
 
 
 def test_video_on_benchmarks_trains_on_crosstask_alone(tmp_path: Path) -> None:
-    crosstask = tmp_path / "crosstask"
-    (crosstask / "crosstask_release").mkdir(parents=True)
-    (tmp_path / "coin").mkdir()
-    (tmp_path / "coin" / "COIN.json").write_text("{}")
-    (tmp_path / "videos").mkdir()
-    (tmp_path / "narrations").mkdir()
-    (tmp_path / "narrations" / "n.jsonl").write_text("{}\n")
+    benchmarks(tmp_path)
     wanted = dataclasses.replace(study("video"), data=tmp_path, scales=("3b",))
     made = plan_runs(wanted, "3b")
     data = next(stage.settings.settings for stage in made.stages if stage.name == "video-data")
-    assert data.source.benchmarks == ("crosstask",)
+    assert data.source.benchmarks == ("crosstask", "niv")
     run = trainings(made)["sft-video-video-sft-weak-0"].config
     assert isinstance(run, SFTConfig)
     assert (run.model, run.input, run.videos) == ("Qwen/Qwen2.5-VL-3B-Instruct", "video", tmp_path / "videos")

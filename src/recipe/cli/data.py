@@ -163,8 +163,11 @@ def prepare(
         typer.Option(min=0, max=100, metavar="PERCENT", help="Share of the training examples to take from --traces."),
     ] = None,
     weak_cuts: Annotated[
-        Literal["annotated", "trace"],
-        typer.Option(help="Cut pseudo-traces at the times of the annotated cuts, or at points drawn from their steps."),
+        Literal["annotated", "trace", "timed"],
+        typer.Option(
+            help="Cut pseudo-traces at the times of the annotated cuts, at points drawn from their steps, or at those "
+            "of them that have a time."
+        ),
     ] = "annotated",
     paired: Annotated[
         bool,

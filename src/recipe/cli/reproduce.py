@@ -33,12 +33,16 @@ def reproduce(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder; default: built from DIR/narrations.")] = None,
     regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, one on each. --dry-run: GPUs.")
+        int,
+        typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, what needs none. --dry-run: GPUs."),
     ] = 2,
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
     quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
     controls: Annotated[
         bool, typer.Option("--controls", help="Train RL on R0, on the number of steps and with a wrong corpus, too.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop where a history, video or pseudo-trace of DIR is absent.")
     ] = False,
     changes: console.Changes = None,
     dry_run: Annotated[
@@ -74,6 +78,7 @@ def reproduce(
         quick=quick,
         controls=controls,
         changes=tuple(changes or ()),
+        strict=strict,
     )
     from recipe.reproduce.run import reproduce as run
     from recipe.reproduce.run import study_cost

@@ -21,8 +21,9 @@ CutCount = int | Literal["all", "start"]
 """Cut points per video: a number of them, fewer where the video is short, every one there is, or `start`: 0 alone, so
 that nothing is done and the whole procedure is to be planned."""
 
-WeakCuts = Literal["annotated", "trace"]
-"""Where pseudo-traces are cut: at the times of the annotated cuts, or between their own steps."""
+WeakCuts = Literal["annotated", "trace", "timed"]
+"""Where pseudo-traces are cut: at the times of the annotated cuts, between their own steps, or there but only before a
+step that has a time, so that the video can be shown up to it."""
 
 Item = TypeVar("Item", int, str)
 Kind = TypeVar("Kind")
@@ -125,7 +126,7 @@ class Mixture(NamedTuple):
     one_sided: Counter[str]
     """The pseudo-trace has no step on one side of the annotated cut."""
     no_cut: Counter[str]
-    """The pseudo-trace has fewer cut points than the video has examples."""
+    """The pseudo-trace has fewer usable cut points than the video has examples."""
 
 
 def mix_supervision(
@@ -141,15 +142,16 @@ def mix_supervision(
 
     A weak example without a usable trace is left out and counted, never annotated instead. With `paired`, every
     training example without one is, so that all percentages keep the same examples. `cuts` says where a trace is cut:
-    with "annotated" as `weakened`, with "trace" at cut points drawn from the trace's own steps. The examples of a
-    video, taken in the order of the draw that chose their cuts, then get the trace's cuts in the order of the same
-    draw. Raises InputError for a percentage outside 0 to 100.
+    with "annotated" as `weakened`, with "trace" at cut points drawn from the trace's own steps, with "timed" at those
+    of them whose next step starts at a known time after 0. The examples of a video, taken in the order of the draw that
+    chose their cuts, then get the trace's cuts in the order of the same draw. Raises InputError for a percentage
+    outside 0 to 100.
     """
     if not 0 <= percent <= 100:
         raise InputError(f"{percent:g}% of the examples are to be weak; give a number from 0 to 100.")
     examples = list(examples)
     known = {(trace.source, trace.video_id): trace for trace in traces if len(trace.steps) > 1}
-    own_cuts = _trace_cuts(examples, known, seed) if cuts == "trace" else {}
+    own_cuts = {} if cuts == "annotated" else _trace_cuts(examples, known, seed, timed=cuts == "timed")
     mixture = Mixture([], Counter(), Counter(), Counter())
     for example in examples:
         weak = is_weak(example.example_id, percent, seed)
@@ -159,7 +161,7 @@ def mix_supervision(
         trace = known.get((example.source, example.video_id))
         if trace is None:
             mixture.no_trace[example.source] += 1
-        elif cuts == "trace" and example.example_id not in own_cuts:
+        elif cuts != "annotated" and example.example_id not in own_cuts:
             mixture.no_cut[example.source] += 1
         elif (counterpart := weakened(example, trace, own_cuts.get(example.example_id))) is None:
             mixture.one_sided[example.source] += 1
@@ -168,7 +170,9 @@ def mix_supervision(
     return mixture
 
 
-def _trace_cuts(examples: Iterable[Example], traces: Mapping[tuple[str, str], Procedure], seed: int) -> dict[str, int]:
+def _trace_cuts(
+    examples: Iterable[Example], traces: Mapping[tuple[str, str], Procedure], seed: int, *, timed: bool
+) -> dict[str, int]:
     """Example id to the cut of its trace, for each training example for which the trace has one."""
     videos: dict[tuple[str, str], dict[int, str]] = {}
     for example in examples:
@@ -177,7 +181,9 @@ def _trace_cuts(examples: Iterable[Example], traces: Mapping[tuple[str, str], Pr
     cuts: dict[str, int] = {}
     for key, own in videos.items():
         if trace := traces.get(key):
-            points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, range(1, len(trace.steps))))
+            # Nothing is shown before time 0.
+            usable = (cut for cut in range(1, len(trace.steps)) if trace.steps[cut].start or not timed)
+            points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, usable))
             cuts |= {own[annotated]: cut for annotated, cut in zip(*points, strict=False)}
     return cuts
 

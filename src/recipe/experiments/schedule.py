@@ -11,12 +11,13 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing.context import SpawnContext
 from multiprocessing.queues import Queue
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,8 @@ RECORDS = "stages"
 RAY_ADDRESS = "RAY_ADDRESS"
 """Environment variable that names a Ray cluster."""
 
+DIED = "a worker process died, most likely for want of memory; free some and run the same command again."
+
 Work = Callable[[Path, Any, Progress], None]
 """What a stage does: run folder, settings, progress; a module-level function, since workers receive it by name."""
 
@@ -51,6 +54,8 @@ class Stage:
     outputs: tuple[str, ...]
     """Files and folders below the run folder, removed before the stage starts from nothing."""
     needs: tuple[str, ...] = ()
+    gpu: bool = True
+    """Whether the work may use a GPU; without one it runs beside those that do."""
 
 
 def run_stages(
@@ -64,8 +69,9 @@ def run_stages(
     """Run `stages` in the order that their needs allow; a failure or Ctrl-C ends all workers and is raised here.
 
     With `keep_going`, a stage that fails with an error of ours ends only those that need it; the first such error is
-    raised when all others are done. With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, each worker sees
-    one of them, the same for all its stages, and there are as many workers. Where the environment variable RAY_ADDRESS
+    raised when all others are done. With `devices`, names of GPUs as CUDA_VISIBLE_DEVICES takes them, a stage that may
+    use a GPU runs in a process of its own, which sees one of them and ends with the stage, so that its memory is free
+    for the next; all other stages share `workers` processes that see no GPU. Where the environment variable RAY_ADDRESS
     names a Ray cluster, its machines run the stages, a GPU each where it has any; all must see the run folder under one
     path. Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that
     holds something else or that another process is at work in.
@@ -104,31 +110,20 @@ def _run_missing(
         if not pending:
             return
         board = stack.enter_context(Board(progress))
-        free: Queue[str] = context.Queue()
-        for device in devices:
-            free.put(device)
-        pool: ProcessPoolExecutor | RayPool
+        pool: LocalPool | RayPool
         if RAY_ADDRESS in os.environ:
             from recipe.corpus.cluster.search import cluster
 
             stack.enter_context(cluster())
-            pool = RayPool()
+            pool = RayPool(len(stages))
         else:
-            pool = ProcessPoolExecutor(
-                len(devices) or workers,
-                mp_context=context,
-                initializer=_start_worker,
-                initargs=(events, free if devices else None),
-            )
+            pool = LocalPool(context, events, workers, devices)
         try:
-            room = len(stages) if isinstance(pool, RayPool) else len(devices) or workers
-            failed = _drive(run_dir, pool, room, pending, done, marks, events, board, advance, keep_going)
+            failed = _drive(run_dir, pool, pending, done, marks, events, board, advance, keep_going)
         except BaseException as error:
-            _end(pool)
+            pool.end()
             if isinstance(error, BrokenProcessPool):
-                raise ComputeError(
-                    "a worker process died, most likely for want of memory; free some and run the same command again."
-                ) from None
+                raise ComputeError(DIED) from None
             raise
         pool.shutdown()
     if failed:
@@ -210,8 +205,7 @@ class QueueProgress:
 
 def _drive(
     run_dir: Path,
-    pool: "ProcessPoolExecutor | RayPool",
-    room: int,
+    pool: "LocalPool | RayPool",
     pending: dict[str, Stage],
     done: set[str],
     marks: dict[str, str],
@@ -220,22 +214,23 @@ def _drive(
     advance: Advance,
     keep_going: bool,
 ) -> dict[str, RecipeError]:
-    """Run what is pending, at most `room` stages at once, those that stand first before others that can run.
+    """Run what is pending, as many stages at once as the pool has room for, those that stand first before others.
 
     Returns the errors of stages that failed, by name.
     """
     failed: dict[str, RecipeError] = {}
-    running: dict[Future[None], str] = {}
+    running: dict[Future[None], Stage] = {}
     while pending or running:
-        ready = [name for name, stage in pending.items() if done.issuperset(stage.needs)]
-        for name in ready[: room - len(running)]:
-            running[pool.submit(_work, run_dir, pending.pop(name), marks[name])] = name
+        for stage in [stage for stage in pending.values() if done.issuperset(stage.needs)]:
+            alike = [other for other in running.values() if pool.on_gpu(other) == pool.on_gpu(stage)]
+            if len(alike) < pool.room[pool.on_gpu(stage)]:
+                running[pool.submit(run_dir, pending.pop(stage.name), marks[stage.name])] = stage
         finished, _ = wait(running, timeout=HEARTBEAT, return_when=FIRST_COMPLETED)
         _drain(events, board)
         board.beat()
         advance(0)
         for future in finished:
-            name = running.pop(future)
+            name = running.pop(future).name
             try:
                 future.result()
             except RecipeError as error:
@@ -258,14 +253,6 @@ def _dependents(name: str, pending: dict[str, Stage]) -> list[str]:
     return [stage for stage in pending if stage in lost]
 
 
-def _end(pool: "ProcessPoolExecutor | RayPool") -> None:
-    """Stop workers in the middle of their stages."""
-    pool.shutdown(wait=False, cancel_futures=True)
-    for child in multiprocessing.active_children():
-        child.terminate()
-        child.join()
-
-
 def _drain(events: "Queue[Event]", board: Board) -> None:
     while True:
         try:
@@ -274,20 +261,89 @@ def _drain(events: "Queue[Event]", board: Board) -> None:
             return
 
 
+class LocalPool:
+    """Runs stages in processes of this machine: those that use a GPU each in its own, the others in shared ones."""
+
+    def __init__(
+        self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
+    ) -> None:
+        self.room: Mapping[bool, int] = {True: len(devices), False: workers}
+        """Stages at once, on GPUs and beside them."""
+        self._context, self._events = context, events
+        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for device in devices:
+            self._free.put(device)
+        self._threads = ThreadPoolExecutor(max(1, len(devices)))
+        self._shared = self._processes(workers, "" if devices else None)
+        self._futures: list[Future[None]] = []
+
+    def _processes(self, count: int, device: str | None) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            count, mp_context=self._context, initializer=_start_worker, initargs=(self._events, device)
+        )
+
+    def on_gpu(self, stage: Stage) -> bool:
+        """Whether a stage takes a GPU here."""
+        return stage.gpu and self.room[True] > 0
+
+    def submit(self, run_dir: Path, stage: Stage, mark: str) -> Future[None]:
+        """A future of the stage, which raises the stage's own error; on a GPU it is done when the process has ended."""
+        submit = self._threads.submit if self.on_gpu(stage) else self._shared.submit
+        future = submit(self._on_device if self.on_gpu(stage) else _work, run_dir, stage, mark)
+        self._futures.append(future)
+        return future
+
+    def _on_device(self, run_dir: Path, stage: Stage, mark: str) -> None:
+        device = self._free.get()
+        try:
+            # Leaving the pool waits for its process: only then is the memory of the GPU free.
+            with self._processes(1, device) as own:
+                own.submit(_work, run_dir, stage, mark).result()
+        except BrokenProcessPool:
+            raise ComputeError(DIED) from None
+        finally:
+            self._free.put(device)
+
+    def shutdown(self) -> None:
+        """Let the processes end; no stage runs any more."""
+        self._threads.shutdown()
+        self._shared.shutdown()
+
+    def end(self) -> None:
+        """Stop processes in the middle of their stages."""
+        self._shared.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        while True:
+            for child in multiprocessing.active_children():
+                child.terminate()
+                child.join()
+            # A thread may have been about to start its process.
+            if not (left := [future for future in self._futures if not future.done()]):
+                return
+            wait(left, timeout=HEARTBEAT)
+
+
 class RayPool:
     """Runs stages as tasks of a Ray cluster, as a process pool would; progress within a stage is not shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
         import ray
 
-        gpus = 1 if ray.cluster_resources().get("GPU") else 0
-        # A stage that died resumes when the same command is run again, as everywhere.
-        self._run = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=0)(_work_or_error)
+        self.room: Mapping[bool, int] = {True: room, False: room}
+        """Stages that are handed to the cluster at once, on GPUs and beside them."""
+        self._gpus = bool(ray.cluster_resources().get("GPU"))
+        # A stage that died resumes when the same command is run again, as everywhere. With GPUs its process ends with
+        # it: an engine keeps its memory until then, and a process that saw no GPU never sees any.
+        self._run = ray.remote(num_cpus=1, max_retries=0, max_calls=1 if self._gpus else 0)(_work_or_error)
         self._tasks: list[Any] = []
 
-    def submit(self, _work: Callable[[Path, Stage, str], None], run_dir: Path, stage: Stage, mark: str) -> Future[None]:
+    def on_gpu(self, stage: Stage) -> bool:
+        """Whether a stage takes a GPU there."""
+        return stage.gpu and self._gpus
+
+    def submit(self, run_dir: Path, stage: Stage, mark: str) -> Future[None]:
         """A future of the stage, which raises the stage's own error."""
-        task = self._run.remote(run_dir.resolve(), stage, mark)
+        task = self._run.options(num_gpus=int(self.on_gpu(stage))).remote(run_dir.resolve(), stage, mark)
         self._tasks.append(task)
         result: Future[None] = Future()
 
@@ -303,17 +359,22 @@ class RayPool:
         task.future().add_done_callback(settle)
         return result
 
-    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
-        """Cancel what is not done, with `cancel_futures`."""
+    def shutdown(self) -> None:
+        """Nothing is left: the cluster stays."""
+
+    def end(self) -> None:
+        """Cancel what is not done."""
         import ray
 
-        for task in self._tasks if cancel_futures else ():
+        for task in self._tasks:
             ray.cancel(task, force=True)
 
 
 def _work_or_error(run_dir: Path, stage: Stage, mark: str) -> Exception | None:
     """An error as a value: raised in a task, Ray would wrap it in one of its own."""
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    if not stage.gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:
         _work(run_dir, stage, mark)
     except Exception as error:  # noqa: BLE001 - handed on, whatever it is
@@ -325,12 +386,12 @@ _events: "Queue[Event] | None" = None
 """In a worker: where its progress goes; a queue reaches a process only when it starts."""
 
 
-def _start_worker(events: "Queue[Event]", devices: "Queue[str] | None") -> None:
+def _start_worker(events: "Queue[Event]", device: str | None) -> None:
     global _events
     _events = events
-    if devices is not None:
+    if device is not None:
         # Before torch looks: afterwards it would change nothing.
-        os.environ["CUDA_VISIBLE_DEVICES"] = devices.get()
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
     # Ctrl-C reaches the whole process group; the parent alone decides, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -165,11 +165,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
     encoder = made.scale.corpus.encoder
     vector = encoder.dimension or VECTORS.get(encoder.name, 1024)
     # VidAssist's planner holds its device while the assessor is asked.
-    waiting = {
-        stage.name: asked[stage.name]
-        for stage in left
-        if stage.name in asked and not stage.gpu
-    }
+    waiting = {stage.name: asked[stage.name] for stage in left if stage.name in asked and not stage.gpu}
     on_device = {name: value for name, value in seconds.items() if name not in waiting}
     return Estimate(
         scale=made.name,
@@ -200,7 +196,7 @@ def _inner(settings: object) -> tuple[object, str]:
 def _counts(made: ScaleRuns, below: str, finished: Collection[str], folder: Path | None) -> tuple[int, int, bool]:
     """Training examples, prompts, and whether they are counted."""
     scale = made.scale
-    if folder is not None and (f"{below}-supervision" if below else "supervision") in finished:
+    if folder is not None and (f"{below}-prompts" if below else "prompts") in finished:
         own = folder / below
         return len(read_examples(own / TRAIN)), len(read_examples(own / PROMPT_FILE)), True
     examples, prompts = (VIDEO_EXAMPLES, VIDEO_PROMPTS) if below else (EXAMPLES, PROMPTS)

@@ -8,10 +8,11 @@ from recipe.artifacts import from_json, read_json, to_json, write_json, write_te
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.report.colours import INK, MUTED, variable
-from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table
+from recipe.report.elements import Cell, Figure, Heading, Row, Section, Table, headings
 from recipe.report.html import page_environment, template
 from recipe.report.markdown import render_markdown
 from recipe.report.plots import STYLE, inline_svg, label_rows, new_figure
+from recipe.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
 from recipe.reproduce.findings import DATASETS, Finding, ShownPrompt, TableFigures
 from recipe.reproduce.findings import Figure as Measured
 from recipe.reproduce.study import names, regime
@@ -53,6 +54,8 @@ class ScaleResults:
     """VidAssist's own proposer, which assesses, too."""
     seconds: float = 0.0
     """Of all stages, one after the other."""
+    examples: tuple[ExampleCounts, ...] = ()
+    """How many examples there are of each dataset, and how many are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +151,31 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 blocks=tuple(_blocks(scale, made)),
                 findings=(*made.not_beaten, *made.notes),
             )
+    counted = tuple(examples_table(scale) for scale in results.scales if scale.examples)
+    if counted:
+        text = "A test example that lacks what any system needs is left out for all systems. An example without a "
+        text += "pseudo-trace, or without a cut point of it, is left out of the mixtures with weak examples alone."
+        yield Section("examples", "Examples, and what is left out", "Examples", (text,), counted)
     notes = tuple(note for scale in results.scales for note in (*scale.notes, *scale.missing))
     if notes:
         yield Section("notes", "What to know of these figures", "Notes", findings=tuple(dict.fromkeys(notes)))
+
+
+def examples_table(scale: ScaleResults) -> Table:
+    """The examples of each dataset: how many there are, are left out for each reason, and are used."""
+    reasons = [one for one in REASONS if any(counts.left_out.get(one) for counts in scale.examples)]
+    rows = []
+    for one in scale.examples:
+        cells = [Cell(one.examples)]
+        for reason in reasons:
+            count = one.left_out.get(reason, 0)
+            cells.append(Cell(count, note=f"{100 * count / one.examples:.1f}%" if count else ""))
+        mixed = one.examples - sum(one.left_out.values())
+        used = mixed + sum(one.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
+        cells += [Cell(used), Cell(mixed if one.role == "training" else None)]
+        rows.append(Row(f"{one.role}, {one.input}, {column_title(one.dataset)}", tuple(cells)))
+    names = ("examples", *(REASONS[one] for one in reasons), "used", "in mixtures with weak ones")
+    return Table(f"Examples, {scale.title}", "examples of", headings(*names), tuple(rows))
 
 
 def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Table | Figure]:

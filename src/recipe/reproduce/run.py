@@ -1,5 +1,6 @@
 """A study from its settings to its page: every scale's stages, then the tables."""
 
+import logging
 import os
 import platform
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,24 @@ from recipe.data.benchmarks import PAPERS, find_benchmark
 from recipe.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
 from recipe.reproduce.cost import Estimate, estimate
-from recipe.reproduce.data import HISTORIES, TRACES, mined_sentence
+from recipe.reproduce.data import (
+    HISTORIES,
+    TRACES,
+    example_counts,
+    left_out_sentences,
+    mined_sentence,
+    require_all_files,
+)
 from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import visible_devices
 from recipe.reproduce.page import ScaleResults, StudyResults, write_results
-from recipe.reproduce.runs import ScaleRuns, plan_runs, table_stages
+from recipe.reproduce.runs import VIDEO, ScaleRuns, plan_runs, table_stages
 from recipe.reproduce.study import Study, names
 from recipe.reproduce.tables import ALL, TABLES, PaperTable, published_scale
+
+DATA_STAGES = ("data", "supervision", "prompts")
+"""What decides which examples there are, before anything is trained."""
+_LOG = logging.getLogger(__name__)
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "numpy")
 
@@ -38,14 +50,21 @@ def reproduce(study: Study, output: Path, workers: int, progress: Progress, comm
 
     Tables that earlier calls finished with the same settings are written again beside those of this call.
     With several GPUs there is a worker on each, without any there are `workers`. Raises what the stages raise; what is
-    done stays, and the same call goes on from there.
+    done stays, and the same call goes on from there; with `study.strict` InputError before anything is trained where
+    examples lack files.
     """
     planned = [plan_runs(study, name) for name in study.scales]
     devices = visible_devices()
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
+        for made in planned if study.strict else ():
+            first = [stage for stage in made.stages if stage.name.removeprefix(f"{VIDEO}-") in DATA_STAGES]
+            run_stages(output / made.name, first, workers, progress, devices)
+            require_all_files(output / made.name)
         for made in planned:
             run_stages(output / made.name, made.stages, workers, progress, devices, keep_going=True)
+            for sentence in left_out_sentences([*example_counts(output / made.name)]):
+                _LOG.warning("%s: %s", made.name, sentence)
         scales = tuple(_scales(study, planned, output))
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
@@ -102,6 +121,7 @@ def _results(study: Study, made: ScaleRuns, whole: ScaleRuns, folder: Path) -> S
         tables=tuple(measure_table(folder, plans[one], one) for one in TABLES if one in plans),
         missing=made.missing,
         notes=tuple(_notes(study, made, folder)),
+        examples=tuple(example_counts(folder)),
         seconds=sum(seconds for name, (seconds, _) in stage_times(folder).items() if name in stages),
     )
 
@@ -149,6 +169,7 @@ def _notes(study: Study, made: ScaleRuns, folder: Path) -> Iterator[str]:
     if data is not None:
         held = [name for name in PAPERS if find_benchmark(data, name) is not None]
         yield f"Datasets: {', '.join(held)}."
+    yield from left_out_sentences([*example_counts(folder)])
     if sentence := mined_sentence(folder):
         yield sentence
     if study.quick:

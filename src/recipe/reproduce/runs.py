@@ -2,8 +2,10 @@
 
 Paths below the folder of a scale:
 
-    data/                       train.jsonl, test.jsonl, documents.jsonl; weak-P.jsonl: training examples, P% weak;
-                                prompts.jsonl: test examples with the history that Phi reads; pseudo.jsonl
+    data/                       train.jsonl, test.jsonl, documents.jsonl; annotated.jsonl: all training examples;
+                                weak-P.jsonl: those with a pseudo-trace, P% weak; prompts.jsonl: the test examples that
+                                every system is tested on, with the history that Phi reads; absent.json and
+                                absent-training.json: what is left out; pseudo.jsonl
     corpus/ base/               the verification corpus; a base from nothing
     runs/REGIME-SEED/           sft/ and grpo/: training runs, as `recipe train` makes them
     plans/RUN.jsonl             sampled plans of a run
@@ -17,13 +19,14 @@ Paths below the folder of a scale:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import BaseModelConfig, ModelConfig, parse_config
 from recipe.config.planning import VidAssistConfig
-from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark
+from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark, read_benchmarks, require_benchmarks
 from recipe.errors import InputError, listed
 from recipe.experiments import video
 from recipe.experiments.design import (
@@ -51,20 +54,25 @@ from recipe.experiments.stages import (
     train,
     wrong_domain,
 )
+from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.progress import Progress
 from recipe.reproduce import measures
 from recipe.reproduce.data import (
+    ANNOTATED,
     HISTORIES,
+    LEFT_OUT,
     PROMPTS,
     PSEUDO,
     QUALITY,
     TRACES,
+    Prompts,
     PseudoLabels,
     Supervision,
     label,
     supervise,
     weak_file,
+    write_prompts,
 )
 from recipe.reproduce.study import (
     CONTROL_REGIMES,
@@ -80,10 +88,12 @@ from recipe.reproduce.study import (
     sft_config,
     sized,
 )
-from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperRow, PaperTable, table, tables
+from recipe.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperRow, PaperTable, table, tables, weak
 from recipe.world.examples import TextNoise
 
-SUPERVISED = (*map(weak_file, PERCENTAGES), PROMPTS)
+SUPERVISED = (ANNOTATED, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
+SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}
+"""Regimes whose runs are those of another one on the world: there all examples of a scale have a pseudo-trace."""
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")
@@ -100,11 +110,14 @@ class Run:
     """None where nothing is trained."""
     folder: str = ""
     """Folder below the scale's that its paths start from."""
+    same_as: str = ""
+    """The regime whose run this is, too."""
 
     @property
     def name(self) -> str:
         """Names its files."""
-        return self.regime if self.seed is None else f"{self.regime}-{self.seed}"
+        regime = self.same_as or self.regime
+        return regime if self.seed is None else f"{regime}-{self.seed}"
 
     @property
     def stage(self) -> str:
@@ -244,13 +257,21 @@ class _Maker:
             text += [one for one in CONTROL_REGIMES if self._study.on_world or regime(one).corpus == "own"]
         drawn = [one for one in names if regime(one).input == "video"]
         result: list[Stage] = []
+        same = {one: SAME_ON_WORLD[one] for one in text if self._study.on_world and one in SAME_ON_WORLD}
         if text:
-            result += self._text(text)
+            result += self._text(list(dict.fromkeys(same.get(one, one) for one in text)))
+            self.runs += [
+                replace(run, regime=one, same_as=run.regime) for one in same for run in self.runs_of(same[one])
+            ]
         if drawn:
             result += self._drawn_video(drawn) if self._study.on_world else self._real_video(drawn)
         if any(one.name == "frontier" for one in self._made):
             result += self._asked()
         return result
+
+    def runs_of(self, name: str) -> list[Run]:
+        """The runs of a regime so far."""
+        return [run for run in self.runs if run.regime == name]
 
     def _asked(self) -> Iterator[Stage]:
         """Plans of the models behind endpoints, and their scores."""
@@ -259,9 +280,10 @@ class _Maker:
             self.frontier.append(run)
             plans, scores = run.file("plans"), run.file("scores")
             asked = measures.FrontierPlans(config, plans, config.sampling or self._scale.sampling)
-            yield _stage(run, "plans", measures.ask_frontier, asked, (plans,), ("supervision",))
+            yield _stage(run, "plans", measures.ask_frontier, asked, (plans,), ("prompts",), gpu=False)
             judged = measures.Scoring(plans, scores, 1, self._study.on_world, self._study.endpoints.judge)
-            yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
+            local = not self._study.on_world and judged.judge is None
+            yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",), gpu=local)
 
     def _text(self, names: Sequence[str]) -> list[Stage]:
         stages = self._sources(labels=any(regime(one).labels == "corpus" for one in names))
@@ -271,8 +293,8 @@ class _Maker:
             stages.append(Stage("base", train, Training(base), (BASE,), needs=("data",)))
         if not self._study.on_world:
             controls = measures.ControlScoring(self._study.endpoints.judge)
-            needs = ("data", "supervision")
-            stages.append(Stage("controls", measures.score_controls, controls, (measures.CONTROLS,), needs))
+            needs, local = ("data", "prompts"), controls.judge is None
+            stages.append(Stage("controls", measures.score_controls, controls, (measures.CONTROLS,), needs, local))
         if any(regime(one).corpus == "wrong" for one in names):
             stages.append(wrong_domain(WorldSource(**self._scale.world), self._scale.corpus, 0))
         start = _Start(
@@ -284,12 +306,12 @@ class _Maker:
         return CORPUS if self._study.corpus is None else str(self._study.corpus.resolve())
 
     def _sources(self, *, labels: bool) -> list[Stage]:
-        """Data, corpus, supervision and pseudo-labels."""
+        """Data, corpus, supervision, prompts and pseudo-labels."""
         study, scale = self._study, self._scale
         if study.data is None:
             drawn = WorldData(WorldSource(**scale.world), 0)
-            data = Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS))
-            corpus, perceived = CorpusBuild(scale.corpus), Supervision(study.phi)
+            data = Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS), gpu=False)
+            corpus, perceived, prompts = CorpusBuild(scale.corpus), Supervision(study.phi), Prompts(study.phi)
         else:
             found = tuple(name for name in PAPERS if find_benchmark(study.data, name) is not None)
             if not any(BENCHMARKS[name].role == "in-domain" for name in found):
@@ -297,8 +319,8 @@ class _Maker:
                 remedy = f"add one of {named}; see `recipe data list`"
                 raise InputError.at(study.data, "it holds no benchmark to train on", remedy)
             data, corpus = self._cut_data(study.data.resolve(), found)
-            perceived = self._perceived(study.data.resolve())
-        stages = [data, Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",))]
+            perceived, prompts = self._perceived(study.data.resolve())
+        stages = [data, *_supervision(perceived, prompts)]
         if study.corpus is None:
             stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
         if labels:
@@ -324,14 +346,22 @@ class _Maker:
             test=self._scale.test or ALL_OF_THEM,
         )
         content = fingerprint([(name, _sizes(root, name)) for name in benchmarks])
-        data = Stage("data", cut_benchmarks, FilesData(source, 0, content, root), (TRAIN, TEST, DOCUMENTS))
+        drawn = FilesData(source, 0, content, root)
+        data = Stage("data", cut_benchmarks, drawn, (TRAIN, TEST, DOCUMENTS), gpu=False)
         held = fingerprint([file_sha256(file) for file in narrations])
         return data, CorpusBuild(self._scale.corpus, held, narrations, without_tests=True)
 
-    def _perceived(self, root: Path) -> Supervision:
-        """What Phi read of the benchmarks' videos, from files where they are given."""
+    def _perceived(self, root: Path) -> tuple[Supervision, Prompts]:
+        """What Phi read of the benchmarks' videos, from files where they are given.
+
+        Test examples of the Video configuration's datasets need a video for every table, so that all tables are of the
+        same examples; but not those of a dataset of which no video is there.
+        """
         traces, histories = (file if file.is_file() else None for file in (root / TRACES, root / HISTORIES))
-        return Supervision(self._study.phi, traces, histories)
+        tested = {name: sizes for name in VIDEO_BENCHMARKS if (sizes := _video_sizes(root, name, "test"))}
+        present = fingerprint({name: sorted(sizes) for name, sizes in tested.items()}) if tested else ""
+        prompts = Prompts(self._study.phi, histories, False, root / "videos" if tested else None, (*tested,), present)
+        return Supervision(self._study.phi, traces), prompts
 
     def _regimes(
         self,
@@ -375,7 +405,7 @@ class _Maker:
         samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse else scale.samples
         if self._study.quick:
             samples = scale.samples
-        prompted = (_joined(run.folder, "supervision"),)
+        prompted = (_joined(run.folder, "prompts"),)
         plans = replace(run, folder="").file("plans")
         root = None if self._study.data is None else self._study.data.resolve()
         sampled = measures.Sampling(
@@ -392,12 +422,14 @@ class _Maker:
         yield _stage(run, "plans", measures.sample, sampled, (plans,), (*needs, *prompted))
         scores = replace(run, folder="").file("scores")
         judged = measures.Scoring(plans, scores, scale.samples, self._study.on_world, self._study.endpoints.judge)
-        yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",))
+        on_gpu = judged.judge is None and not self._study.on_world
+        yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",), gpu=on_gpu)
         if "diversity" in wanted:
             target = replace(run, folder="").file("diversity")
             judge = self._study.endpoints.diversity_judge or self._study.endpoints.judge
             compared = measures.Diversity(plans, target, samples, self._study.on_world, judge)
-            yield _stage(run, "diversity", measures.compare, compared, (target,), (f"plans-{run.stage}",))
+            needed = (f"plans-{run.stage}",)
+            yield _stage(run, "diversity", measures.compare, compared, (target,), needed, gpu=judge is None)
         if "vpa" in wanted:
             target = replace(run, folder="").file("vpa")
             mapped = measures.NextActions(
@@ -429,7 +461,8 @@ class _Maker:
             plans=plans,
         )
         outputs = (target, plans, *(str(of(Path(plans))) for of in (trace_of, manifest_of)))
-        return _stage(run, f"vidassist-{row.proposers}", measures.next_actions, settings, outputs, needs)
+        on_gpu = assessor is None or row.proposers != "original"
+        return _stage(run, f"vidassist-{row.proposers}", measures.next_actions, settings, outputs, needs, gpu=on_gpu)
 
     def _drawn_video(self, names: Sequence[str]) -> list[Stage]:
         """The Video configuration on drawn clips: the tower and its pre-training are those of the video demo."""
@@ -439,10 +472,11 @@ class _Maker:
         given = {"seed": 0, **config.base, "examples": DOCUMENTS, "output": BASE}
         base = parse_config(given, BaseModelConfig, "[base]")
         pretraining = video.VisionPretraining(config.vision, base.hidden_size, 0)
-        perceived = Supervision(self._study.phi, aligned_cuts=True, clean_prompts=True)
+        perceived = Supervision(self._study.phi, cuts="annotated")
+        drawn = WorldData(config.source, 0, noise)
         stages = [
-            Stage("data", draw_world, WorldData(config.source, 0, noise), (TRAIN, TEST, DOCUMENTS, NARRATIONS)),
-            Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",)),
+            Stage("data", draw_world, drawn, (TRAIN, TEST, DOCUMENTS, NARRATIONS), gpu=False),
+            *_supervision(perceived, Prompts(self._study.phi, clean=True)),
             Stage("base", train, Training(base), (BASE,), needs=("data",)),
             Stage("attributes", video.learn_symbols, pretraining, (ATTRIBUTES,)),
             Stage("words", video.learn_word_embeddings, pretraining, (WORDS,), needs=("base", "attributes")),
@@ -463,16 +497,25 @@ class _Maker:
         root = self._study.data.resolve()
         found = tuple(name for name in VIDEO_BENCHMARKS if find_benchmark(root, name) is not None)
         data, corpus = self._cut_data(root, found)
-        # A simulated trace has no times: it is cut where the annotation is, so that the frames before fit both.
-        perceived = replace(self._perceived(root), clean_prompts=True)
-        perceived = replace(perceived, aligned_cuts=perceived.traces is None)
-        stages = [data, Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",))]
+        perceived, prompts = self._perceived(root)
+        trained, tested = (
+            {name: sizes for name in found if (sizes := _video_sizes(root, name, split))} for split in ("train", "test")
+        )
+        perceived = replace(
+            perceived,
+            # A simulated trace has no times: it is cut where the annotation is, so that the frames before fit both.
+            cuts="annotated" if perceived.traces is None else "timed",
+            videos=root / "videos",
+            present=fingerprint(trained),
+        )
+        prompts = replace(prompts, clean=True, videos=root / "videos", shown=found, present=fingerprint(tested))
+        stages = [data, *_supervision(perceived, prompts)]
         if self._study.corpus is None:
             stages.append(Stage("corpus", build, corpus, (CORPUS,), needs=("data",)))
         start = _Start(self._scale.video_model, True, ())
         shared = {"input": "video", "videos": str(root / "videos"), "skip_missing_videos": True}
-        trained = self._regimes(names, start, for_videos(self._scale), self._corpus(), VIDEO, shared)
-        return [_moved(stage, VIDEO) for stage in stages] + trained
+        runs = self._regimes(names, start, for_videos(self._scale), self._corpus(), VIDEO, shared)
+        return [_moved(stage, VIDEO) for stage in stages] + runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,7 +538,7 @@ def _training(
     shared: Mapping[str, Any],
 ) -> Iterator[Stage]:
     model, elsewhere, needs = start.model, start.elsewhere, (*start.needs, _joined(run.folder, "supervision"))
-    examples = weak_file(round(100 * chosen.weak))
+    examples = ANNOTATED if chosen.weak is None else weak_file(round(100 * chosen.weak))
     shown = TRAIN if chosen.input == "video" and "videos" not in shared else ""
     if chosen.sft is not None:
         mined = chosen.labels == "corpus"
@@ -515,13 +558,30 @@ def _training(
         yield _stage(run, kind, train, settings, (output,), (*needs, *built))
 
 
-def _stage(run: Run, kind: str, work: Work, settings: Any, outputs: tuple[str, ...], needs: tuple[str, ...]) -> Stage:
+def _supervision(perceived: Supervision, prompts: Prompts) -> list[Stage]:
+    """What is trained on, and apart from it what is tested: files that the test lacks must not change the training."""
+    return [
+        Stage("supervision", supervise, perceived, SUPERVISED, needs=("data",), gpu=False),
+        Stage("prompts", write_prompts, prompts, (PROMPTS, LEFT_OUT["test"]), needs=("data",), gpu=False),
+    ]
+
+
+def _stage(
+    run: Run,
+    kind: str,
+    work: Work,
+    settings: Any,
+    outputs: tuple[str, ...],
+    needs: tuple[str, ...],
+    *,
+    gpu: bool = True,
+) -> Stage:
     """A stage of a run; its outputs are given below the run's folder."""
     name = f"{kind}-{run.stage}"
     if not run.folder:
-        return Stage(name, work, settings, outputs, needs)
+        return Stage(name, work, settings, outputs, needs, gpu)
     placed = tuple(str(Path(run.folder, output)) for output in outputs)
-    return Stage(name, below, Below(run.folder, work, settings), placed, needs)
+    return Stage(name, below, Below(run.folder, work, settings), placed, needs, gpu)
 
 
 def _moved(stage: Stage, folder: str) -> Stage:
@@ -532,6 +592,7 @@ def _moved(stage: Stage, folder: str) -> Stage:
         Below(folder, stage.work, stage.settings),
         tuple(str(Path(folder, output)) for output in stage.outputs),
         tuple(_joined(folder, need) for need in stage.needs),
+        stage.gpu,
     )
 
 
@@ -543,6 +604,21 @@ def _output(stage: Stage) -> str:
 
 def _joined(folder: str, name: str) -> str:
     return f"{folder}-{name}" if folder else name
+
+
+def _video_sizes(root: Path, name: str, split: str) -> dict[str, int]:
+    """Video id to the size of its file, of a benchmark's videos of a split that are in `videos/`. Raises InputError."""
+    if not (root / "videos").is_dir() or find_benchmark(root, name) is None:
+        return {}
+    folder = VideoFolder(root / "videos")
+    ids = _video_ids(root, name, split, fingerprint(_sizes(root, name)))
+    return {one: file.stat().st_size for one in ids if (file := folder.find(name, one)) is not None}
+
+
+@cache
+def _video_ids(root: Path, name: str, split: str, _content: str) -> list[str]:
+    """The videos of a benchmark's split; a plan is made several times a call, and reading takes a second."""
+    return sorted(one.video_id for one in read_benchmarks(require_benchmarks(root, (name,))) if one.split == split)
 
 
 def _sizes(root: Path, name: str) -> list[tuple[str, int]]:

@@ -47,8 +47,9 @@ class Regime(Settings):
     """As tables show it."""
     input: Literal["text", "video"] = "text"
     """Form of the history that the policy reads: the Socratic configuration or the Video configuration."""
-    weak: Fraction = 0.0
-    """Share of the training examples that come from pseudo-traces instead of annotations (paper, section 4.3)."""
+    weak: Fraction | None = None
+    """Share of the training examples that come from pseudo-traces instead of annotations (paper, section 4.3): of the
+    examples that have a pseudo-trace, the same ones at every share. Left out: all examples, annotated."""
     labels: Literal["training", "corpus"] = "training"
     """Continuations of SFT: those of the training examples, or pseudo-labels from the corpus (SFT-HT100M)."""
     corpus: Literal["own", "wrong"] = "own"
@@ -252,6 +253,8 @@ class Study:
     """Train the control regimes beside those of the tables."""
     changes: tuple[str, ...] = ()
     """Values to set in each scale, as KEY=VALUE."""
+    strict: bool = False
+    """Stop where an example lacks a history, a video or a pseudo-trace, in place of leaving it out."""
 
     @property
     def on_world(self) -> bool:

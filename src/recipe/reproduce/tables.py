@@ -113,10 +113,12 @@ def _share(percent: int, kind: str) -> PaperRow:
 def weak(kind: str, percent: int) -> str:
     """The regime that trains on a percentage of weak examples.
 
+    With 0 they are the annotated examples of the mixtures, where "rl" and "sft-annotated" train on all.
+
     >>> weak("rl", 0), weak("sft", 75)
-    ('rl', 'sft-weak-75')
+    ('rl-weak-0', 'sft-weak-75')
     """
-    return f"{kind}-weak-{percent}" if percent else {"rl": "rl", "sft": "sft-annotated"}[kind]
+    return f"{kind}-weak-{percent}"
 
 
 PERCENTAGES = (0, 25, 50, 75, 100)
@@ -178,7 +180,7 @@ TABLES: tuple[PaperTable, ...] = (
                     f"RL with {percent}% weak examples is like RL without (36 to 40 in-domain, 35 to 39 zero-shot)",
                     "section 4.3",
                     weak("rl", percent),
-                    "rl",
+                    weak("rl", 0),
                     "like",
                     margin=4.0,
                 )

@@ -1,0 +1,44 @@
+"""Benchmarks of a few videos, invented here, in the layouts that are published."""
+
+import json
+from pathlib import Path
+
+STEPS = ("boil water", "add mint", "pour tea", "stir tea", "drink tea")
+COUNT = 10
+"""Videos of each benchmark and split."""
+
+
+def benchmarks(root: Path) -> None:
+    """COIN, CrossTask and NIV with narrations, and a video file for each video of the last two."""
+    root.mkdir(exist_ok=True)
+    (root / "coin").mkdir()
+    annotation = [{"label": label, "segment": [10 * n + 2, 10 * n + 9]} for n, label in enumerate(STEPS)]
+    subsets = {f"coin{n:02}": "training" if n < COUNT else "testing" for n in range(2 * COUNT)}
+    database = {
+        name: {"class": "BrewTea", "subset": subset, "annotation": annotation} for name, subset in subsets.items()
+    }
+    (root / "coin" / "COIN.json").write_text(json.dumps({"database": database}))
+    release, splits = root / "crosstask" / "crosstask_release", root / "crosstask" / "splits"
+    (release / "annotations").mkdir(parents=True)
+    splits.mkdir()
+    card = ["501", "Brew Mint Tea", "http://x", str(len(STEPS)), ",".join(STEPS)]
+    (release / "tasks_primary.txt").write_text("\n".join(card) + "\n")
+    rows = "".join(f"{n + 1},{10 * n + 2},{10 * n + 9}\n" for n in range(len(STEPS)))
+    lists: dict[str, list[str]] = {"train": [], "test": [], "validation": []}
+    for n in range(2 * COUNT):
+        (release / "annotations" / f"501_cross{n:02}.csv").write_text(rows)
+        lists["train" if n < COUNT else "test"].append(f"cross{n:02}")
+    for name, videos in lists.items():
+        (splits / f"{name}.txt").write_text("".join(f"{video}\n" for video in videos))
+    (root / "niv").mkdir()
+    steps = [{"action": label, "start": 10 * n + 2, "end": 10 * n + 9} for n, label in enumerate(STEPS)]
+    valid = {f"kite_{n:04}": {"task": "making tea", "steps": steps} for n in range(COUNT)}
+    (root / "niv" / "niv_valid.json").write_text(json.dumps(valid))
+    (root / "narrations").mkdir()
+    told = [
+        {"video_id": f"told{n}", "sentences": [f"now we {step} for cup {n % 3}" for step in STEPS]} for n in range(30)
+    ]
+    (root / "narrations" / "told.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    (root / "videos").mkdir()
+    for video in (*lists["train"], *lists["test"], *valid):
+        (root / "videos" / f"{video}.mp4").write_bytes(b"frames")
