@@ -8,7 +8,7 @@ paper's.
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -412,6 +412,7 @@ def _searched(
     if not settings.original_elsewhere:
         original = original.model_copy(update={"model": str(run_dir / original.model)})
     shared: dict[str, Any] = {"cache": run_dir / VIDASSIST_CACHE}
+    opened: AbstractContextManager[Model]
     if isinstance(original, EndpointModel):
         opened = asked(original)
     else:
