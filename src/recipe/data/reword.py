@@ -278,7 +278,7 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
     for (source, split), group in groups.items():
         absent = list(dict.fromkeys(one.video_id for one in group if (one.source, one.video_id) not in worded))
         if absent and any((one.source, one.video_id) in worded for one in group):
-            problem = f"{len(absent):,} videos of {source}, split {split!r}, are not in it ({listed(absent)})"
+            problem = f"it lacks {len(absent):,} of the videos of {source}, split {split!r} ({listed(absent)})"
             raise InputError.at(path, problem, "reword all videos of a split, or none")
     rewritten = [_in_words(one, worded) for one in examples]
     if not any(one.worded for one in rewritten):
