@@ -97,11 +97,11 @@ def diversity(
     name = system or predictions.stem
     with _opened_judge(beside(model_settings, output), encoder, config) as (judge, ledger):
         pairs = compare_plans(judge, sampled.prompts, order_check, seed, console.progress())
-        identity, spent = judge.identity, {} if ledger is None else ledger.numbers()
+        named = judge.identity.settings | {"history": config.history}
+        identity, spent = replace(judge.identity, settings=named), {} if ledger is None else ledger.numbers()
     write_pairs(rows_path(output), pairs)
     planned_for = [prompt.example for prompt in sampled.prompts]
     settings = {"prompts": prompts, "samples": samples, "order_check": order_check, "seed": seed}
-    settings |= {"history": config.history}
     scores = replace(
         summarise_diversity(name, identity, planned_for, pairs, samples, seed, spent),
         settings={field: str(value) for field, value in settings.items()},
