@@ -111,7 +111,7 @@ def test_videos_come_back_from_the_examples_that_were_cut_from_them() -> None:
     assert annotated_videos(cuts) == [plain]
     for change in ({"supervision": "weak"}, {"worded": True}, {"continuation": ("else",)}, {"goal": "else"}):
         with pytest.raises(InputError, match="s/v/2"):
-            annotated_videos([cuts[0], replace(cuts[1], **change)])  # type: ignore[arg-type]
+            annotated_videos([cuts[0], replace(cuts[1], **change)])
 
 
 def test_every_cut_of_a_video_is_in_the_words_of_the_file(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_judge_is_shown_the_history_that_is_named() -> None:
         assert bounded(case, config) == case
         assert cases_of([told], predictions).cases[0].example == told
     assert cases_of([replace(told, told_history=())], [], config=config).cases[0].example.history == ()
-    with pytest.raises(InputError, match="'b'.*told_history"):
+    with pytest.raises(InputError, match=r"'b'.*told_history"):
         cases_of([told, TESTED[1]], [], config=config)
 
 
