@@ -76,6 +76,8 @@ class Example:
     told_history: tuple[str, ...] | None = None
     """Phi(h_V), the history that a Socratic policy reads in training while the reward uses `history` (paper, section
     3.2); None where the policy reads `history`, empty where Phi saw no step."""
+    worded: bool = False
+    """Whether goal and annotated steps are in a model's words (`recipe data reword`)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -184,3 +184,17 @@ def test_fewer_samples_are_taken_as_they_are_when_asked(ready: Recipe) -> None:
     assert "1 prompts have fewer than two samples" in ended.out
     assert scores(ready.folder).prompts == 2
     assert scores(ready.folder).left_out == {"prompts with fewer samples": 1, "prompts without two samples": 1}
+
+
+def test_the_judge_reads_phis_history_where_it_is_named(ready: Recipe) -> None:
+    rows = [{"example_id": one["example_id"], "history": ["seen by Phi"]} for one in EXAMPLES]
+    write_lines(ready.folder / "histories.jsonl", *rows)
+    told = ("--history", "perceived", "--histories", "histories.jsonl")
+    with serving(lambda body, _: completion('{"score": 1}')) as server:
+        ended = ready(*COMMAND, *told, "--judge", "m", "--endpoint", server.url, "--output", "d.json")
+        assert ended.code == 0, ended.err
+        texts = [json.dumps(body["messages"]) for body in server.requests]
+    assert texts
+    assert all("seen by Phi" in text and "begin with it" not in text for text in texts)
+    assert scores(ready.folder).judge.settings["history"] == "perceived"
+    ready.refuses(*PROXY, "--history", "perceived", because="'e0'.*told_history", leaves="d.json.cache")

@@ -252,3 +252,41 @@ def test_the_rubric_of_critical_failures_needs_a_prompt_and_a_model(files: Recip
         assert outcome.code == 1
         assert words in outcome.err
     assert not (files.folder / "cf.json").exists()
+
+
+def test_a_judge_reads_phis_history_where_it_is_named(files: Recipe) -> None:
+    pytest.importorskip("openai")
+    rows = [{"example_id": f"e{n}", "history": [f"seen {n}"]} for n in range(12)]
+    write_lines(files.folder / "histories.jsonl", *rows)
+    text = json.dumps(dict.fromkeys(CRITERIA, 3))
+    asked = (*ASK, "--split", "test", "--controls", 1)
+    read: dict[str, str] = {}
+    for more in ((), ("--history", "perceived", "--histories", "histories.jsonl")):
+        with serving(lambda body, _: completion(text)) as server:
+            outcome = files(*asked, *more, "--endpoint", server.url, "--output", "judge.json", "--cache", "cache")
+        assert outcome.code == 0, outcome
+        history = scored(files.folder).judge.settings["history"]
+        read[history] = json.dumps([body["messages"] for body in server.requests])
+        if more:
+            # The control that copies the history copies the one that the judge reads.
+            copied = [row.steps for row in read_verdicts(files.folder / "judge.rows.jsonl") if row.control == "copied"]
+            assert [[step.split()[0] for step in steps] for steps in copied] == [["seen"]]
+    assert ("seen 1" in read["perceived"], "prepare number 1" in read["perceived"]) == (True, False)
+    assert ("seen 1" in read["annotated"], "prepare number 1" in read["annotated"]) == (False, True)
+    files.refuses(*asked, *PROXY, "--history", "perceived", because="'e0'.*told_history")
+    files.refuses(*asked, *PROXY, "--histories", "histories.jsonl", because="--history perceived")
+    assert files(*asked, *PROXY, *more).code == 0
+    assert scored(files.folder).judge.settings["history"] == "perceived"
+
+
+def test_verdicts_on_worded_references_are_another_judges(files: Recipe) -> None:
+    plain = files(*ASK, *PROXY)
+    settings = [scored(files.folder).judge.settings]
+    for text in ("Pour the water slowly.", "Slowly pour the water."):
+        rows = [example(n) | {"continuation": [text], "worded": True} for n in range(13)]
+        write_lines(files.folder / "examples.jsonl", *rows)
+        assert files(*ASK, *PROXY).code == 0
+        settings.append(scored(files.folder).judge.settings)
+    assert plain.code == 0
+    assert len({one.get("worded references") for one in settings}) == 3
+    assert settings[0].get("worded references") is None

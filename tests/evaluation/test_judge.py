@@ -156,7 +156,8 @@ def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.M
     plain = identity()
     assert (plain.name, plain.kind, plain.model, len(plain.prompt)) == ("A-Judge", "llm", "owner/A-Judge", 64)
     assert plain == identity()
-    assert {name for name in JudgeConfig.model_fields if identity(**{name: 3}) == plain} == {"batch_size"}
+    other = dict.fromkeys(JudgeConfig.model_fields, 3) | {"history": "perceived"}
+    assert {name for name, value in other.items() if identity(**{name: value}) == plain} == {"batch_size"}
     assert plain.settings["structured"] == "off"
 
 

@@ -40,6 +40,18 @@ def test_a_missing_prediction_is_an_empty_plan_or_refused() -> None:
         cases_of(TESTED, [Prediction("b", ("y",))], missing="refuse")
 
 
+def test_a_judge_is_shown_the_history_that_is_named() -> None:
+    config, told = JudgeConfig(history="perceived"), replace(TESTED[0], told_history=("warm the pot",))
+    for predictions in ([Prediction("a", ("y",))], []):
+        [case] = cases_of([told], predictions, config=config).cases
+        assert case.example == replace(told, history=("warm the pot",))
+        assert bounded(case, config) == case
+        assert cases_of([told], predictions).cases[0].example == told
+    assert cases_of([replace(told, told_history=())], [], config=config).cases[0].example.history == ()
+    with pytest.raises(InputError, match=r"'b'.*told_history"):
+        cases_of([told, TESTED[1]], [], config=config)
+
+
 def test_predictions_for_unknown_examples_are_named() -> None:
     with pytest.raises(InputError, match=r"2 of 3 .*: nobody, x;"):
         cases_of(TESTED, [Prediction("a", ()), Prediction("nobody", ()), Prediction("x", ())], EVERYONE)

@@ -24,6 +24,7 @@ from recipe.evaluation.people.agreement import (
     judge_rater,
     repeat_raters,
     require_same_plans,
+    spread_of,
 )
 from recipe.evaluation.people.ratings import PlanId, Rating, human_verdicts, item_code
 from recipe.evaluation.scores import JudgeIdentity, JudgeScores, read_scores, rows_path, write_scores
@@ -255,3 +256,29 @@ def test_a_sheet_of_two_systems_compares_them_blindly(recipe: Folder) -> None:
     result = found["rows"][0]["result"]
     assert (result["first"], result["second"]) == (100, pytest.approx(100 * (11 * 12 + 30) / (12 * 30)))
     assert result["equal"] == pytest.approx(1 / 12)
+
+
+def test_a_two_way_table_without_rest_has_none_and_a_missing_plan_is_left_out() -> None:
+    """Verdicts = plan + rater: the components are the sample variances of both."""
+    plans, raters = np.array([10.0, 40.0, 70.0, 20.0]), np.array([0.0, 5.0, 10.0])
+    table = np.concatenate([plans[None] + raters[:, None], [[1.0], [np.nan], [2.0]]], axis=1)
+    found = spread_of(["a", "b", "c"], table)
+    assert found is not None
+    assert found.variance is not None
+    variances = {"plans": plans.var(ddof=1), "raters": raters.var(ddof=1), "rest": 0.0}
+    assert found.variance == pytest.approx({name: one / sum(variances.values()) for name, one in variances.items()})
+    assert found.plans == 4
+    assert found.deviation == pytest.approx(5.0)
+    assert found.means == {"a": 35.0, "b": 40.0, "c": 45.0}
+    assert spread_of(["a", "b"], np.array([[1.0, np.nan], [2.0, 3.0]])) is None
+    equal = spread_of(["a", "b"], np.ones((2, 3)))
+    assert equal is not None
+    assert equal.variance is None
+
+
+def test_variance_components_are_those_that_drew_the_table() -> None:
+    rng = np.random.default_rng(0)
+    drawn = (rng.normal(0, sd, size) for sd, size in ((6, (1, 400)), (3, (400, 1)), (2, (400, 400))))
+    found = spread_of([str(n) for n in range(400)], 50 + sum(drawn))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.variance == pytest.approx({"plans": 36 / 49, "raters": 9 / 49, "rest": 4 / 49}, abs=0.05)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from recipe.cli.console import CommandGroup, err, out, print_json, progress
 from recipe.cli.pseudo import pseudo
+from recipe.cli.reword import reword
 
 if TYPE_CHECKING:
     from recipe.data.benchmarks import Benchmark
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 app = CommandGroup(help="Turn benchmark folders into training and test examples.")
 
 app.command("pseudo")(pseudo)
+app.command("reword")(reword)
 
 Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
 Benchmarks = Annotated[
@@ -179,6 +181,10 @@ def prepare(
             help="Histories of `recipe perceive`, JSON lines: training examples get theirs as `told_history`."
         ),
     ] = None,
+    worded: Annotated[
+        Path | None,
+        typer.Option(help="Rewordings of `recipe data reword`, JSON lines: goals and steps are in their words."),
+    ] = None,
     zero_shot_training: Annotated[
         bool,
         typer.Option(
@@ -206,6 +212,7 @@ def prepare(
     from recipe.data.examples import write_examples
     from recipe.data.histories import add_told_histories, read_histories
     from recipe.data.procedures import ProcedureFile, read_procedures
+    from recipe.data.reword import with_wording
     from recipe.data.supervision import cut_procedures, limit_videos, mix_supervision
     from recipe.errors import InputError
 
@@ -220,6 +227,7 @@ def prepare(
         raise typer.BadParameter("give --root, a folder of benchmarks, or --procedures alone.", param_hint="--root")
 
     videos, zero_shot = read_benchmarks(require_benchmarks(root, names), progress()) if root else [], Counter[str]()
+    annotated = videos
     if not zero_shot_training:
         videos, zero_shot = by_role(videos)
     own = read_procedures(procedures, "skip" if skip_bad else "error") if procedures else ProcedureFile([], [])
@@ -233,8 +241,11 @@ def prepare(
             f"{len(cut.too_short)} have fewer than two steps; give videos with a split and two steps or more."
             + (" Training videos of zero-shot benchmarks need --zero-shot-training." if zero_shot else "")
         )
+    examples = cut.examples
+    if worded is not None:
+        examples = with_wording(examples, [*annotated, *own.procedures], worded)
     readings = read_procedures(traces).procedures if traces else []
-    mixture = mix_supervision(cut.examples, readings, weak or 0.0, seed, cuts=weak_cuts, paired=paired)
+    mixture = mix_supervision(examples, readings, weak or 0.0, seed, cuts=weak_cuts, paired=paired)
     if not mixture.examples:
         raise InputError(
             f"{traces}: no example has a pseudo-trace that can be cut; run `recipe perceive` on the videos."
@@ -249,6 +260,7 @@ def prepare(
         "output": str(output),
         "examples": len(examples),
         "groups": _groups(examples),
+        "worded": sum(example.worded for example in examples),
         "told": sum(example.told_history is not None for example in examples),
         "zero_shot": zero_shot,
         "no_split": Counter(procedure.source for procedure in cut.no_split),
@@ -296,6 +308,8 @@ def _show_prepared(result: dict[str, Any]) -> None:
     _show_groups(result["groups"], "examples")
     if weak := sum(group["weak"] for group in result["groups"]):
         out.print(f"weakly supervised: {weak:,} examples", highlight=False)
+    if result["worded"]:
+        out.print(f"in a model's words: {result['worded']:,} examples", highlight=False)
     if result["told"]:
         out.print(f"with Phi's history: {result['told']:,} examples", highlight=False)
     _show_left_out(result, _LEFT_OUT)

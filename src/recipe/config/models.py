@@ -145,3 +145,5 @@ class JudgeConfig(Settings):
     """Of all steps of a plan together."""
     batch_size: Positive = 16
     """Prompts that a judge on this machine reads at once."""
+    history: Literal["annotated", "perceived"] = "annotated"
+    """The history that the judge reads: the annotated one, or Phi's, which the paper's figures show."""

@@ -28,6 +28,8 @@ def _row(example: Example) -> dict[str, Any]:
     row = asdict(example)
     if example.told_history is None:
         del row["told_history"]
+    if not example.worded:
+        del row["worded"]
     return row
 
 
@@ -38,7 +40,7 @@ def read_examples(path: Path, split: str = "", *, questions: bool = False) -> li
 
     `example_id`, `goal`, `history` and `continuation` are required, the history as an empty list where nothing has been
     done; `cut` defaults to the history's length, `until` to None for a time that is not known, and `told_history` to
-    None; an empty list there is a history in which Phi saw no step.
+    None; an empty list there is a history in which Phi saw no step. `worded` defaults to false.
     Raises InputError with file, line, field and remedy for a field that is missing, empty, of the wrong kind
     or unknown, for an `example_id` that occurs twice, and for a split that no example is in.
     """
@@ -89,11 +91,19 @@ def _example(path: Path, line: int, row: JsonObject, question: bool) -> Example:
         supervision=supervision,
         until=seconds_field(path, line, "until", row.get("until")),
         told_history=None if row.get("told_history") is None else _history(path, line, row, "told_history"),
+        worded=_worded(path, line, row),
     )
 
 
 def _history(path: Path, line: int, row: JsonObject, field: str) -> tuple[str, ...]:
     return () if row.get(field) == [] else text_list_field(path, line, row, field)
+
+
+def _worded(path: Path, line: int, row: JsonObject) -> bool:
+    value = row.get("worded", False)
+    if not isinstance(value, bool):
+        raise InputError.at(path, f"{value!r} is not true or false", "give true or false", line=line, field="worded")
+    return value
 
 
 def _optional_text(path: Path, line: int, row: JsonObject, field: str) -> str:

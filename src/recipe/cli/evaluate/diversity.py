@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli import console
-from recipe.cli.evaluate.judge import PROXY, Encoder, asked_model
+from recipe.cli.evaluate.judge import PROXY, Encoder, asked_model, read_judged
 from recipe.cli.flags import with_flags
 from recipe.cli.models import beside, judge_flags
 from recipe.config import JudgeConfig, ModelConfig
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     JudgeConfig,
     "config",
     "How the judge is asked",
-    only=("temperature", "max_tokens", "seed", "reasks", "batch_size"),
+    only=("temperature", "max_tokens", "seed", "reasks", "batch_size", "history"),
 )
 @judge_flags
 def diversity(
@@ -41,6 +41,12 @@ def diversity(
     ] = None,
     system: Annotated[str, typer.Option(help="Name of the system. Default: the file's.")] = "",
     encoder: Encoder = "minilm",
+    histories: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --history perceived: Phi's histories, JSON lines. Default: told_history of --examples."
+        ),
+    ] = None,
     prompts: Annotated[int, typer.Option(min=1, help="Prompts, chosen by a hash; all where there are fewer.")] = 100,
     samples: Annotated[int, typer.Option(min=2, help="Samples of a prompt, the first by their numbers.")] = 10,
     fewer: Annotated[bool, typer.Option("--fewer", help="Take prompts with fewer samples as they are.")] = False,
@@ -70,7 +76,7 @@ def diversity(
     if output is not None:
         require_writable(rows_path(output))
     seed = config.seed
-    wanted = chosen_prompts(read_examples(examples, split), prompts, seed)
+    wanted = chosen_prompts(read_judged(examples, split, histories, config.history), prompts, seed)
     if chosen is not None:
         write_examples(chosen, wanted)
     if predictions is None:
@@ -91,7 +97,8 @@ def diversity(
     name = system or predictions.stem
     with _opened_judge(beside(model_settings, output), encoder, config) as (judge, ledger):
         pairs = compare_plans(judge, sampled.prompts, order_check, seed, console.progress())
-        identity, spent = judge.identity, {} if ledger is None else ledger.numbers()
+        named = judge.identity.settings | {"history": config.history}
+        identity, spent = replace(judge.identity, settings=named), {} if ledger is None else ledger.numbers()
     write_pairs(rows_path(output), pairs)
     planned_for = [prompt.example for prompt in sampled.prompts]
     settings = {"prompts": prompts, "samples": samples, "order_check": order_check, "seed": seed}

@@ -1,7 +1,8 @@
 """`recipe evaluate judge`: plans by the paper's rubric, or by their critical failures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,10 +18,18 @@ if TYPE_CHECKING:
     from recipe.evaluation.judge.critical import FailurePrompt
     from recipe.evaluation.judge.llm import Judge
     from recipe.evaluation.judge.plans import Case
-    from recipe.evaluation.scores import ControlScores, CriticalScores, DatasetScores, FailureScores, JudgeScores
+    from recipe.evaluation.scores import (
+        ControlScores,
+        CriticalScores,
+        DatasetScores,
+        FailureScores,
+        JudgeIdentity,
+        JudgeScores,
+    )
     from recipe.models.costs import Ledger
     from recipe.models.model import Model
     from recipe.report.elements import Table
+    from recipe.types import Example
 
 PROXY = "proxy"
 """The judge that needs no model to ask."""
@@ -60,7 +69,7 @@ def opened_judge(
         from recipe.corpus.encoders import open_encoder
         from recipe.evaluation.judge.proxy import ProxyJudge
 
-        yield ProxyJudge(open_encoder(EncoderConfig(name=encoder)).encode, encoder), None
+        yield ProxyJudge(open_encoder(EncoderConfig(name=encoder)).encode, encoder, config.history), None
         return
     from recipe.evaluation.judge.llm import LlmJudge
 
@@ -91,6 +100,12 @@ def judge(
     missing: Annotated[
         Literal["zero", "refuse"], typer.Option(help="Examples without a prediction: empty plans, or an error.")
     ] = "zero",
+    histories: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --history perceived: Phi's histories, JSON lines. Default: told_history of --examples."
+        ),
+    ] = None,
     controls: Annotated[int, typer.Option(min=0, help="Examples whose control plans are judged, too.")] = 50,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked, and ask nothing.")] = False,
     show_prompt: Annotated[bool, typer.Option("--show-prompt", help="Print the first prompt, and ask nothing.")] = (
@@ -127,9 +142,10 @@ def judge(
     if output is not None:
         require_writable(output)
         require_writable(rows_path(output))
-    wanted = read_examples(examples, split)
+    wanted = read_judged(examples, split, histories, config.history)
     known = read_examples(examples) if split else wanted
     own = cases_of(wanted, read_predictions(predictions), known, missing, samples, config)
+    wanted = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
     cases = own.cases + control_cases(wanted, controls, config.seed)
     if not asks:
         _estimate(cases, config, asked_for, show_prompt, model_settings.price_in, json)
@@ -140,7 +156,8 @@ def judge(
         judged = asked.judge(cases, console.progress())
         spent = {} if ledger is None else ledger.numbers()
         summarise = judge_scores if asked_for is None else critical_scores
-        scores = summarise(system or predictions.stem, asked.identity, wanted, judged, config.seed, spent, left_out)
+        identity = _with_references(asked.identity, wanted)
+        scores = summarise(system or predictions.stem, identity, wanted, judged, config.seed, spent, left_out)
     rows = rows_path(output)
     (write_verdicts if asked_for is None else write_failures)(rows, judged)
     write_scores(output, scores)
@@ -151,6 +168,30 @@ def judge(
     else:
         for table in _tables(scores, rows) if isinstance(scores, JudgeScores) else _failure_tables(scores, rows):
             console.print_table(table)
+
+
+def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
+    """The examples of a file, with Phi's histories of another as `told_history`. Raises InputError."""
+    from recipe.data.examples import read_examples
+    from recipe.data.histories import read_histories, with_histories
+
+    wanted = read_examples(examples, split)
+    if histories is None:
+        return wanted
+    if history != "perceived":
+        raise InputError("--histories goes with --history perceived; the judge reads the annotated history without it.")
+    read = with_histories(wanted, read_histories(histories))
+    return [replace(one, told_history=other.history) for one, other in zip(wanted, read, strict=True)]
+
+
+def _with_references(identity: "JudgeIdentity", examples: "Sequence[Example]") -> "JudgeIdentity":
+    """The identity with a hash of references in a model's words: verdicts on others are not comparable with these."""
+    from recipe.artifacts import fingerprint
+
+    if not any(one.worded for one in examples):
+        return identity
+    texts = [[one.example_id, one.goal, one.history, one.continuation] for one in examples]
+    return replace(identity, settings=identity.settings | {"worded references": fingerprint(texts)[:12]})
 
 
 def _failure_prompt(rubric: str, path: Path | None, settings: ModelConfig) -> "FailurePrompt | None":
@@ -305,6 +346,10 @@ def _lines(scores: "JudgeScores | CriticalScores", rows: Path) -> list[str]:
     if total["unscored"]:
         not_so = "0" if six else "a failure"
         lines.append(f"{total['unscored']:,} are unscored, which is not {not_so}: {rows.name} holds the reasons.")
+    if scores.judge.settings.get("history") == "perceived":
+        lines.append("The judge read Phi's histories (--history perceived).")
+    if "worded references" in scores.judge.settings:
+        lines.append("The references are in a model's words (recipe data reword).")
     if scores.left_out:
         lines.append(f"Not judged: {', '.join(f'{count:,} of {name}' for name, count in scores.left_out.items())}.")
     if isinstance(scores, JudgeScores) and scores.repeat_deviation is not None:

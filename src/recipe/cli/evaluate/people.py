@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,6 +97,24 @@ def _tables(found: "Agreement", title: str) -> "Iterator[Table]":
             for name, one in found.alpha.items()
         ),
     )
+    if (spread := found.spread) is not None:
+        shares = spread.variance or {}
+        yield Table(
+            caption=f"{title}: accuracy on the {spread.plans:,} plans that all rated, percent",
+            first="rater",
+            headings=headings("mean"),
+            rows=(
+                *(row(name, Cell(value, 1)) for name, value in spread.means.items()),
+                row("mean of all", Cell(fmean(spread.means.values()), 1), section="over raters"),
+                row("standard deviation", Cell(spread.deviation, 1), section="over raters"),
+                row("lowest", Cell(min(spread.means.values()), 1), section="over raters"),
+                row("highest", Cell(max(spread.means.values()), 1), section="over raters"),
+                *(
+                    row(name, Cell(share, 1, percent=True), section="variance of a verdict")
+                    for name, share in shares.items()
+                ),
+            ),
+        )
     for names, measures in found.pairs.items():
         yield Table(
             caption=f"{names}: shares of plans, first minus second, rank correlation",

@@ -127,8 +127,9 @@ def hashed(*parts: object) -> str:
 
 
 def _samples(example: Example, predictions: Sequence[Prediction], limits: JudgeConfig) -> PromptSamples:
+    shown = bounded(Case(example, ()), limits).example
     plans = tuple(collapsed(bounded(Case(example, one.steps), limits).steps) for one in predictions)
-    return PromptSamples(example, tuple(one.sample for one in predictions), plans)
+    return PromptSamples(shown, tuple(one.sample for one in predictions), plans)
 
 
 def _step_key(step: str) -> str:

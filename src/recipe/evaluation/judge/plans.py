@@ -68,7 +68,8 @@ def cases_of(
 ) -> Cases:
     """The cases of `examples`, in their order, samples by number; `known` are the examples of all splits.
 
-    Raises InputError for predictions for unknown examples, and for missing ones where those are refused.
+    With `config.history` "perceived" the history of their examples is Phi's. Raises InputError for predictions for
+    unknown examples, for missing ones where those are refused, and as `bounded`.
     """
     matched = match_predictions(examples, predictions, known)
     if matched.missing and missing == "refuse":
@@ -85,13 +86,25 @@ def cases_of(
         chosen = planned[:1] if samples == "first" else planned
         cases += [bounded(Case(example, one.steps, one.sample), limits) for one in chosen]
         if not planned:
-            cases.append(Case(example, (), flags=(MISSING,)))
+            cases.append(bounded(Case(example, (), flags=(MISSING,)), limits))
     used = sum(MISSING not in case.flags for case in cases)
     return Cases(cases, matched.elsewhere, len(matched.predictions) - used)
 
 
 def bounded(case: Case, config: JudgeConfig) -> Case:
-    """The case with its plan in visible characters and within the limits; the same again where it is so already."""
+    """The case as a judge is shown it, the same again where it is so already.
+
+    Its plan is in visible characters and within the limits, and its history is the one that the settings name. Raises
+    InputError where that is Phi's and the example has none.
+    """
+    example = case.example
+    if config.history == "perceived":
+        if example.told_history is None:
+            raise InputError(
+                f"example {example.example_id!r} has no history of Phi's (told_history); give --histories, "
+                "or let the judge read the annotated history."
+            )
+        example = replace(example, history=example.told_history)
     shown: list[str] = []
     cut, room = 0, config.max_characters
     for step in case.steps[: config.max_steps]:
@@ -107,7 +120,8 @@ def bounded(case: Case, config: JudgeConfig) -> Case:
     flags = case.flags
     if (left_out or cut) and SHORTENED not in flags:
         flags = (*flags, SHORTENED)
-    return replace(case, steps=tuple(shown), flags=flags, left_out=case.left_out + left_out, cut=case.cut + cut)
+    left_out, cut = case.left_out + left_out, case.cut + cut
+    return replace(case, example=example, steps=tuple(shown), flags=flags, left_out=left_out, cut=cut)
 
 
 def actionable(steps: Sequence[str]) -> bool:

@@ -26,7 +26,7 @@ right continuation only, so a valid plan in another order is marked down: `docs/
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +89,9 @@ class _Features(NamedTuple):
 class ProxyJudge:
     """A judge by embeddings; its name says so."""
 
-    def __init__(self, embed: Embed, encoder: str = "minilm") -> None:
+    def __init__(
+        self, embed: Embed, encoder: str = "minilm", history: Literal["annotated", "perceived"] = "annotated"
+    ) -> None:
         """`encoder` is part of the judge's name. Raises ComputeError for an encoder that tells no steps apart."""
         self._embed, self.calibration = embed, calibrate(embed)
         settings = {
@@ -97,10 +99,11 @@ class ProxyJudge:
             "chance": f"{self.calibration.chance:.3f}",
             "same": f"{self.calibration.same:.3f}",
         }
-        self._limits = JudgeConfig()
+        self._limits = JudgeConfig(history=history)
         bounds = {name: getattr(self._limits, name) for name in ("max_steps", "max_step_characters", "max_characters")}
         computed = {"version": VERSION, "percentile": PERCENTILE, "excess": EXCESS, **bounds, **settings}
-        self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), settings)
+        shown = settings | {"history": history}
+        self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), shown)
 
     def judge(self, cases: Sequence[Case], progress: Progress = SILENT) -> list[Judgement]:
         """One judgement of each case, in order."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.errors import InputError
-from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, PlanId
+from recipe.evaluation.judge.verdicts import CRITERIA, FULL, Judgement, PlanId
 from recipe.evaluation.people.ratings import Rating, rated_plans
 from recipe.evaluation.scoreboard.sources import Board, judgements_of
 from recipe.stats import Level, RaterPair, Reliability, compare_raters, krippendorff_alpha, video_of
@@ -29,6 +29,24 @@ class Rater:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """Accuracies by each rater, in percent, over the plans that all of them rated.
+
+    The raters may be one judge whose references are worded several times: the spread is then that over wordings.
+    """
+
+    plans: int
+    means: dict[str, float]
+    """Mean accuracy by rater."""
+    deviation: float
+    """Standard deviation of these means."""
+    variance: dict[str, float] | None
+    """Shares of the variance of a verdict: `plans`, `raters` (a rater is stricter on all plans) and `rest` (raters
+    differ on a plan); the components of a two-way random-effects analysis of variance, at least 0. None where all
+    verdicts are equal."""
+
+
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """Agreement of raters on the plans that two or more of them rated."""
 
@@ -39,6 +57,8 @@ class Agreement:
     """By measure, over all raters."""
     pairs: dict[str, dict[str, RaterPair]] = field(default_factory=dict)
     """Of the first rater with the second, by `first | second` and measure."""
+    spread: Spread | None = None
+    """None where fewer than two plans have a total by every rater."""
 
 
 def agreement_of(
@@ -130,7 +150,32 @@ def agreement(raters: Sequence[Rater], videos: Mapping[str, str], seed: int = 0,
         plans=len(plans),
         alpha={name: krippendorff_alpha(table, MEASURES[name], clusters, seed) for name, table in tables.items()},
         pairs=_pairs(raters, tables, clusters, seed) if pairs else {},
+        spread=spread_of([rater.name for rater in raters], 100 * tables[TOTAL] / FULL),
     )
+
+
+def spread_of(names: Sequence[str], table: Table) -> Spread | None:
+    """The spread of accuracies [raters, plans], NaN where there is none; plans without one by every rater are left out.
+
+    >>> spread_of(["a", "b"], np.array([[50.0, 70.0], [60.0, 80.0]])).variance
+    {'plans': 0.8, 'raters': 0.2, 'rest': 0.0}
+    """
+    whole = table[:, ~np.isnan(table).any(axis=0)]
+    raters, plans = whole.shape
+    if plans < 2:
+        return None
+    by_rater, by_plan = whole.mean(axis=1), whole.mean(axis=0)
+    rest = whole - by_rater[:, None] - by_plan + whole.mean()
+    squares = float(np.square(rest).sum()) / ((raters - 1) * (plans - 1))
+    components = {
+        "plans": max(0.0, float(by_plan.var(ddof=1)) - squares / raters),
+        "raters": max(0.0, float(by_rater.var(ddof=1)) - squares / plans),
+        "rest": squares,
+    }
+    total = sum(components.values())
+    shares = {name: value / total for name, value in components.items()} if total > 0 else None
+    means = dict(zip(names, map(float, by_rater), strict=True))
+    return Spread(plans, means, float(by_rater.std(ddof=1)), shares)
 
 
 def _pairs(

@@ -1,0 +1,103 @@
+"""How far the proxy judge's verdicts move with the words of the reference: the same plans, other wordings.
+
+Examples of the embedded world, whose steps have three or more wordings each, are worded several times: the goal stays,
+each step of history and reference gets one of its wordings. The plans of four systems do not change. The table gives
+each system's mean accuracy over the wordings, and the shares of the variance of a verdict.
+
+    python benchmarks/judge_wordings.py --examples 100 --wordings 5
+"""
+
+import argparse
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from recipe.artifacts import to_json, write_json
+from recipe.cli.console import print_table
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.evaluation.judge.plans import Case
+from recipe.evaluation.judge.proxy import ProxyJudge
+from recipe.evaluation.judge.verdicts import accuracy_of
+from recipe.evaluation.people.agreement import Spread, spread_of
+from recipe.report.elements import Cell, Table, headings, row
+from recipe.types import Example, Verdict
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+
+WORLD = load_world()
+WORDINGS = {text: texts for texts in WORLD.wordings.values() for text in texts}
+
+
+def main() -> None:
+    """Judge each system's plans against each wording, print the table and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--examples", type=int, default=100)
+    parser.add_argument("--wordings", type=int, default=5)
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    judge = ProxyJudge(open_encoder(EncoderConfig(name=arguments.encoder)).encode, arguments.encoder)
+    examples = draw_examples(WORLD, "test_goals", arguments.examples, arguments.seed)
+    worded = [[reworded(one, f"{arguments.seed} {n}") for one in examples] for n in range(arguments.wordings)]
+    found = {name: judged(judge, plans, worded) for name, plans in systems(examples, arguments.seed).items()}
+    if arguments.output is not None:
+        write_json(arguments.output, {"judge": to_json(judge.identity), "systems": to_json(found)})
+    print_table(table(found, judge.identity.name, arguments.wordings))
+
+
+def reworded(example: Example, seed: str) -> Example:
+    """The example with one of its wordings for each step."""
+    rng = random.Random(f"{seed} {example.example_id}")
+    history, continuation = (
+        tuple(rng.choice(WORDINGS[step]) for step in steps) for steps in (example.history, example.continuation)
+    )
+    return replace(example, history=history, continuation=continuation, worded=True)
+
+
+def systems(examples: list[Example], seed: int) -> dict[str, list[tuple[str, ...]]]:
+    """The plans of four systems, none of them in the words of a reference but by chance."""
+    valid = [reworded(one, f"{seed} plan").continuation for one in examples]
+    rng = random.Random(seed)
+    return {
+        "valid, other words": valid,
+        "first half": [plan[: len(plan) // 2] for plan in valid],
+        "shuffled": [tuple(rng.sample(plan, len(plan))) for plan in valid],
+        "other goal": valid[1:] + valid[:1],
+    }
+
+
+def judged(judge: ProxyJudge, plans: list[tuple[str, ...]], worded: list[list[Example]]) -> Spread:
+    """The spread over wordings of the accuracies of a system's plans."""
+    rows = []
+    for examples in worded:
+        cases = [Case(example, steps) for example, steps in zip(examples, plans, strict=True)]
+        outcomes = [one.outcome for one in judge.judge(cases)]
+        rows.append([accuracy_of(one) for one in outcomes if isinstance(one, Verdict)])
+    spread = spread_of([f"wording {n + 1}" for n in range(len(worded))], np.array(rows))
+    assert spread is not None
+    return spread
+
+
+def table(found: dict[str, Spread], judge: str, wordings: int) -> Table:
+    """A row a system."""
+    rows = []
+    for name, one in found.items():
+        means, shares = list(one.means.values()), one.variance or {}
+        numbers = (fmean(means), one.deviation, min(means), max(means))
+        parts = (shares.get(part) for part in ("plans", "raters", "rest"))
+        rows.append(row(name, *(Cell(x, 1) for x in numbers), *(Cell(x, 1, percent=True) for x in parts)))
+    return Table(
+        caption=f"{judge}, {wordings} wordings: accuracy in percent, and shares of the variance of a verdict",
+        first="system",
+        headings=headings("mean", "sd", "lowest", "highest", "plans", "wordings", "rest"),
+        rows=tuple(rows),
+    )
+
+
+if __name__ == "__main__":
+    main()

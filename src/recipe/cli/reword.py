@@ -1,0 +1,162 @@
+"""`recipe data reword`: goals and step labels as instructions, in the words of a model."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from recipe.cli.console import print_json, print_lines, print_table, progress
+from recipe.cli.flags import with_flags
+from recipe.cli.models import beside, model_flags, opened
+from recipe.config import ModelConfig, SamplingConfig
+from recipe.errors import InputError
+
+if TYPE_CHECKING:
+    from recipe.models.protocol import Chat
+    from recipe.report.elements import Table
+    from recipe.types import Procedure
+
+
+@with_flags(
+    SamplingConfig,
+    "sampling",
+    "How the model samples",
+    only=("temperature", "max_tokens", "batch_size", "seed"),
+    defaults={"max_tokens": 1024},
+)
+@model_flags
+def reword(
+    output: Annotated[Path, typer.Option(help="Rewordings to write, JSON lines; a report goes beside it.")],
+    root: Annotated[
+        Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None, typer.Option(help="With --root, only this benchmark; repeat for several.")
+    ] = None,
+    procedures: Annotated[Path | None, typer.Option(help="Procedures of your own, JSON lines.")] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="Only the videos of these examples, in place of --root and --procedures.")
+    ] = None,
+    split: Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(help="Prompt that takes $goal and $steps. Default: recipe/prompts/reword.txt.")
+    ] = None,
+    new_words: Annotated[
+        int, typer.Option(min=0, help="Content words of a rewording that may be in no label of the video, at most.")
+    ] = 0,
+    reasks: Annotated[
+        int, typer.Option(min=0, help="How often a refused rewording is asked for again before the label stays.")
+    ] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    *,
+    model_settings: ModelConfig,
+    sampling: SamplingConfig,
+) -> None:
+    """Reword goals and step labels as instructions, one request a video; `recipe data prepare --worded` uses them.
+
+    Example: recipe data reword --root data --split test --endpoint http://localhost:8000/v1 --model m --output w.jsonl
+    """
+    from recipe.artifacts import fingerprint, not_a_file, require_writable, write_json
+    from recipe.data import reword as rewording
+    from recipe.data.procedures import write_procedures
+    from recipe.models.protocol import ModelRequest, Refusal, unanswered
+    from recipe.prompting import packaged
+
+    report_path = output.with_name(f"{output.stem}.report.json")
+    require_writable(output)
+    require_writable(report_path)
+    videos = [one for one in _videos(root, benchmark, procedures, examples) if split in (None, one.split)]
+    if not videos:
+        raise InputError(f"no video is in split {split!r}; choose another split or none.")
+    if prompt is None:
+        template = packaged("recipe", "reword")
+    elif prompt.is_file():
+        try:
+            template = prompt.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError:
+            raise InputError.at(prompt, "the text is not UTF-8", "convert the file to UTF-8") from None
+    else:
+        raise not_a_file(prompt)
+    with opened(beside(model_settings, output)) as model:
+
+        def ask(chats: "Sequence[Chat]", attempt: int) -> list[str | None]:
+            requests = [ModelRequest(chat, sampling, attempt, rewording.SCHEMA) for chat in chats]
+            outcomes = model.answer(requests, progress(), refusals="return" if attempt else "raise if all")
+            return [None if isinstance(one, Refusal) or unanswered(one) else one.text for one in outcomes]
+
+        result = rewording.reword(videos, ask, template, bound=new_words, reasks=reasks, seed=sampling.seed)
+        report: dict[str, Any] = {
+            "output": str(output),
+            **result.report,
+            "model": {"name": model_settings.model} | model.identity,
+            "prompt": fingerprint(template),
+            "sampling": sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
+            "new_words": new_words,
+            "reasks": reasks,
+            "ledger": model.ledger.numbers(),
+        }
+    write_procedures(output, result.videos)
+    write_json(report_path, report)
+    if as_json:
+        print_json(report)
+        return
+    for table in _tables(report):
+        print_table(table)
+    print_lines(f"{report['videos']:,} videos written to {output}, the report to {report_path}")
+
+
+def _videos(
+    root: Path | None, names: list[str] | None, procedures: Path | None, examples: Path | None
+) -> "list[Procedure]":
+    """The annotated videos with steps that the options name. Raises InputError and BadParameter."""
+    from recipe.cli.data import known_benchmarks
+    from recipe.data.benchmarks import require_benchmarks, select_procedures
+    from recipe.data.examples import read_examples
+    from recipe.data.procedures import read_procedures
+    from recipe.data.reword import annotated_videos
+
+    if names and root is None:
+        raise InputError("--benchmark goes with --root; give both.")
+    if (examples is None) == (root is None and procedures is None):
+        raise InputError("give either --examples, or --root, --procedures or both: the annotations to reword.")
+    if examples is not None:
+        return annotated_videos(read_examples(examples))
+    videos = []
+    if root is not None:
+        videos = select_procedures(require_benchmarks(root, known_benchmarks(names)), None, progress()).procedures
+    return videos + (read_procedures(procedures).procedures if procedures is not None else [])
+
+
+def _tables(report: dict[str, Any]) -> "list[Table]":
+    """Counts, and some rewordings beside their labels."""
+    from recipe.report.elements import Cell, Table, headings, row
+
+    first = report["first_answers"]
+    share = first["new_words_share"]
+    counts = {
+        "videos": report["videos"],
+        "videos asked for again": report["asked_again"],
+        "goals": report["goals"],
+        "goals in new words": report["worded_goals"],
+        "steps": report["steps"],
+        "steps in new words": report["worded_steps"],
+        **{f"labels kept: {reason}": count for reason, count in report["kept_because"].items()},
+        "first answers with every step": first["videos_with_all_steps"],
+        "steps that pass in first answers": first["steps_passed"],
+        "new words among content words in first answers": Cell(share, 1, percent=True) if share is not None else "",
+    }
+    return [
+        Table(
+            caption=f"reworded by {report['model']['name']}",
+            first="",
+            headings=headings(""),
+            rows=tuple(row(name, count) for name, count in counts.items()),
+        ),
+        Table(
+            caption="Some steps",
+            first="label",
+            headings=headings("reworded"),
+            rows=tuple(row(one["label"], one["worded"] or "the label stays") for one in report["samples"]),
+        ),
+    ]

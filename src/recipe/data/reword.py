@@ -1,0 +1,295 @@
+"""Goals and step labels in a model's words: each video's annotation as instructions, checked against its labels.
+
+The paper's references are worded as instructions ("Drizzle extra-virgin olive oil, approximately 1 tablespoon, evenly
+across the platter"), and two examples of one label have different words (appendix, qualitative results). Annotations
+hold labels ("brake on"). One request a video asks for its goal and its steps in order.
+
+A rewording must claim what the annotation claims. Its *content words* are its numbers and its words without endings,
+but for function words and adverbs in -ly. A rewording is refused
+
+    of a step    where more than `new_words` content words are in no label of the video and not in its goal
+    of a goal    where more than `new_words` content words are not in the goal
+    of both      where it lacks more than half of the content words of its own label
+    of all       where the answer has another number of steps
+
+The first content word may be new, because it names the action, unless it is a number. What is refused is asked for
+again, and then stays the label. Videos of one goal share one wording of it, the first that passes, and two goals never
+get the same words: whatever groups videos by goal groups them as before.
+
+The file of rewordings is a file of procedures (`recipe.data.procedures`) whose texts are the new ones.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from recipe.artifacts import JsonObject, fingerprint, read_jsonl
+from recipe.data.procedures import read_procedures
+from recipe.errors import InputError, listed
+from recipe.prompting import fence, fill, json_object
+from recipe.text import final_answer, format_plan, plan_steps
+from recipe.types import Example, Procedure, Step
+
+SCHEMA: JsonObject = {
+    "name": "rewording",
+    "schema": {
+        "type": "object",
+        "properties": {"goal": {"type": "string"}, "steps": {"type": "array", "items": {"type": "string"}}},
+        "required": ["goal", "steps"],
+        "additionalProperties": False,
+    },
+}
+"""The form of an answer, for endpoints that take a schema."""
+KEPT_SHARE = 0.5
+"""Share of a label's content words that its rewording has at least; the paper's references have 0.5 to 1."""
+SAMPLES = 10
+"""Rewordings that a report shows beside their labels."""
+_WORD = re.compile(r"[^\W_]+")
+_GOAL = re.compile(r"^[\s*_#>-]*goal[\s*_]*:[\s*_]*(?P<goal>\S.*?)[\s*_]*$", re.IGNORECASE | re.MULTILINE)
+_FUNCTION_WORDS = (
+    "a about above across after against all along also an and any are around as at away back be been before being "
+    "below beneath between both but by down during each every for from has have if in inside into is it its just "
+    "let more of on once one onto or other outside over own so some than that the their them then there these they "
+    "this those through throughout to together toward towards under until up upon use used using was were when "
+    "where which while whole will with within you your yourself"
+)
+"""Without "off", "out" and "without": they turn a claim round."""
+_NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
+_ENDINGS = ("ing", "ed", "es", "s", "e")
+Ask = Callable[[Sequence[list[dict[str, str]]], int], Sequence[str | None]]
+"""From chats and the number of the attempt to the text of each answer, None where none came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewording:
+    """Videos with their goals and steps in new words, and the counts of how they were made."""
+
+    videos: list[Procedure]
+    report: JsonObject
+
+
+def content_words(text: str) -> list[str]:
+    """Numbers and words in order, without endings, function words and adverbs in -ly.
+
+    >>> content_words("Carefully chop the 2 tomatoes."), content_words("chopped tomato")
+    (['chop', '2', 'tomato'], ['chop', 'tomato'])
+    """
+    words = (word for word in _WORD.findall(text.casefold()) if word not in _NO_CONTENT)
+    return [_stem(word) for word in words if not (word.endswith("ly") and len(word) > 4)]
+
+
+def _stem(word: str) -> str:
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word.removesuffix(ending)
+            break
+    if len(word) > 3 and word[-1] == word[-2]:  # chopp(ed)
+        word = word[:-1]
+    return f"{word[:-1]}y" if word.endswith("i") else word  # berri(es)
+
+
+def new_words(text: str, known: Iterable[str]) -> list[str]:
+    """The content words of a text that are in no known text, but for the first, which names the action.
+
+    >>> new_words("Sprinkle fresh basil over the tomato.", ["season the tomato", "serve"])
+    ['fresh', 'basil']
+    """
+    of_known = {word for one in known for word in content_words(one)}
+    words = content_words(text)
+    return [word for at, word in enumerate(words) if word not in of_known and (at > 0 or word.isdigit())]
+
+
+def annotated_videos(examples: Iterable[Example]) -> list[Procedure]:
+    """The videos that examples were cut from, in order of first appearance, their steps without times.
+
+    Raises InputError for an example whose steps are no annotation or are worded already, and where two examples of a
+    video have different ones.
+    """
+    videos: dict[tuple[str, str], Procedure] = {}
+    for one in examples:
+        remedy = "give the examples that `recipe data prepare` cut from the labels"
+        if one.supervision != "annotated" or one.worded:
+            kind = "worded already" if one.worded else "of a pseudo-trace"
+            raise InputError(f"the steps of example {one.example_id!r} are {kind}; {remedy}.")
+        steps = tuple(Step(text) for text in (*one.history, *one.continuation))
+        video = Procedure(one.source, one.video_id or one.example_id, one.goal, steps, one.split)
+        known = videos.setdefault((video.source, video.video_id), video)
+        if (known.goal, known.steps) != (video.goal, video.steps):
+            raise InputError(f"example {one.example_id!r} has another goal or other steps than its video; {remedy}.")
+    return list(videos.values())
+
+
+def reword(
+    videos: Sequence[Procedure],
+    ask: Ask,
+    template: str,
+    *,
+    bound: int = 0,
+    reasks: int = 2,
+    seed: int = 0,
+) -> Rewording:
+    """The videos in a model's words; `template` is a prompt that takes `$goal` and `$steps`.
+
+    `bound` is the number of new content words that a text may have, `reasks` how often a refused one is asked for
+    again; `seed` draws the samples of the report. Raises InputError for a template that takes other names, and as
+    `ask` does.
+    """
+    try:
+        chats = [_chat(template, video) for video in videos]
+    except ValueError as error:
+        raise InputError(f"{error}; let the prompt take $goal and $steps, and write a plain dollar as $$.") from None
+    labels: dict[str, set[str]] = {}
+    for one in videos:
+        labels.setdefault(one.source, set()).add(one.goal)
+    steps: list[list[str | None]] = [[None] * len(video.steps) for video in videos]
+    reasons: list[list[str]] = [["no answer"] * len(video.steps) for video in videos]
+    goals: dict[tuple[str, str], str] = {}
+    asked, first = list[int](), Counter[str]()
+    for attempt in range(reasks + 1):
+        todo = [at for at, one in enumerate(videos) if None in steps[at] or (one.source, one.goal) not in goals]
+        if not todo:
+            break
+        asked.append(len(todo))
+        for at, answer in zip(todo, ask([chats[at] for at in todo], attempt), strict=True):
+            video, (goal, texts) = videos[at], _parsed(answer)
+            known = [video.goal, *(step.text for step in video.steps)]
+            key = (video.source, video.goal)
+            same = {worded.casefold() for (source, _), worded in goals.items() if source == video.source}
+            same |= {other.casefold() for other in labels[video.source] - {video.goal}}
+            free = goal and key not in goals and goal.casefold() not in same
+            if free and not _problem(goal, video.goal, [video.goal], bound):
+                goals[key] = goal
+            if texts is None or len(texts) != len(video.steps):
+                reasons[at] = ["no answer" if texts is None else "other number of steps"] * len(video.steps)
+                continue
+            reasons[at] = [
+                _problem(text, step.text, known, bound) for text, step in zip(texts, video.steps, strict=True)
+            ]
+            steps[at] = [
+                one or (None if problem else text)
+                for one, text, problem in zip(steps[at], texts, reasons[at], strict=True)
+            ]
+            if attempt == 0:
+                first.update(answered=1, passed=reasons[at].count(""))
+                first.update(words=sum(len(content_words(text)) for text in texts))
+                first.update(new=sum(len(new_words(text, known)) for text in texts))
+    worded = [
+        replace(
+            video,
+            goal=goals.get((video.source, video.goal), video.goal),
+            steps=tuple(replace(step, text=text or step.text) for step, text in zip(video.steps, texts, strict=True)),
+        )
+        for video, texts in zip(videos, steps, strict=True)
+    ]
+    kept = Counter(
+        why
+        for own, texts in zip(reasons, steps, strict=True)
+        for why, text in zip(own, texts, strict=True)
+        if text is None
+    )
+    total = sum(len(video.steps) for video in videos)
+    report: JsonObject = {
+        "videos": len(videos),
+        "steps": total,
+        "worded_steps": total - kept.total(),
+        "kept_labels": kept.total(),
+        "kept_because": dict(kept.most_common()),
+        "goals": len({(video.source, video.goal) for video in videos}),
+        "worded_goals": len(goals),
+        "answers": sum(asked),
+        "asked_again": asked[1] if len(asked) > 1 else 0,
+        "first_answers": {
+            "videos_with_all_steps": first["answered"],
+            "steps_passed": first["passed"],
+            "new_words_share": first["new"] / first["words"] if first["words"] else None,
+        },
+        "samples": _samples(videos, steps, seed),
+    }
+    return Rewording(worded, report)
+
+
+def _chat(template: str, video: Procedure) -> list[dict[str, str]]:
+    values = {"goal": fence(_line(video.goal)), "steps": fence(format_plan([_line(one.text) for one in video.steps]))}
+    return [{"role": "user", "content": fill(template, values)}]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _parsed(text: str | None) -> tuple[str, tuple[str, ...] | None]:
+    """The goal and the steps of an answer, JSON or a line `Goal:` and a list; None where it has none."""
+    answer = final_answer(text or "") or ""
+    goal = (json_object(answer) or {}).get("goal")
+    if goal is None and (match := _GOAL.search(answer)):
+        goal, answer = match["goal"], _GOAL.sub("", answer)
+    steps = tuple(_line(step) for step in plan_steps(answer))
+    return _line(goal) if isinstance(goal, str) else "", steps or None
+
+
+def _problem(text: str, label: str, known: Sequence[str], bound: int) -> str:
+    """Why a rewording of a label is refused, empty where it passes."""
+    if len(new_words(text, known)) > bound:
+        return "new words"
+    wanted = set(content_words(label))
+    return "lost words" if len(wanted & set(content_words(text))) < KEPT_SHARE * len(wanted) else ""
+
+
+def _samples(videos: Sequence[Procedure], steps: Sequence[Sequence[str | None]], seed: int) -> list[JsonObject]:
+    """Some steps with their rewordings, None where the label stays, drawn by a hash of seed, video and step."""
+    rows: list[JsonObject] = [
+        {"source": video.source, "video_id": video.video_id, "step": at, "label": step.text, "worded": text}
+        for video, texts in zip(videos, steps, strict=True)
+        for at, (step, text) in enumerate(zip(video.steps, texts, strict=True))
+    ]
+    return sorted(rows, key=lambda row: fingerprint([seed, row["source"], row["video_id"], row["step"]]))[:SAMPLES]
+
+
+def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path: Path) -> list[Example]:
+    """The examples in the words of a file that `recipe data reword` wrote, by video and step; `videos` are all known.
+
+    The examples of one source and split are all in the file, or none is: those stay as they are. Raises InputError with
+    file, line and field for a video that is not known, another number of steps or split, and a goal that has two
+    wordings or shares one with another goal; and for a split that is there in part, or a file for none of the examples.
+    """
+    known = {(video.source, video.video_id): video for video in videos}
+    worded: dict[tuple[str, str], Procedure] = {}
+    goals: dict[tuple[str, str], str] = {}
+    labels: dict[tuple[str, str], str] = {}
+    remedy = "give the file that `recipe data reword` wrote for this data"
+    for (line, _), row in zip(read_jsonl(path), read_procedures(path).procedures, strict=True):
+        video = known.get((row.source, row.video_id))
+        if video is None:
+            problem = f"video {row.video_id!r} of source {row.source!r} is not in the data"
+            raise InputError.at(path, problem, remedy, line=line, field="video_id")
+        if len(row.steps) != len(video.steps):
+            problem = f"{len(row.steps)} steps stand for the {len(video.steps)} of video {row.video_id!r}"
+            raise InputError.at(path, problem, remedy, line=line, field="steps")
+        text = goals.setdefault((row.source, video.goal), row.goal)
+        if text != row.goal or labels.setdefault((row.source, row.goal), video.goal) != video.goal:
+            problem = f"goal {video.goal!r} has two wordings, or shares one with another goal"
+            raise InputError.at(path, problem, "reword all videos in one run", line=line, field="goal")
+        worded[row.source, row.video_id] = row
+    groups: dict[tuple[str, str], list[Example]] = {}
+    for one in examples:
+        groups.setdefault((one.source, one.split), []).append(one)
+    for (source, split), group in groups.items():
+        absent = list(dict.fromkeys(one.video_id for one in group if (one.source, one.video_id) not in worded))
+        if absent and any((one.source, one.video_id) in worded for one in group):
+            problem = f"it lacks {len(absent):,} of the videos of {source}, split {split!r} ({listed(absent)})"
+            raise InputError.at(path, problem, "reword all videos of a split, or none")
+    rewritten = [_in_words(one, worded) for one in examples]
+    if not any(one.worded for one in rewritten):
+        raise InputError.at(path, "none of the examples is of its videos", remedy)
+    return rewritten
+
+
+def _in_words(example: Example, worded: Mapping[tuple[str, str], Procedure]) -> Example:
+    video = worded.get((example.source, example.video_id))
+    if video is None:
+        return example
+    texts = tuple(step.text for step in video.steps)
+    cut = example.cut
+    return replace(example, goal=video.goal, history=texts[:cut], continuation=texts[cut:], worded=True)
