@@ -9,7 +9,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -223,6 +223,9 @@ def score_controls(run_dir: Path, settings: ControlScoring, progress: Progress) 
     from recipe.evaluation.controls import control_plans
 
     examples = read_examples(run_dir / PROMPTS)
+    if settings.judge is not None and settings.judge.settings.history == "perceived":
+        # A control that copies the history copies the one that the judge reads.
+        examples = [replace(one, history=told(one).history) for one in examples]
     rows: list[JsonObject] = []
     for name, plans in control_plans(examples, (*examples, *read_examples(run_dir / TRAIN))).items():
         own = [one for one in examples if one.example_id in plans]

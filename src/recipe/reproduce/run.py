@@ -132,6 +132,8 @@ def _judge(study: Study) -> str:
         words = "exact validity on the embedded world"
     elif judge is not None:
         words = f"rubric by {judge.model}"
+        if judge.settings.history == "perceived":
+            words += ", which reads the histories of Phi (of video rows the annotated ones)"
     else:
         words = "rubric by the proxy judge (MiniLM), which is not the paper's judge"
     return words if other is None else f"{words}; diversity by {other.model}"

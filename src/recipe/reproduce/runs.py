@@ -421,7 +421,10 @@ class _Maker:
         )
         yield _stage(run, "plans", measures.sample, sampled, (plans,), (*needs, *prompted))
         scores = replace(run, folder="").file("scores")
-        judged = measures.Scoring(plans, scores, scale.samples, self._study.on_world, self._study.endpoints.judge)
+        judge = self._study.endpoints.judge
+        if judge is not None and chosen.input == "video":  # Phi read nothing for a planner that sees the video
+            judge = judge.model_copy(update={"settings": judge.settings.model_copy(update={"history": "annotated"})})
+        judged = measures.Scoring(plans, scores, scale.samples, self._study.on_world, judge)
         on_gpu = judged.judge is None and not self._study.on_world
         yield _stage(run, "scores", measures.score, judged, (scores,), (f"plans-{run.stage}",), gpu=on_gpu)
         if "diversity" in wanted:
