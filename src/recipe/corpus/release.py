@@ -248,7 +248,7 @@ def _open(address: str, revision: str | None = None) -> Any:
         if hub is None:
             options = {} if "://" in address else {"auto_mkdir": True}
             system, root = fsspec.url_to_fs(address, **options)
-            return DirFileSystem(root or "", system)
+            return DirFileSystem(root or "/", system)
         # The files are those of one commit, whatever is committed meanwhile.
         commit = HfApi().dataset_info(hub[1], revision=revision or hub[2]).sha
         return DirFileSystem(f"datasets/{hub[1]}@{commit}", HfFileSystem(skip_instance_cache=True))
