@@ -368,6 +368,7 @@ def test_sources_that_are_refused(
     new = tmp_path / "pulled"
     with pytest.raises(InputError, match="SHA256SUMS is missing"):
         pull_corpus(str(corpus), new)
+    assert not list(tmp_path.glob(".*"))
     with pytest.raises(InputError, match="revision"):
         pull_corpus(str(published), new, "main")
     with pytest.raises(InputError, match="exists"):

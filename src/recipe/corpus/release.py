@@ -131,20 +131,20 @@ def pull_corpus(source: str, folder: Path, revision: str | None = None, progress
     Raises InputError where `source` holds no release or cannot be read, where `folder` exists, or where its disk is
     full; CorpusError for a release that is damaged or of a newer format.
     """
-    work = folder.with_name(f".{folder.name}.pull")
     _require_new(folder)
+    work = folder.with_name(f".{folder.name}.pull")
     store = _open(source, revision)
+    text = _text(store, source, SUMS)
+    if text is None:
+        begun = _text(store, source, SENT) is not None
+        remedy = "publish it again, which sends only what is missing" if begun else "check the address"
+        problem = "the release is not finished" if begun else f"no release of a corpus is here ({SUMS} is missing)"
+        raise InputError.at(source, problem, remedy)
+    sums = read_checksums(text, f"{source}/{SUMS}")
+    if lacking := [name for name in (README, MANIFEST) if name not in sums]:
+        raise InputError.at(f"{source}/{SUMS}", f"{lacking[0]} is not listed", "publish the corpus again")
     with locked(work):
-        _require_new(folder)
-        text = _text(store, source, SUMS)
-        if text is None:
-            begun = _text(store, source, SENT) is not None
-            remedy = "publish it again, which sends only what is missing" if begun else "check the address"
-            problem = "the release is not finished" if begun else f"no release of a corpus is here ({SUMS} is missing)"
-            raise InputError.at(source, problem, remedy)
-        sums = read_checksums(text, f"{source}/{SUMS}")
-        if lacking := [name for name in (README, MANIFEST) if name not in sums]:
-            raise InputError.at(f"{source}/{SUMS}", f"{lacking[0]} is not listed", "publish the corpus again")
+        _require_new(folder)  # a run beside this one may have made it
         if not (work / SUMS).is_file() or (work / SUMS).read_text(encoding="utf-8") != text:
             for entry in work.iterdir():  # of another release
                 remove(entry)
