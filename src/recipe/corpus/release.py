@@ -76,7 +76,7 @@ class Release(NamedTuple):
     bytes: int
     """Of the shards, together."""
     transferred: int
-    """Bytes of the shards that this run sent or received; the hub's library does not tell, and all count."""
+    """Bytes of the shards that this run sent or received; the hub's library does not tell which, so that all count."""
 
 
 def publish_corpus(
@@ -115,8 +115,7 @@ def publish_corpus(
         sums = {name: record["sha256"] for name, record in files.items()}
         sums |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
         if hub:
-            _send_to_hub(folder, target, hub, files, {**texts, SUMS: _lines(sums)}, private)
-            sent = sum(record["bytes"] for record in files.values())
+            sent = _send_to_hub(folder, target, hub, files, {**texts, SUMS: _lines(sums)}, private)
         else:
             sent = _send(folder, target, released, {**texts, SUMS: _lines(sums)}, progress)
     return Release(released["id"], len(files) + len(texts) + 1, sum(file["bytes"] for file in files.values()), sent)
@@ -451,8 +450,11 @@ def _send_to_hub(
     files: Mapping[str, FileRecord],
     texts: Mapping[str, str],
     private: bool,
-) -> None:
-    """Send a release to a repository of the hub, made where it is missing; its library resumes by itself."""
+) -> int:
+    """Send a release to a repository of the hub, made where it is missing; its library resumes by itself.
+
+    Returns the bytes of the shards, 0 where the release was there already. Raises InputError, CorpusError.
+    """
     api, repository, kind = HfApi(), hub[1], "dataset"
     with _reached(target):
         api.create_repo(repository, repo_type=kind, private=private or None, exist_ok=True)
@@ -460,7 +462,7 @@ def _send_to_hub(
             api.create_branch(repository, repo_type=kind, branch=hub[2], exist_ok=True)
         where: dict[str, Any] = {"repo_id": repository, "repo_type": kind, "revision": hub[2]}
         if (finished := _text(_open(target), target, SUMS)) == texts[SUMS]:
-            return
+            return 0
         if finished is not None:  # until the new one is whole, no commit is a release of half of each
             api.delete_file(SUMS, commit_message="Replace the release", **where)
         api.upload_folder(
@@ -480,6 +482,7 @@ def _send_to_hub(
                 raise damaged((folder / name).parent, f"{(folder / name).name} differs from its checksum")
         operations = [CommitOperationAdd(name, text.encode()) for name, text in texts.items()]
         api.create_commit(operations=operations, commit_message="Finish the release", **where)
+    return sum(record["bytes"] for record in files.values())
 
 
 def _card(manifest: Manifest, built: str, name: str, licence: str, source: str) -> str:
