@@ -289,6 +289,16 @@ def test_a_damaged_corpus_is_not_published(corpus: Path, tmp_path: Path) -> None
     assert_same(tmp_path / "pulled", corpus)
 
 
+def test_files_that_a_release_has_lost_are_sent_again(corpus: Path, published: Path, tmp_path: Path) -> None:
+    size = (published / SECOND).stat().st_size
+    (published / SECOND).unlink()
+    with pytest.raises(InputError, match=SECOND):
+        pull_corpus(f"file://{published}", tmp_path / "pulled")
+    assert publish_corpus(corpus, str(published)).transferred == size
+    pull_corpus(str(published), tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+
+
 def test_the_corpus_itself_is_never_written_to(corpus: Path, tmp_path: Path) -> None:
     before = digest(corpus)
     for target in (corpus, corpus / "release", f"file://{corpus}"):

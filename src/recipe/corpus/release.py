@@ -382,50 +382,44 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
             else:
                 write_text(local / name, text)
 
+    with _reached(target):
+        store.invalidate_cache()
+        sizes = {name: entry["size"] for name, entry in store.find("", detail=True).items()}
     held = _text(store, target, MANIFEST)
     if held is None:
-        with _reached(target):
-            if store.exists("") and store.ls("", detail=False):
-                raise InputError.at(target, "something else is here", "choose another target")
+        if any(not name.rpartition("/")[2].startswith(".") for name in sizes):  # a killed run leaves hidden files
+            raise InputError.at(target, "something else is here", "choose another target")
     elif f'"id": "{manifest["id"]}"' not in held:
         raise InputError.at(target, f"another corpus is here ({MANIFEST})", "choose another target")
     finished, begun = _text(store, target, SUMS), _text(store, target, SENT)
     arrived: dict[str, str] = {}
     for known in filter(None, (finished, begun)):
         arrived |= read_checksums(known, target)
-    sent = 0
-    if finished != texts[SUMS]:
+    missing = {
+        name: record
+        for name, record in _files(manifest).items()
+        if arrived.get(name) != record["sha256"] or sizes.get(name) != record["bytes"]
+    }
+    arrived = {name: sha256 for name, sha256 in arrived.items() if name not in missing}
+    if missing or finished != texts[SUMS]:
         put(MANIFEST, texts[MANIFEST])  # first, so that a release under way tells of which corpus it is
         if finished is not None:
             put(SENT, _lines(arrived))
             with _reached(target):
                 store.rm_file(SUMS)
-        with _transfers(progress, "publishing", sum(file["bytes"] for file in _files(manifest).values())) as run:
+        with _transfers(progress, "publishing", sum(record["bytes"] for record in missing.values())) as run:
             for shard in manifest["shards"]:
                 files = _files({**manifest, "shards": [shard]})
-                missing = {
-                    name: record
-                    for name, record in files.items()
-                    if arrived.get(name) != record["sha256"] or _size(store, target, name) != record["bytes"]
-                }
-                if not missing:
-                    continue
-                run(partial(_send_file, store, target, folder), missing.items())
-                sent += sum(record["bytes"] for record in missing.values())
-                arrived |= {name: record["sha256"] for name, record in files.items()}
-                put(SENT, _lines(arrived))
+                if parts := {name: record for name, record in files.items() if name in missing}:
+                    run(partial(_send_file, store, target, folder), parts.items())
+                    arrived |= {name: record["sha256"] for name, record in parts.items()}
+                    put(SENT, _lines(arrived))
         put(README, texts[README])
         put(SUMS, texts[SUMS])
     with _reached(target):
         if store.exists(SENT):
             store.rm_file(SENT)
-    return sent
-
-
-def _size(store: Any, target: str, name: str) -> int | None:
-    with _reached(target):
-        size: int | None = store.info(name)["size"] if store.exists(name) else None
-        return size
+    return sum(record["bytes"] for record in missing.values())
 
 
 def _send_file(store: Any, target: str, folder: Path, name: str, record: FileRecord, advance: Advance) -> None:
