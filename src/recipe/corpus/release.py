@@ -31,7 +31,6 @@ from fsspec.implementations.local import LocalFileSystem
 from huggingface_hub import CommitOperationAdd, DatasetCardData, HfApi, HfFileSystem
 from huggingface_hub.hf_api import RepoFile
 
-import recipe
 from recipe.artifacts import file_sha256, locked, remove, write_text
 from recipe.corpus.encoders import licence_note
 from recipe.corpus.integrity import record_build
@@ -538,7 +537,6 @@ def _card(manifest: Manifest, built: str, name: str, licence: str, source: str) 
         "\n".join(left_out),
         "## Citation",
         f"```bibtex\n{_CITATION}\n```",
-        f"Written by recipe {recipe.__version__}.",
     ]
     return "\n\n".join(parts) + "\n"
 
