@@ -191,6 +191,6 @@ def test_a_folder_without_a_corpus_is_one_sentence(tmp_path: Path) -> None:
         run("info", tmp_path)
 
 
-@pytest.mark.parametrize("command", ["build", "info", "verify", "search"])
+@pytest.mark.parametrize("command", ["build", "info", "verify", "publish", "pull", "search"])
 def test_help_shows_an_example(command: str) -> None:
     assert f"recipe corpus {command}" in run(command, "--help")

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -160,6 +161,77 @@ def verify(
 
 
 @app.command()
+def publish(
+    folder: Folder,
+    target: Annotated[
+        str,
+        typer.Argument(help="A folder, an address of fsspec such as s3://bucket/mine, or hf://datasets/OWNER/NAME."),
+    ],
+    name: Annotated[str, typer.Option(help="Title of the card; the folder's name where none is given.")] = "",
+    license: Annotated[
+        str, typer.Option(help="Terms of the texts, for the card: an id of the hub such as cc-by-4.0, or a text.")
+    ] = "",
+    private: Annotated[bool, typer.Option("--private", help="Make a new repository on the hub private.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a corpus, with a card and checksums; the same command resumes what was stopped.
+
+    The texts of the narrations are part of a corpus, and published with it.
+
+    Example: recipe corpus publish corpora/mine hf://datasets/me/mine --license cc-by-nc-4.0
+    """
+    _require_release()
+    from recipe.corpus.encoders import licence_note
+    from recipe.corpus.layout import open_manifest
+    from recipe.corpus.release import publish_corpus
+
+    manifest = open_manifest(folder)
+    if note := licence_note(manifest["encoder"]):
+        _LOG.warning(note)
+    if not license:
+        _LOG.warning("the card states no terms for the texts; --license names them")
+    release = publish_corpus(folder, target, name=name, licence=license, private=private, progress=progress())
+    if as_json:
+        print_json({"corpus": str(folder), "target": target, **release._asdict()})
+        return
+    sent = f"{_size(release.transferred)} of {_size(release.bytes)} sent"
+    print_lines(f"{target}: published, {release.files:,} files; {sent}; corpus id {release.id[:16]}")
+    if release.id != manifest["id"]:
+        print_lines(
+            f"The release has another id than {folder} ({manifest['id'][:16]}): paths of this machine were removed."
+        )
+
+
+@app.command()
+def pull(
+    source: Annotated[
+        str, typer.Argument(help="A folder, an address of fsspec or of the web, or hf://datasets/OWNER/NAME.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Corpus folder to make.")],
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a published corpus into a new folder and compare all checksums; the same command resumes.
+
+    Example: recipe corpus pull hf://datasets/me/mine corpora/mine
+    """
+    _require_release()
+    from recipe.corpus.encoders import licence_note
+    from recipe.corpus.layout import open_manifest
+    from recipe.corpus.release import pull_corpus
+
+    release = pull_corpus(source, folder, revision, progress())
+    manifest = open_manifest(folder)
+    if note := licence_note(manifest["encoder"]):
+        _LOG.warning(note)
+    if as_json:
+        print_json({"corpus": str(folder), "source": source, **release._asdict()})
+        return
+    counts = f"{manifest['narrations']:,} narrations, {manifest['segments']:,} segments"
+    print_lines(f"{folder}: {counts}; {release.files:,} files as published; corpus id {release.id[:16]}")
+
+
+@app.command()
 def search(
     folder: Folder,
     steps: Annotated[list[str], typer.Argument(metavar="STEP...", help="Steps in order, each in quotes.")],
@@ -232,6 +304,14 @@ def search(
     if not certificate.verified:
         advice = "`recipe corpus verify` does that once"
         print_lines(f"The corpus was copied or changed since its checksums were last compared; {advice}.")
+
+
+def _require_release() -> None:
+    """Raises MissingExtra where the packages of a release are not installed."""
+    from recipe.errors import MissingExtra
+
+    if any(find_spec(package) is None for package in ("fsspec", "httpx2", "huggingface_hub")):
+        raise MissingExtra("releases of a corpus", "release")
 
 
 def names(devices: str) -> tuple[str, ...]:

@@ -1,0 +1,493 @@
+"""A corpus that was published and pulled is the same corpus; what is damaged, half sent or hostile is refused."""
+
+import base64
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import fsspec
+import huggingface_hub
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from indexed import unit, write_corpus
+from tests.corpus.conftest import digest
+from tests.corpus.test_build_killed import environment
+from tests.corpus.test_corpus_cli import run
+
+from recipe.corpus import integrity, release
+from recipe.corpus.index import Index
+from recipe.corpus.layout import MANIFEST, corpus_id, open_manifest
+from recipe.corpus.release import publish_corpus, pull_corpus, read_checksums
+from recipe.corpus.store import Corpus
+from recipe.errors import CorpusError, InputError
+
+QUERY = unit(np.random.default_rng(1), 3, 16)
+SECOND = "shards/00001/embeddings.npy"
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three shards, beside what a corpus folder may hold and a release must not."""
+    generator = np.random.default_rng(0)
+    vectors = [unit(generator, int(rows), 16) for rows in generator.integers(1, 9, 30)]
+    folder = write_corpus(tmp_path_factory.mktemp("corpus") / "mine", vectors, shard_size=12)
+    (folder / "inputs.json").write_text('{"files": [{"path": "/home/someone/captions.jsonl"}]}')
+    (folder / ".token").write_text("secret")
+    (folder / "notes.txt").write_text("private")
+    return folder
+
+
+@pytest.fixture
+def published(corpus: Path, tmp_path: Path) -> Path:
+    publish_corpus(corpus, str(tmp_path / "release"))
+    return tmp_path / "release"
+
+
+@pytest.fixture
+def store(corpus: Path) -> Iterator[str]:
+    """A store in memory, empty at first."""
+    system = fsspec.filesystem("memory")
+    yield "memory://bucket/mine"
+    system.rm("/bucket", recursive=True)
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """The endpoints of the hub that a dataset is made, read and written by; all files are small ones to it."""
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        files = self.server.commits[-1]
+        if (place := path.split("/resolve/")) != [path]:
+            revision, _, name = place[1].partition("/")
+            files = self.server.commits[int(revision, 16)] if len(revision) == 40 else files
+            if name not in files:
+                return self.answer({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+            first, last = 0, len(files[name]) - 1
+            if span := self.headers.get("Range"):
+                first, last = (int(end) for end in span.removeprefix("bytes=").split("-"))
+            return self.answer(files[name][first : last + 1], 206 if span else 200)
+        if "/tree/" in path:
+            revision = path.split("/tree/")[1].partition("/")[0]
+            files = self.server.commits[int(revision, 16)] if len(revision) == 40 else files
+            return self.answer([self.entry(name, files[name]) for name in files])
+        revision = path.partition("/revision/")[2]
+        last = revision if len(revision) == 40 else f"{len(self.server.commits) - 1:040x}"
+        return self.answer({"id": "me/mine", "sha": last, "siblings": []})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(self.path.partition("?")[0])
+        files = self.server.commits[-1]
+        if "/preupload/" in self.path:
+            names = [file["path"] for file in json.loads(body)["files"]]
+            known = {name: self.entry(name, files[name])["oid"] for name in names if name in files}
+            modes = [{"path": n, "uploadMode": "regular", "shouldIgnore": False, "oid": known.get(n)} for n in names]
+            return self.answer({"files": modes})
+        if "/commit/" in self.path:
+            files = dict(files)
+            for row in map(json.loads, body.splitlines()):
+                if row["key"] == "file":
+                    files[row["value"]["path"]] = base64.b64decode(row["value"]["content"])
+                elif row["key"] == "deletedFile":
+                    del files[row["value"]["path"]]
+            self.server.commits.append(files)
+            oid = f"{len(self.server.commits) - 1:040x}"
+            return self.answer(
+                {"commitUrl": f"{huggingface_hub.constants.ENDPOINT}/datasets/me/mine/commit/{oid}", "commitOid": oid}
+            )
+        if "/paths-info/" in self.path:
+            revision = self.path.split("/paths-info/")[1]
+            files = self.server.commits[int(revision, 16)] if len(revision) == 40 else files
+            names = json.loads(body)["paths"] if body.startswith(b"{") else parse_qs(body.decode())["paths"]
+            return self.answer([self.entry(name, files[name]) for name in names if name in files])
+        return self.answer(
+            {"url": f"{huggingface_hub.constants.ENDPOINT}/datasets/me/mine", "errors": [], "warnings": []}
+        )
+
+    @staticmethod
+    def entry(name: str, data: bytes) -> dict[str, Any]:
+        oid = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        return {"type": "file", "path": name, "size": len(data), "oid": oid}
+
+    def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        data = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in ({"Content-Length": str(len(data))} | (headers or {})).items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A stand-in for the hub: its commits, each with all of its files, and the requests that it was sent."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.commits, server.requests = [{".gitattributes": b""}], []  # type: ignore[attr-defined]
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+        template = f"{address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", "x")
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_the_hub(corpus: Path, hub: Any, tmp_path: Path) -> None:
+    address = "hf://datasets/me/mine"
+    with pytest.raises(InputError, match="SHA256SUMS is missing"):
+        pull_corpus(address, tmp_path / "pulled")
+    first = publish_corpus(corpus, address, licence="cc-by-4.0")
+    assert (first.files, set(hub.commits[-1]) - set(hub.commits[-2])) == (21, {"README.md", MANIFEST, "SHA256SUMS"})
+    assert b"recipe corpus pull hf://datasets/me/mine" in hub.commits[-1]["README.md"]
+    pull_corpus(address, tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+    commits = len(hub.commits)
+    assert publish_corpus(corpus, address, licence="cc-by-4.0").transferred == 0
+    assert len(hub.commits) == commits
+    other = write_corpus(tmp_path / "other", [unit(np.random.default_rng(5), 4, 16)])
+    publish_corpus(other, address)
+    assert all("SHA256SUMS" not in files for files in hub.commits[commits:-1])  # half of each is no release
+    assert set(hub.commits[-1]) == {".gitattributes", "README.md", MANIFEST, "SHA256SUMS"} | {
+        f"shards/{name}" for name in digest(other / "shards")
+    }
+    pull_corpus(address, tmp_path / "new")
+    assert_same(tmp_path / "new", other)
+    pull_corpus(address, tmp_path / "earlier", f"{commits - 1:040x}")
+    assert_same(tmp_path / "earlier", corpus)
+
+
+@pytest.fixture
+def web(published: Path) -> Iterator[str]:
+    """The address of a web server without ranges that has the release."""
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(published.parent))
+    handler.log_message = lambda *_: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/{published.name}"
+        server.shutdown()
+        thread.join()
+
+
+def assert_same(pulled: Path, corpus: Path) -> None:
+    """The same id, files, and scores to the last bit."""
+    one, other = Corpus.open(pulled), Corpus.open(corpus)
+    assert one.manifest == other.manifest
+    assert digest(pulled / "shards") == digest(corpus / "shards")
+    assert one.search_vectors(QUERY, 9) == other.search_vectors(QUERY, 9)
+    assert one.coverage(QUERY).tobytes() == other.coverage(QUERY).tobytes()
+    assert not list(pulled.parent.glob(".*"))
+
+
+def test_a_folder(corpus: Path, published: Path, tmp_path: Path) -> None:
+    pulled = pull_corpus(str(published), tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+    files = digest(published)
+    assert pulled.files == len(files) == 3 * 6 + 3
+    sums = read_checksums(files.pop("SHA256SUMS").decode(), "sums")
+    assert sums == {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    assert set(files) == {"README.md", MANIFEST} | {f"shards/{file}" for file in digest(corpus / "shards")}
+    again = publish_corpus(tmp_path / "pulled", str(tmp_path / "again"))
+    assert (again.id, again.transferred) == (pulled.id, pulled.bytes)
+
+
+def test_a_store_of_objects(corpus: Path, store: str, tmp_path: Path) -> None:
+    first, second = publish_corpus(corpus, store), publish_corpus(corpus, store)
+    assert (first.transferred, second.transferred) == (first.bytes, 0)
+    pull_corpus(store, tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+
+
+def test_the_web(corpus: Path, web: str, tmp_path: Path) -> None:
+    part = tmp_path / ".pulled.pull" / f"{SECOND}.part"
+    with pytest.raises(InputError, match="SHA256SUMS is missing"):
+        pull_corpus(f"{web}/missing", tmp_path / "pulled")
+    shutil.copytree(corpus, tmp_path / ".pulled.pull" / "stale")
+    part.parent.mkdir(parents=True)
+    shutil.copy(tmp_path / "release" / "SHA256SUMS", part.parents[2])
+    part.write_bytes((corpus / SECOND).read_bytes()[:700])  # continued where it ends, and without a range
+    pull_corpus(web, tmp_path / "pulled")
+    shutil.rmtree(tmp_path / "pulled" / "stale")
+    assert_same(tmp_path / "pulled", corpus)
+    with pytest.raises(InputError, match="web server"):
+        publish_corpus(corpus, web)
+
+
+def test_an_archive(corpus: Path, published: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "mine.zip", "w") as archive:
+        for name, data in digest(published).items():
+            archive.writestr(name, data)
+    pull_corpus(f"zip://::file://{tmp_path / 'mine.zip'}", tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+
+
+def test_a_pulled_corpus_counts_as_verified(
+    corpus: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(integrity, "HASHED_AT_OPENING", 0)
+    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+    pull_corpus(str(published), tmp_path / "pulled")
+    assert Index.open(tmp_path / "pulled").verified
+    shutil.copytree(published, tmp_path / "copied")
+    assert not Index.open(tmp_path / "copied").verified
+
+
+@pytest.mark.parametrize("change", ["flip", "cut", "lengthen"])
+def test_a_damaged_file_is_the_only_one_that_is_pulled_again(
+    corpus: Path, published: Path, tmp_path: Path, change: str
+) -> None:
+    path = published / SECOND
+    whole = path.read_bytes()
+    path.write_bytes({"flip": whole[:-1] + bytes([whole[-1] ^ 1]), "cut": whole[:-1], "lengthen": whole + b"x"}[change])
+    with pytest.raises(CorpusError, match=SECOND):
+        pull_corpus(str(published), tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+    path.write_bytes(whole)
+    for file in (published / "shards" / "00000").iterdir():
+        if (tmp_path / ".pulled.pull" / "shards" / "00000" / file.name).exists():
+            file.unlink()  # needed no more
+    result = pull_corpus(str(published), tmp_path / "pulled")
+    assert 0 < result.transferred < result.bytes
+    assert_same(tmp_path / "pulled", corpus)
+
+
+def test_a_damaged_corpus_is_not_published(corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(corpus, tmp_path / "mine")
+    path = tmp_path / "mine" / SECOND
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CorpusError, match=r"00001.*embeddings\.npy"):
+        publish_corpus(tmp_path / "mine", str(tmp_path / "release"))
+    with pytest.raises(InputError, match="not finished"):
+        pull_corpus(str(tmp_path / "release"), tmp_path / "pulled")
+    path.write_bytes(whole)
+    result = publish_corpus(tmp_path / "mine", str(tmp_path / "release"))
+    assert 0 < result.transferred < result.bytes
+    pull_corpus(str(tmp_path / "release"), tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+
+
+def test_files_that_a_release_has_lost_are_sent_again(corpus: Path, published: Path, tmp_path: Path) -> None:
+    size = (published / SECOND).stat().st_size
+    (published / SECOND).unlink()
+    with pytest.raises(InputError, match=SECOND):
+        pull_corpus(f"file://{published}", tmp_path / "pulled")
+    assert publish_corpus(corpus, str(published)).transferred == size
+    pull_corpus(str(published), tmp_path / "pulled")
+    assert_same(tmp_path / "pulled", corpus)
+
+
+def test_the_corpus_itself_is_never_written_to(corpus: Path, tmp_path: Path) -> None:
+    before = digest(corpus)
+    for target in (corpus, corpus / "release", f"file://{corpus}"):
+        with pytest.raises(InputError, match="corpus itself"):
+            publish_corpus(corpus, str(target))
+    linked = tmp_path / "linked"
+    for name in before:
+        if name.startswith(("shards", MANIFEST)):
+            (linked / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(corpus / name, linked / name)
+    publish_corpus(corpus, str(linked))
+    assert digest(corpus) == before
+
+
+def test_targets_that_hold_something_else(corpus: Path, published: Path, tmp_path: Path) -> None:
+    other = write_corpus(tmp_path / "other", [unit(np.random.default_rng(5), 4, 16)])
+    with pytest.raises(InputError, match=MANIFEST):
+        publish_corpus(other, str(published))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    with pytest.raises(InputError, match="full"):
+        publish_corpus(other, str(tmp_path / "full"))
+    with pytest.raises(InputError, match="private"):
+        publish_corpus(other, str(tmp_path / "new"), private=True)
+    with pytest.raises(InputError, match="nosuch"):
+        publish_corpus(other, "nosuch://bucket/x")
+    (tmp_path / "other" / "build.json").touch()
+    with pytest.raises(CorpusError, match="not finished"):
+        publish_corpus(other, str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_card_can_be_changed(corpus: Path, published: Path) -> None:
+    result = publish_corpus(corpus, str(published), name="Made corpus", licence="cc-by-4.0")
+    assert result.transferred == 0
+    card = (published / "README.md").read_text()
+    front = yaml.safe_load(card.split("---")[1])
+    assert (front["pretty_name"], front["license"], front["size_categories"]) == ("Made corpus", "cc-by-4.0", "n<1K")
+    assert front["configs"][1] == {"config_name": "segments", "data_files": "shards/*/segments.parquet"}
+    manifest = open_manifest(published)
+    for fact in (manifest["id"], f"{manifest['segments']:,}", "30", "numbered", "@article"):
+        assert fact in card
+    publish_corpus(corpus, str(published), licence="For research, see our terms")
+    front = yaml.safe_load((published / "README.md").read_text().split("---")[1])
+    assert (front["license"], front["license_name"]) == ("other", "For research, see our terms")
+    assert not (published / "SHA256SUMS.part").exists()
+
+
+def test_paths_of_the_machine_are_not_published(corpus: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(corpus, tmp_path / "mine")
+    manifest: dict[str, Any] = dict(open_manifest(folder))
+    manifest["encoder"] = {**manifest["encoder"], "name": "/home/someone/models/jina-v3", "weights": "0" * 64}
+    manifest["read"] = {
+        "passed_over_names": {"no narrations": ["/data/a/x.bin", "C:\\data\\y.bin"]},
+        "excluded": {"examples": [{"caption": "/ then stir"}]},
+    }
+    manifest["id"] = corpus_id(manifest)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    result = publish_corpus(folder, str(tmp_path / "release"))
+    assert result.id != manifest["id"]
+    pull_corpus(str(tmp_path / "release"), tmp_path / "pulled")
+    held = open_manifest(tmp_path / "pulled")
+    assert held["encoder"]["name"] == "jina-v3"
+    assert held["read"] == {
+        "passed_over_names": {"no narrations": ["x.bin", "y.bin"]},
+        "excluded": {"examples": [{"caption": "/ then stir"}]},
+    }
+    text = b"".join(data for name, data in digest(tmp_path / "release").items() if not name.startswith("shards"))
+    assert b"someone" not in text
+    assert str(tmp_path).encode() not in text
+    assert manifest["id"].encode() in text
+
+
+def test_sources_that_are_refused(
+    corpus: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = tmp_path / "pulled"
+    with pytest.raises(InputError, match="SHA256SUMS is missing"):
+        pull_corpus(str(corpus), new)
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(InputError, match="revision"):
+        pull_corpus(str(published), new, "main")
+    with pytest.raises(InputError, match="exists"):
+        pull_corpus(str(published), corpus)
+    for address in ("nosuch://bucket/x", "hf://models/x", "http://127.0.0.1:9/x"):
+        with pytest.raises(InputError, match=address):
+            pull_corpus(address, new)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000})())
+        with pytest.raises(InputError, match=r"0\.000 GB left"):
+            pull_corpus(str(published), new)
+    sums = (published / "SHA256SUMS").read_text()
+    for line in (f"{'0' * 64}  ../x", f"{'0' * 64}  /etc/x", f"{'0' * 64}  shards/00009/x"):
+        (published / "SHA256SUMS").write_text(f"{sums}{line}\n")
+        with pytest.raises(InputError, match="SHA256SUMS"):
+            pull_corpus(str(published), new)
+    manifest = json.loads((published / MANIFEST).read_text()) | {"format": 99}
+    (published / MANIFEST).write_text(json.dumps(manifest))
+    changed = hashlib.sha256((published / MANIFEST).read_bytes()).hexdigest()
+    (published / "SHA256SUMS").write_text(
+        "".join(f"{changed}  {MANIFEST}\n" if line.endswith(MANIFEST) else f"{line}\n" for line in sums.splitlines())
+    )
+    with pytest.raises(CorpusError, match=r"release/manifest.json.*99"):
+        pull_corpus(str(published), new)
+    assert not new.exists()
+    assert not (tmp_path / "x").exists()
+
+
+NAMES = st.lists(st.text("ab0._-", min_size=1, max_size=5).filter(lambda part: part[0] != "."), min_size=1, max_size=3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(NAMES.map("/".join), st.text("0123456789abcdef", min_size=64, max_size=64), min_size=1))
+def test_checksums_are_read_as_they_are_written(sums: dict[str, str]) -> None:
+    assert read_checksums(release._lines(sums), "x") == sums
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from("/.\\:a \n\x00~"), max_size=12) | st.text(max_size=12))
+def test_no_name_leads_out_of_the_folder(name: str) -> None:
+    with suppress(InputError):
+        for inside in read_checksums(f"{'0' * 64}  {name}\n", "x"):
+            assert os.path.normpath(f"/work/{inside}") == f"/work/{inside}"
+
+
+KILLED = '''
+import os, shutil, signal, sys
+from pathlib import Path
+from recipe.corpus import release
+from recipe.corpus.release import publish_corpus, pull_corpus
+from tests.corpus.conftest import digest
+
+corpus, folder, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+release._BLOCK = 500
+
+def publish():
+    publish_corpus(corpus, str(folder / "release"))
+
+def pull():
+    if not (folder / "pulled").exists():
+        pull_corpus(str(folder / "release"), folder / "pulled")
+
+def killed_before(moment, function):
+    """Fork a process that is killed before its call number `moment`; False where it ended before that."""
+    child = os.fork()
+    if child == 0:
+        calls = 0
+        def hook(event, arguments):
+            nonlocal calls
+            if event in ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree"):
+                if str(folder) in str(arguments[0]):
+                    calls += 1
+                    if calls == moment:
+                        os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(hook)
+        function()
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+publish(), pull()
+whole = digest(folder)
+for function, made in ((publish, ("release",)), (pull, ("pulled",))):
+    for name in made:
+        shutil.rmtree(folder / name)
+    moment = 1
+    while killed_before(moment, function):
+        killed_before(1 + moment // 2, function)  # and killed again while it goes on
+        function()
+        assert digest(folder) == whole, (function.__name__, moment, set(digest(folder)) ^ set(whole))
+        for name in made:
+            shutil.rmtree(folder / name)
+        moment += stride
+    print(moment)
+    function()
+'''
+
+
+@pytest.mark.parametrize("stride", [31, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_before_any_call_to_the_file_system(corpus: Path, tmp_path: Path, stride: int) -> None:
+    command = [sys.executable, "-c", KILLED, str(corpus), str(tmp_path), str(stride)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert all(int(moment) > 40 for moment in done.stdout.split())
+
+
+def test_the_commands(corpus: Path, tmp_path: Path) -> None:
+    published = json.loads(run("publish", corpus, tmp_path / "release", "--license", "cc-by-4.0", "--json"))
+    assert run("publish", corpus, tmp_path / "release", "--license", "cc-by-4.0").count("0 B of")
+    pulled = json.loads(run("pull", tmp_path / "release", tmp_path / "pulled", "--json"))
+    assert pulled["id"] == published["id"] == open_manifest(corpus)["id"]
+    assert_same(tmp_path / "pulled", corpus)
+    assert published["id"][:16] in run("pull", tmp_path / "release", tmp_path / "second")
