@@ -121,8 +121,8 @@ def test_answers_are_kept_under_all_that_makes_them(tmp_path: Path, change: dict
     assert answer.logprob == (-0.5 if "logprobs" in change else None)
 
 
-def test_caches_of_earlier_versions_stay_valid(tmp_path: Path) -> None:
-    """The keys are those that version 0.1.0 wrote, for an endpoint, with a clip, and for a local model."""
+def test_keys_in_the_cache_change_with_intent_only(tmp_path: Path) -> None:
+    """For an endpoint, with a clip, and for a local model: another key makes all that was paid for worthless."""
     pytest.importorskip("openai")
     clip = Frames(np.zeros((2, 4, 6, 3), np.uint8), np.array([0.0, 0.5]), 2.0)
     sampling, schema = SamplingConfig(temperature=0.5, max_tokens=7, seed=3), {"name": "plan", "schema": {}}

@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recipe.artifacts import JsonObject, fingerprint
+from recipe.artifacts import JsonObject, fingerprint, to_json
 from recipe.clock import read_clock
 from recipe.config import PhiConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
@@ -316,7 +316,8 @@ class PhiRun:
             "model": self._model.identity,
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
-            "sampling": self._config.model_dump(include={"temperature", "max_tokens", "seed"}),
+            "seed": self._config.seed,
+            "decoding": to_json(self._model.decoding(self._sampling)),
         }
         return [
             shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}

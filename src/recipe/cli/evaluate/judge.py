@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -116,6 +117,7 @@ def judge(
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
     from recipe.evaluation.scores import JudgeScores, rows_path, write_scores
+    from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
     asked_for = _failure_prompt(rubric, prompt, model_settings)
@@ -129,7 +131,8 @@ def judge(
         require_writable(rows_path(output))
     wanted = read_examples(examples, split)
     known = read_examples(examples) if split else wanted
-    own = cases_of(wanted, read_predictions(predictions), known, missing, samples, config)
+    planned = read_predictions(predictions)
+    own = cases_of(wanted, planned, known, missing, samples, config)
     cases = own.cases + control_cases(wanted, controls, config.seed)
     if not asks:
         _estimate(cases, config, asked_for, show_prompt, model_settings.price_in, json)
@@ -141,6 +144,7 @@ def judge(
         spent = {} if ledger is None else ledger.numbers()
         summarise = judge_scores if asked_for is None else critical_scores
         scores = summarise(system or predictions.stem, asked.identity, wanted, judged, config.seed, spent, left_out)
+    scores = replace(scores, decoding=distinct_decodings(one.decoding for one in planned))
     rows = rows_path(output)
     (write_verdicts if asked_for is None else write_failures)(rows, judged)
     write_scores(output, scores)
