@@ -63,10 +63,10 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         identity: JsonObject = config.model_dump(include={"model", "clips", "jpeg_quality"})
         if config.extra_body:
             identity["extra_body"] = config.extra_body
-        engine = ReplayEngine({}) if config.replay else EndpointEngine(config, ledger)
-        fields = functools.partial(answer_fields, config=config)
         decoding = functools.partial(decoding_of, extra_body=config.extra_body)
         decoding(SamplingConfig())  # refuses a field that is no number
+        engine = ReplayEngine({}) if config.replay else EndpointEngine(config, ledger)
+        fields = functools.partial(answer_fields, config=config)
         note = {"model": config.model, "url": endpoint.rstrip("/")}
     else:
         identity = model_identity(
@@ -92,8 +92,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         fields, note = functools.partial(local_fields, identity=identity), {}
         decoding = functools.partial(decoding_of, checkpoint=functools.cache(functools.partial(_own_sampling, config)))
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
-    given: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
-    model = Model(engine, fields, config.cache, decoding=decoding, **given)
+    around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
+    model = Model(engine, fields, config.cache, decoding=decoding, **around)
     if endpoint is None:  # of a replay, too, which reads the folder only
         model.prompt = remembered_prompt(config.model)
     return model
