@@ -144,8 +144,8 @@ def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any,
         assert rows(config.output, name) == rows(config.output.with_name("again"), name)
     assert {one.temperature for one in first.parameters} == {1.2}
     recorded = read_json(config.output / "run.json")["decoding"]
-    assert {json.dumps(sampled_by(one)) for one in first.parameters} == {
-        json.dumps({name: value for name, (value, _) in recorded.items()})
+    assert {json.dumps(sampled_by(one), sort_keys=True) for one in first.parameters} == {
+        json.dumps({name: value for name, (value, _) in recorded.items()}, sort_keys=True)
     }
     assert first.calls == ["reset_prefix_cache", "generate"] * 2
     assert {name: first.options[name] for name in ("dtype", "gpu_memory_utilization", "enable_sleep_mode")} == {

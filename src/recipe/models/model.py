@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from recipe.artifacts import JsonObject, fingerprint, to_json
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget, Ledger, Prices
@@ -90,7 +90,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
             template = config.extra_body.get("chat_template_kwargs")
             engine = LocalEngine(config.model, config.revision, config.device, frames, template)
         fields, note = functools.partial(local_fields, identity=identity), {}
-        decoding = functools.partial(decoding_of, checkpoint=functools.cache(functools.partial(_own_sampling, config)))
+        decoding = functools.partial(decoding_of, checkpoint=functools.partial(_own_sampling, config))
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
     around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
     model = Model(engine, fields, config.cache, decoding=decoding, **around)
@@ -156,7 +156,7 @@ class Model(Engine):
         stored beside each answer.
         """
         self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
-        self.decoding = decoding
+        self.decoding = functools.cache(decoding)
         self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
@@ -237,7 +237,7 @@ class Model(Engine):
         """The fingerprint under which the answer to a request is kept; a `content` holds its own decoding card."""
         if request.content is not None:
             return fingerprint(request.content)
-        return fingerprint([self._fields(request, name), to_json(self.decoding(request.sampling))])
+        return fingerprint([self._fields(request, name), self.decoding(request.sampling).settings()])
 
     def _ask(
         self,
@@ -272,7 +272,7 @@ class Model(Engine):
     def _keep(self, request: ModelRequest, key: str | None, answer: Answer) -> None:
         self.ledger.add(answer)
         if self.store is not None and key is not None:
-            kept = answer._asdict() | {"decoding": to_json(answer.decoding)}
+            kept = answer._asdict() | {"decoding": answer.decoding and answer.decoding.settings()}
             self.store.keep(key, kept | self._note | (request.note or {}))
 
     def _claim(self, keys: Sequence[str]) -> tuple[list[str], list[threading.Event]]:

@@ -38,6 +38,10 @@ class Decoding:
     presence_penalty: Setting
     frequency_penalty: Setting
 
+    def settings(self) -> dict[str, Setting]:
+        """The fields by name, as JSON can hold them."""
+        return {name: getattr(self, name) for name in _NAMES}
+
     def in_words(self) -> str:
         """All fields by who set them.
 
@@ -45,8 +49,7 @@ class Decoding:
         'checkpoint: temperature unknown, top_p unknown, top_k'
         """
         by: dict[str, list[str]] = {}
-        for name in sorted(_NAMES, key=lambda name: getattr(self, name).by == "ours"):
-            value, setter = getattr(self, name)
+        for name, (value, setter) in sorted(self.settings().items(), key=lambda one: one[1].by == "ours"):
             by.setdefault(setter, []).append(f"{name} {'unknown' if value is None else f'{value:g}'}")
         return "; ".join(f"{setter}: {', '.join(settings)}" for setter, settings in by.items())
 
@@ -99,7 +102,7 @@ def read_decoding(raw: object) -> Decoding:
 @functools.lru_cache(maxsize=64)  # all rows of a file hold the same few
 def _read(text: str) -> Decoding:
     card = from_json(json.loads(text), Decoding, "decoding")
-    if any(setting.value is None and setting.by == "ours" for setting in map(card.__getattribute__, _NAMES)):
+    if any(setting == (None, "ours") for setting in card.settings().values()):
         raise InputError("decoding: a value of ours is missing; give it.")
     return card
 

@@ -12,7 +12,6 @@ import os
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -225,7 +224,7 @@ class VllmEngine(Engine):
 
 def sampling_fields(card: Decoding) -> dict[str, Any]:
     """The fields of vLLM's sampling parameters, all of a card."""
-    return {field.name: getattr(card, field.name).value for field in fields(card)}
+    return {name: setting.value for name, setting in card.settings().items()}
 
 
 def seed_of(key: str) -> int:

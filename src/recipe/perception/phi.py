@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from recipe.artifacts import JsonObject, fingerprint, to_json
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.clock import read_clock
 from recipe.config import PhiConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
@@ -317,7 +317,7 @@ class PhiRun:
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
             "seed": self._config.seed,
-            "decoding": to_json(self._model.decoding(self._sampling)),
+            "decoding": self._model.decoding(self._sampling).settings(),
         }
         return [
             shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, to_json, write_jsonl
+from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import InputError, listed
 from recipe.models.protocol import Answer, read_plan
 from recipe.models.sampling import Decoding, read_decoding
@@ -89,7 +89,9 @@ def _row(prediction: Prediction) -> JsonObject:
         "steps": list(prediction.steps),
     }
     optional = {name: getattr(prediction, name) for name in OPTIONAL}
-    return row | {name: to_json(value) for name, value in optional.items() if value is not None}
+    if prediction.decoding is not None:
+        optional["decoding"] = prediction.decoding.settings()
+    return row | {name: value for name, value in optional.items() if value is not None}
 
 
 def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from recipe.artifacts import JsonObject, to_json
+from recipe.artifacts import JsonObject
 from recipe.clock import clock
 from recipe.config import ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
@@ -83,8 +83,7 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
         messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
     fields: JsonObject = {"model": config.model, "messages": messages}
-    for name, setting in to_json(decoding_of(request.sampling)).items():
-        value, _ = setting
+    for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's
             # Every version of vLLM takes -1 for off, and not every version 0.
             fields[config.token_limit if name == "max_tokens" else name] = (
@@ -233,7 +232,7 @@ class OptionalFields:
     def card(self, asked: Decoding, sent: JsonObject) -> Decoding:
         """How the answer to a body was sampled; `asked` is the card of its request."""
         lacking = [name for name in _DROPPED if getattr(asked, name).value is not None and name not in sent]
-        return replace(asked, **dict.fromkeys(lacking, Setting(None, "host")))
+        return replace(asked, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else asked
 
 
 _ECHO = re.compile(r"""["']input["']\s*:.*""", re.DOTALL)
