@@ -285,14 +285,6 @@ def by_definition(logits: list[float], prompt: list[int], at: dict[str, float]) 
     return [found.get(token, 0.0) for token in range(len(logits))]
 
 
-def test_a_number_near_1_draws_no_token_without_probability() -> None:
-    from recipe.models.decoding import draws
-
-    logits = torch.tensor([[0.0, 0.1, 0.2, -torch.inf, -torch.inf]]).repeat(64, 1)
-    numbers = torch.full((64, 1), 1 - 2**-24)
-    assert set(draws(numbers, 0.3)(logits, torch.arange(64), 0).tolist()) == {2}
-
-
 def test_local_vllm_and_endpoint_hold_one_card(tiny_model: Path, tmp_path: Path) -> None:
     import fake_vllm
 

@@ -187,12 +187,10 @@ def _require_numbers(logits: torch.Tensor) -> None:
 
 
 def _inverse_cdf(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`, of those that have a probability."""
+    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`."""
     mass = torch.softmax(logits, dim=-1).cumsum(-1)
-    total = mass[:, -1:].contiguous()
-    chosen = torch.searchsorted(mass, uniform.to(mass.device)[:, None] * total, right=True)
-    # The product may round up to the total, behind the last token.
-    return torch.minimum(chosen, torch.searchsorted(mass, total)).squeeze(-1)
+    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * mass[:, -1])[:, None], right=True).squeeze(-1)
+    return chosen.clamp(max=mass.shape[-1] - 1)
 
 
 def log_likelihood(
