@@ -101,7 +101,7 @@ def test_systems_that_were_sampled_otherwise_are_marked(folder: Path) -> None:
         section = account_section(board)
         assert [("top_p" in one, "top_k" in one) for one in section.warnings] == [(True, False)] * (named == "top_p")
         [table] = [
-            block for block in section.blocks if isinstance(block, Table) and block.headings[0].name == "decoding"
+            block for block in section.blocks if isinstance(block, Table) and block.headings[0].text == "decoding"
         ]
         assert [("not known" in str(row.cells[0].value)) for row in table.rows] == [False, cards[1] is None]
 
