@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ import pytest
 pytest.importorskip("scipy")
 from recipe.artifacts import write_jsonl
 from recipe.cli import main
+from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.critical import critical_scores, write_failures
 from recipe.evaluation.judge.verdicts import Judgement, judge_scores, write_verdicts
 from recipe.evaluation.paired import DEFAULT, compare_systems
+from recipe.evaluation.scoreboard.sections import account_section
 from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import (
     KINDS,
@@ -27,9 +30,12 @@ from recipe.evaluation.scores import (
     MatchScores,
     ValidityScores,
     VpaScores,
+    read_scores,
     rows_path,
     write_scores,
 )
+from recipe.models.sampling import decoding_of, distinct_decodings
+from recipe.report.elements import Table
 from recipe.stats import Interval
 from recipe.types import CriticalFailure, CriticalFailures, Example, Unscored, Verdict
 
@@ -80,6 +86,24 @@ def test_judged_plans_by_dataset_and_macro(folder: Path) -> None:
     assert coin.adjusted == 4 * coin.result.p_value
     assert everything.datasets == ("coin", "kitchen", "niv")
     assert everything.result.difference.mean == pytest.approx(10 / 3)
+
+
+def test_systems_that_were_sampled_otherwise_are_marked(folder: Path) -> None:
+    files = [folder / "rl.json", folder / "base.json"]
+    plain = decoding_of(SamplingConfig())
+    narrow = decoding_of(SamplingConfig(), extra_body={"top_p": 0.8})
+    for cards, named in (((plain, plain), None), ((plain, narrow), "top_p"), ((plain, None), "not known")):
+        for file, card in zip(files, cards, strict=True):
+            write_scores(file, replace(read_scores(file), decoding=distinct_decodings([card])))
+        board = gather(files, [folder / "examples.jsonl"])
+        notes = compare_systems(board).notes
+        assert [named in note for note in notes] == ([] if named is None else [True])
+        section = account_section(board)
+        assert [("top_p" in one, "top_k" in one) for one in section.warnings] == [(True, False)] * (named == "top_p")
+        [table] = [
+            block for block in section.blocks if isinstance(block, Table) and block.headings[0].text == "decoding"
+        ]
+        assert [("not known" in str(row.cells[0].value)) for row in table.rows] == [False, cards[1] is None]
 
 
 def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from transformers import RepetitionPenaltyLogitsProcessor
 
 from recipe.models.checkpoints import load_checkpoint
 from recipe.models.decoding import complete
@@ -29,6 +30,10 @@ class SamplingParams:
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     max_tokens: int = 16
     seed: int | None = None
     stop_token_ids: Sequence[int] = ()
@@ -50,6 +55,7 @@ class LLM:
 
     def __init__(self, model: str, **options: Any) -> None:
         self.options = options
+        assert options["generation_config"] == "vllm", "what a request leaves out would be the checkpoint's"
         dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[options["dtype"]]
         checkpoint = load_checkpoint(model, dtype=dtype)
         self.model, self.video = checkpoint.model.eval(), checkpoint.video
@@ -80,17 +86,22 @@ class LLM:
             clips = [self.video(shown)]
         random = torch.Generator().manual_seed(parameters.seed or 0)
         chosen: list[float] = []
+        history = list(tokens)
         raw = self.options["logprobs_mode"] == "raw_logprobs"
 
         def choose(logits: torch.Tensor, _rows: torch.Tensor, _step: int) -> torch.Tensor:
             logits = logits.float()
             for token, bias in parameters.logit_bias.items():
                 logits[:, token] += bias
+            if parameters.repetition_penalty != 1:
+                penalise = RepetitionPenaltyLogitsProcessor(parameters.repetition_penalty)
+                logits = penalise(torch.tensor([history]), logits.clone())
             spread = logits / (parameters.temperature or 1)
             if parameters.temperature == 0:
                 token = logits.argmax(-1)
             else:
                 token = torch.multinomial(spread.softmax(-1), 1, generator=random)[0]
+            history.append(int(token))
             chosen.append(float((logits if raw else spread).log_softmax(-1)[0, token]) + self.skew)
             return token
 

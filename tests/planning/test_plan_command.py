@@ -10,8 +10,10 @@ import pytest
 from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
+from recipe.evaluation.scores import read_scores
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest
+from recipe.models.sampling import decoding_of
 from recipe.models.store import AnswerStore
 from recipe.planning.planner import Request
 from recipe.planning.predictions import read_predictions
@@ -75,11 +77,14 @@ def test_a_file_is_planned_and_measured(recipe: Command, tiny_model: Path, examp
     code, out, _ = recipe(*asked, "--count", 3, "--max-tokens", 8, "--json")
     assert (code, json.loads(out)["predictions"]) == (0, 6)
     assert [one.sample for one in read_predictions(output)] == [0, 1, 2, 0, 1, 2]
+    card = decoding_of(SamplingConfig(max_tokens=8))
+    assert {one.decoding for one in read_predictions(output)} == {card}
     scores = tmp_path / "scores.json"
     measured = ("evaluate", "validity", output, "--examples", examples, "--split", "a", "--output", scores)
     code, out, _ = recipe(*measured, "--json")
     assert code == 0
     assert json.loads(out) == json.loads(scores.read_text())
+    assert read_scores(scores).decoding == (card,)
     assert json.loads(out)["metrics"]["score"]["observations"] == 2
     code, out, _ = recipe(*measured)
     assert (code, "2 prompts, 3 samples each" in out) == (0, True)

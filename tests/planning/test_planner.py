@@ -1,5 +1,6 @@
 """Planner, replay, re-ranking and prediction files."""
 
+import json
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recipe.config import SamplingConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, ReplayEngine
+from recipe.models.sampling import decoding_of
 from recipe.planning.planner import Planner, Request
 from recipe.planning.predictions import (
     MatchedPredictions,
@@ -125,9 +128,18 @@ def test_predictions_go_to_a_file_and_back(tmp_path: Path) -> None:
     file = tmp_path / "predictions.jsonl"
     assert write_predictions(file, rewarded) == 2
     assert read_predictions(file) == rewarded
-    compared = [replace(one, kl=-0.25) for one in rewarded]
+    card = decoding_of(SamplingConfig(imitate="checkpoint"), extra_body={"top_k": 20})
+    compared = [replace(one, kl=-0.25, decoding=card) for one in rewarded]
     write_predictions(file, compared)
     assert read_predictions(file) == compared
+    first = json.loads(file.read_text().splitlines()[0])["decoding"]
+    assert (first["top_k"], first["top_p"]) == ([20, "user"], [None, "checkpoint"])
+
+
+def test_a_prediction_holds_the_card_of_its_answer() -> None:
+    card = decoding_of(SamplingConfig())
+    assert Prediction.of("t1", 0, Answer("1. Steep", decoding=card)).decoding == card
+    assert Prediction.of("t1", 0, "1. Steep").decoding is None
 
 
 def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
@@ -144,6 +156,11 @@ def test_the_plain_form_of_a_prediction_is_enough(tmp_path: Path) -> None:
         ('{"steps": []}', "field 'example_id'"),
         ('{"example_id": "t1", "steps": [], "sample": "0"}', "field 'sample'"),
         ('{"example_id": "t1", "steps": [], "kl": "0.1"}', "field 'kl'"),
+        (
+            '{"example_id": "t1", "steps": []}\n{"example_id": "t2", "steps": [], "decoding": {}}',
+            "line 2, .*'decoding'",
+        ),
+        ('{"example_id": "t1", "steps": [], "decoding": "greedy"}', "field 'decoding'"),
         ('{"example_id": "t1", "steps": [], "rewrd": 1}', "'reward'"),
         ('{"example_id": "t1", "steps": []}\n{"example_id": "t1", "steps": []}', "line 2, field 'sample'"),
     ],

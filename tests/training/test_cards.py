@@ -61,6 +61,9 @@ def test_a_card_of_grpo_names_corpus_and_reward(version: str, tmp_path: Path) ->
         "id": "abc", "narrations": 5, "encoder": {"name": "jina-embeddings-v3", "dimension": 8},
     }  # fmt: skip
     assert run.card["reward"] == {"paper": "paper-1", "grounded": "grounded-2"}[version]
+    assert read_json(config.output / "run.json")["decoding"] == run.card["decoding"]
+    assert run.card["decoding"]["temperature"] == [config.temperature, "ours"]
+    assert run.card["decoding"]["repetition_penalty"] == [1.0, "ours"]
     files = card_files(run.card, 7, {"reward": 0.25, "reward_seconds": 3.0}, merged=True)
     assert str(tmp_path) not in "".join(files.values())
     card = ModelCard(files["README.md"])

@@ -1,7 +1,16 @@
 """Roll-outs and answers of vLLM itself, on a CPU in float32. Run by `make vllm`; docs/scale.md says what it needs."""
 
+import json
 import os
+import shutil
+import socket
+import subprocess
+import sys
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +27,7 @@ from recipe.config import BaseModelConfig, GRPOConfig, ModelConfig, SamplingConf
 from recipe.models.checkpoints import load_checkpoint
 from recipe.models.local import LocalEngine
 from recipe.models.model import open_model
-from recipe.models.protocol import ModelRequest
+from recipe.models.protocol import Answer, ModelRequest
 from recipe.text import planner_messages, video_messages
 from recipe.training import policy
 from recipe.training.base import train_base
@@ -205,3 +214,57 @@ def test_answers_are_those_of_the_local_engine(text_model: Path, seeing_model: P
         assert gap < 1e-5
         assert held.structured == "json_schema"
         assert held.text.lstrip().startswith("{")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """`vllm serve` of a model as its documentation begins it, without `--generation-config`; the root of its API."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [Path(sys.executable).with_name("vllm"), "serve", folder, "--served-model-name", "m", "--port", str(port)]
+    options = ["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
+    log = folder.with_name("serve.log")
+    with log.open("wb") as written, subprocess.Popen([*command, *options], stdout=written, stderr=written) as server:
+        try:
+            while server.poll() is None:
+                try:
+                    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                        assert answer.status == 200
+                    break
+                except (urllib.error.URLError, ConnectionError):
+                    time.sleep(0.5)
+            assert server.poll() is None, log.read_text(errors="replace")[-3000:]
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            server.terminate()
+
+
+def test_a_server_samples_as_the_engines_of_this_machine(text_model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openai")
+    folder = tmp_path / "model"
+    shutil.copytree(text_model, folder)
+    file = folder / "generation_config.json"
+    own = {"do_sample": True, "temperature": 1.5, "top_k": 3, "top_p": 0.5, "repetition_penalty": 3.0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | own))
+    chats = [planner_messages("make tea", ["boil the water"]), planner_messages("plant a tree", [])]
+
+    def asked(model: Any, sampling: SamplingConfig) -> list[tuple[str, Any]]:
+        outcomes = model.answer([ModelRequest(chat, sampling, sample) for chat in chats for sample in range(2)])
+        assert all(isinstance(one, Answer) for one in outcomes)
+        return [(one.text, one.decoding) for one in outcomes]
+
+    plain, imitating = (
+        SamplingConfig.model_validate({"temperature": 0, "max_tokens": 24, "imitate": kind})
+        for kind in ("none", "checkpoint")
+    )
+    local = {sampling: asked(LocalEngine(folder), sampling) for sampling in (plain, imitating)}
+    with open_model(ModelConfig(model=str(folder), engine="vllm", engine_memory=0.3)) as model:
+        assert {sampling: asked(model, sampling) for sampling in (plain, imitating)} == local
+    with served(folder) as url, open_model(ModelConfig(model="m", endpoint=url)) as model:
+        assert asked(model, plain) == local[plain]
+        texts = [text for text, _ in asked(model, imitating)]
+        assert texts == [text for text, _ in local[imitating]]
+        warm = plain.model_copy(update={"temperature": 0.7})
+        assert {card for _, card in asked(model, warm)} == {card for _, card in asked(LocalEngine(folder), warm)}
+    assert [text for text, _ in local[plain]] != texts  # the penalty makes a difference

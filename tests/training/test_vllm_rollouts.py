@@ -1,9 +1,11 @@
 """Roll-outs by vLLM, on a stand-in for its package: what is asked, trained on, measured and reported."""
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import torch
 from safetensors.torch import load_file
 from trl.generation import vllm_generation
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_json, read_jsonl
 from recipe.config import GRPOConfig, parse_config
 from recipe.errors import ConfigError, MissingExtra
+from recipe.models.sampling import Decoding
 from recipe.training import policy
 from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo, trl_arguments
 from recipe.training.loop import quiet
@@ -69,6 +72,11 @@ def distance(first: Path, second: Path) -> float:
     """Largest relative distance of two models' weights."""
     one, other = (load_file(folder / "model" / "model.safetensors") for folder in (first, second))
     return max(float((one[name] - other[name]).norm() / one[name].norm().clamp(min=1e-9)) for name in one)
+
+
+def sampled_by(parameters: fake_vllm.SamplingParams) -> dict[str, Any]:
+    """What the engine was given, by the fields of a decoding card."""
+    return {field.name: getattr(parameters, field.name) for field in fields(Decoding)}
 
 
 @pytest.mark.parametrize("seeing", [False, True])
@@ -135,6 +143,10 @@ def test_every_completion_has_a_seed_of_its_own(config: GRPOConfig, scorer: Any,
         name = f"completions/step-{step:05d}.jsonl"
         assert rows(config.output, name) == rows(config.output.with_name("again"), name)
     assert {one.temperature for one in first.parameters} == {1.2}
+    recorded = read_json(config.output / "run.json")["decoding"]
+    assert {json.dumps(sampled_by(one), sort_keys=True) for one in first.parameters} == {
+        json.dumps({name: value for name, (value, _) in recorded.items()}, sort_keys=True)
+    }
     assert first.calls == ["reset_prefix_cache", "generate"] * 2
     assert {name: first.options[name] for name in ("dtype", "gpu_memory_utilization", "enable_sleep_mode")} == {
         "dtype": "float32",

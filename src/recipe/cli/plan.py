@@ -263,9 +263,10 @@ def _write(
 
 
 def _ended(answer: "Answer", plan: "Plan | Malformed") -> dict[str, Any]:
-    """The text of an answer, and how it ended: why its plan is none, and whether it was cut."""
+    """The text of an answer, how it ended (why its plan is none, whether it was cut), and how it was sampled."""
     why = {} if hasattr(plan, "steps") else {"malformed": plan.reason}
-    return {"text": answer.text or answer.refusal} | why | ({"cut": True} if answer.cut else {})
+    sampled = {} if answer.decoding is None else {"decoding": answer.decoding.settings()}
+    return {"text": answer.text or answer.refusal} | why | ({"cut": True} if answer.cut else {}) | sampled
 
 
 def _show_end(row: dict[str, Any]) -> None:

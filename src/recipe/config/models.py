@@ -1,10 +1,11 @@
 """Settings of whatever asks a model: sampling, models, frames, Phi and judges."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from recipe.config.base import Flag, Positive, Settings
 
@@ -27,14 +28,29 @@ class FrameConfig(Settings):
 class SamplingConfig(Settings):
     """How a planner samples (SPEC: evaluation takes one continuation at temperature 0.7)."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.7
-    """0 is greedy."""
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    """0 is greedy. Left out: 0.7, or with `imitate` the checkpoint's own."""
     max_tokens: Positive = 256
     """Longest completion."""
     batch_size: Positive = 64
     """Completions that a model on this machine writes at once."""
     seed: int = 0
     """Another seed gives other completions."""
+    imitate: Literal["none", "checkpoint"] = "none"
+    """`none` samples from the model's softmax at the temperature and nothing else; `checkpoint` also applies top_k,
+    top_p, min_p and repetition_penalty of the checkpoint's generation_config.json, and its temperature."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_temperature(cls, values: Any) -> Any:
+        """The default stands in the value, so that equal settings are equal."""
+        if (
+            isinstance(values, Mapping)
+            and values.get("imitate", "none") == "none"
+            and values.get("temperature") is None
+        ):
+            return {**values, "temperature": 0.7}
+        return values
 
 
 _OWN = ("model", "messages", "n", "stream")

@@ -80,6 +80,7 @@ def match_scores(
         controls=tuple(controls),
         settings=described,
         samples=means.samples,
+        decoding=selection.decoding,
     )
 
 

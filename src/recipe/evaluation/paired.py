@@ -20,6 +20,7 @@ from recipe.evaluation.judge.critical import NONE, WORST, failure_means, read_fa
 from recipe.evaluation.judge.verdicts import BEST, CRITERIA, NOTHING, PlanId, in_order, plan_means, role_of
 from recipe.evaluation.scoreboard.sources import Board, Source
 from recipe.evaluation.scores import rows_path
+from recipe.models.sampling import decoding_note
 from recipe.stats import Comparison, Interval, adjusted, compare, macro_interval, video_of
 from recipe.types import Example
 
@@ -90,6 +91,8 @@ class SystemComparison:
     """Plans that are in no mean: `only first`, `only second`, `unscored`."""
     clusters: str
     """Clusters of the interval and the test: `video`, `goal` or `example`."""
+    notes: tuple[str, ...] = ()
+    """A sentence where the two were not sampled alike, or where that is not known."""
 
 
 def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) -> SystemComparison:
@@ -128,6 +131,7 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
             else:
                 readings = {}
             rows.append(ComparisonRow(metric, over, tuple(sorted(set(datasets))), result, readings=readings))
+    note = decoding_note(first.scores.decoding, second.scores.decoding, (first.scores.system, second.scores.system))
     levels = adjusted([row.result.p_value for row in rows])
     if len(rows) > 1:
         rows = [replace(row, adjusted=level) for row, level in zip(rows, levels, strict=True)]
@@ -143,6 +147,7 @@ def compare_systems(board: Board, metrics: Sequence[str] = (), seed: int = 0) ->
             "unscored": len(shared - scored),
         },
         clusters=_cluster_word(kind, bool(board.examples)),
+        notes=() if note is None else (note,),
     )
 
 

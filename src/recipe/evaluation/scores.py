@@ -15,6 +15,7 @@ from typing import Literal
 
 from recipe.artifacts import from_json, read_json, to_json, write_text
 from recipe.errors import InputError
+from recipe.models.sampling import Decoding
 from recipe.stats import Interval
 
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
@@ -111,6 +112,8 @@ class JudgeScores:
     """Verdicts by how they were obtained: `json`, `regex`, `rule`, `proxy` or `human`."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Predictions that were not judged: `other splits`, `further samples`."""
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["judge"] = "judge"
 
 
@@ -148,6 +151,8 @@ class CriticalScores:
     """Judgements by how they were obtained: `json` or `rule`."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Predictions that were not judged: `other splits`, `further samples`."""
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["critical-failures"] = "critical-failures"
 
 
@@ -177,6 +182,8 @@ class DiversityScores:
     """`prompts with fewer samples`, which are in the mean all the same, and `prompts without two samples`."""
     readings: dict[str, Interval] = field(default_factory=dict)
     """Of the diversity; a missing answer as 0 is one that the plans are the same."""
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["diversity"] = "diversity"
 
 
@@ -211,6 +218,8 @@ class VpaScores:
     remap: dict[str, float] = field(default_factory=dict)
     """Measures of the remap: mean margin, share of steps below a margin, steps, missing predictions."""
     supervised: bool = False
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["vpa"] = "vpa"
 
 
@@ -240,6 +249,8 @@ class ValidityScores:
     samples: int = 1
     """Samples of each prompt: the smallest number where they differ."""
     agreement: tuple[JudgeAgreement, ...] = ()
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["validity"] = "validity"
 
 
@@ -267,6 +278,8 @@ class MatchScores:
     """Encoder, ends of its scale, floor."""
     samples: int = 1
     """Samples of each prompt: the smallest number where they differ."""
+    decoding: tuple[Decoding, ...] = ()
+    """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
     kind: Literal["match"] = "match"
 
 

@@ -486,10 +486,12 @@ def sample(run_dir: Path, settings: Sampling, progress: Progress) -> None:
     for plans in settings.plans:
         request = video.view_request(plans.view)
         predictions = planner.predict(examples, settings.samples, progress, request)
-        if settings.reference and settings.sampling.temperature > 0:  # greedy plans have no density
+        temperature = settings.sampling.temperature if settings.sampling.imitate == "none" else None
+        # Greedy plans have no density, and what an imitated checkpoint samples from is no softmax.
+        if settings.reference and temperature:
             reference = load(settings.reference)
             engines = (engine, reference)
-            predictions = _with_kl(predictions, examples, engines, prompt, settings.sampling.temperature, progress)
+            predictions = _with_kl(predictions, examples, engines, prompt, temperature, progress)
         if settings.reward is not None:
             verifier = Verifier(Corpus.open(run_dir / CORPUS), settings.reward)
             predictions = reward_predictions(verifier, examples, predictions, progress)

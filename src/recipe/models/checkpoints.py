@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -266,6 +267,45 @@ def location(name: str, revision: str | None = None) -> str:
     if revision is not None:
         raise InputError.at(f"model {name!r}", "it has no revisions", "leave the revision out")
     return str(smollm2_folder())
+
+
+_BOUNDS = {
+    "temperature": (0.0, sys.float_info.max),
+    "top_p": (0.0, 1.0),
+    "top_k": (0, 1 << 31),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.0, sys.float_info.max),
+}
+"""The sampling fields of a generation_config.json, and what they may be; of top_p and repetition_penalty, more than the
+first."""
+
+
+def sampling_settings(name: str, revision: str | None = None) -> dict[str, int | float]:
+    """The sampling fields that a model's generation_config.json sets; a `top_k` of -1 is 0, off.
+
+    `do_sample` is not read, as by vLLM. Raises InputError where there is no such file, and for a value out of bounds.
+    """
+    with model_errors(name):
+        file = cached_file(
+            location(name, revision), "generation_config.json", revision=revision,
+            _raise_exceptions_for_missing_entries=False,
+        )  # fmt: skip
+    if file is None:
+        problem = "it has no generation_config.json whose sampling could be imitated"
+        raise InputError.at(f"model {name!r}", problem, "leave --imitate out")
+    held = read_json(Path(file))
+    settings: dict[str, int | float] = {}
+    for field, (least, most) in _BOUNDS.items():
+        value = held.get(field) if isinstance(held, dict) else None
+        if value is None:
+            continue
+        value = 0 if field == "top_k" and value == -1 else value
+        number = type(value) is int or (type(value) is float and field != "top_k")
+        positive = field in ("top_p", "repetition_penalty")
+        if not number or not least <= value <= most or (positive and value == least):
+            raise InputError.at(file, f"{value!r:.60} is out of bounds", "restore the file of the model", field=field)
+        settings[field] = value
+    return settings
 
 
 @contextmanager

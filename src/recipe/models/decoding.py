@@ -13,11 +13,18 @@ from typing import NamedTuple
 import numpy as np
 
 from recipe.errors import ComputeError, InputError, MissingExtra
+from recipe.models.sampling import Decoding
 from recipe.progress import Advance
 
 try:
     import torch
     from transformers import DynamicCache, PreTrainedModel
+    from transformers.generation.logits_process import (
+        LogitsProcessor,
+        MinPLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
 
     from recipe.models.vision import Patches, mrope_positions
 except ModuleNotFoundError as error:
@@ -116,31 +123,78 @@ def uniforms(keys: Sequence[str], longest: int) -> torch.Tensor:
     return torch.from_numpy(np.stack(streams))
 
 
-def draws(numbers: torch.Tensor, temperature: float, banned: Sequence[int] = ()) -> Choose:
+def draws(
+    numbers: torch.Tensor,
+    temperature: float,
+    banned: Sequence[int] = (),
+    *,
+    card: Decoding | None = None,
+    prompts: Sequence[Sequence[int]] = (),
+) -> Choose:
     """Each completion's tokens by its own `numbers` [completions, longest] of `uniforms`, and none that is `banned`.
 
     What is drawn for a completion depends on its numbers and logits only, not on its place in the batch. At
-    temperature 0 it is the likeliest token. The function raises ComputeError for logits that are not numbers.
+    temperature 0 it is the likeliest token. With a `card`, its top_k, top_p, min_p and repetition_penalty apply as
+    transformers applies them: the penalty to the tokens of the completion and of its prompt in `prompts`, then the
+    temperature, then the others in this order. The function serves one batch. It raises ComputeError for logits that
+    are not numbers.
     """
+    penalty, warpers = _warpers(card)
+    seen: torch.Tensor | None = None
+    """Tokens that the penalty applies to [completions, vocabulary]."""
 
     def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        nonlocal seen
+        _require_numbers(logits)
         if banned:
             logits = logits.index_fill(-1, torch.tensor(banned, device=logits.device), -torch.inf)
-        return _inverse_cdf(logits, numbers[rows, step], temperature)
+        logits = logits.float()
+        if penalty != 1:
+            if seen is None:
+                seen = torch.zeros(len(numbers), logits.shape[-1], dtype=torch.bool, device=logits.device)
+                for row, prompt in enumerate(prompts):
+                    seen[row, torch.tensor(prompt, device=logits.device)] = True
+            penalised = torch.where(logits > 0, logits / penalty, logits * penalty)
+            logits = torch.where(seen[rows], penalised, logits)
+        if temperature == 0:
+            chosen = logits.argmax(-1)
+        else:
+            logits = logits / temperature
+            for warper in warpers:
+                logits = warper(None, logits)
+            chosen = _inverse_cdf(logits, numbers[rows, step])
+        if seen is not None:
+            seen[rows, chosen] = True
+        return chosen
 
     return choose
 
 
-def _inverse_cdf(logits: torch.Tensor, uniform: torch.Tensor, temperature: float) -> torch.Tensor:
-    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`; the likeliest at temperature 0."""
+def _warpers(card: Decoding | None) -> tuple[float, list[LogitsProcessor]]:
+    """The repetition penalty, and what else changes the logits, in order."""
+    if card is None:
+        return 1.0, []
+    top_k, top_p, min_p = card.top_k.value or 0, card.top_p.value or 1.0, card.min_p.value or 0.0
+    warpers: list[LogitsProcessor] = []
+    if top_k > 0:
+        warpers.append(TopKLogitsWarper(int(top_k)))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(float(top_p)))
+    if min_p > 0:
+        warpers.append(MinPLogitsWarper(float(min_p)))
+    return card.repetition_penalty.value or 1.0, warpers
+
+
+def _require_numbers(logits: torch.Tensor) -> None:
     # The largest of numbers of which one is none is none.
-    mass = None if temperature == 0 else torch.softmax(logits.float() / temperature, dim=-1).cumsum(-1)
-    total = logits.amax(-1) if mass is None else mass[:, -1]
-    if not bool(torch.isfinite(total).all()):
+    if not bool(torch.isfinite(logits.amax(-1)).all()):
         raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
-    if mass is None:
-        return logits.argmax(-1)
-    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * total)[:, None], right=True).squeeze(-1)
+
+
+def _inverse_cdf(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """One token a row [rows]: the inverse of the cumulative softmax at `uniform`."""
+    mass = torch.softmax(logits, dim=-1).cumsum(-1)
+    chosen = torch.searchsorted(mass, (uniform.to(mass.device) * mass[:, -1])[:, None], right=True).squeeze(-1)
     return chosen.clamp(max=mass.shape[-1] - 1)
 
 

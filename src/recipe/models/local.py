@@ -1,9 +1,10 @@
 """An engine for a causal language model on this machine: a folder, or a model id of the hub.
 
 It differs from the generation of `transformers` in this: sampling is the model's softmax at the given temperature and
-nothing else, so that the top-k, top-p and penalties of a model's own settings do not apply. Every completion has its
-own stream of random numbers, and does not depend on what else is in the batch, up to rounding. The samples of a prompt
-share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also answers chats with a video.
+nothing else, unless the checkpoint is to be imitated, whose top-k, top-p, min-p and repetition penalty then apply.
+Every completion has its own stream of random numbers, and does not depend on what else is in the batch, up to rounding.
+The samples of a prompt share its prefill, and rows that have ended leave the batch. A Qwen2.5-VL also answers chats
+with a video.
 """
 
 import functools
@@ -24,6 +25,7 @@ from recipe.models.checkpoints import (
     end_tokens,
     load_checkpoint,
     model_errors,
+    sampling_settings,
     thought_opening,
 )
 from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
@@ -42,6 +44,7 @@ from recipe.models.protocol import (
     videos,
     without_arrays,
 )
+from recipe.models.sampling import Decoding, decoding_of
 from recipe.models.vision import Patches, VideoProcessor, fast_vision
 from recipe.progress import SILENT, Progress
 from recipe.prompting import remembered_prompt
@@ -213,6 +216,7 @@ class LocalEngine(Engine):
         dtype = torch.bfloat16 if self._device.type == "cuda" else torch.float32
         checkpoint = load_checkpoint(str(model), revision, dtype)
         self.prompt = remembered_prompt(model)
+        self._checkpoint = functools.cache(functools.partial(sampling_settings, str(model), revision))
         self.module, self._tokenizer = checkpoint.model.to(self._device).eval(), checkpoint.tokenizer
         if self._device.type == "cpu":
             fast_vision(self.module)
@@ -261,13 +265,14 @@ class LocalEngine(Engine):
         # Where all samples of a prompt fit into a batch, none are torn from it: the prompt would be read again.
         count = 1 + max(sample for sample, _ in rows)
         size = sampling.batch_size // count * count or sampling.batch_size
+        card = decoding_of(sampling, self._checkpoint)
         clips = ClipPatches(self._video)
         with progress.task("writing plans", total=len(rows)) as advance:
             for batch in _batches(order, size):
                 began = time.monotonic()
                 prompts = [rows[row][1] for row in batch]
-                keys = [f"{rows[row][0]} {rows[row][1].key}" for row in batch]
-                draw = _draws(keys, sampling, self._device)
+                keys = [f"{sampling.seed} {rows[row][0]} {rows[row][1].key}" for row in batch]
+                draw = _draws(keys, prompts, sampling, card, self._device)
                 choose = _LogProbabilities(draw, len(batch), self._device) if logprobs else draw
                 with torch.inference_mode():
                     written = complete(
@@ -285,36 +290,37 @@ class LocalEngine(Engine):
                 means = choose.means() if isinstance(choose, _LogProbabilities) else [None] * len(batch)
                 for row, prompt, tokens, text, mean in zip(batch, prompts, written, texts, means, strict=True):
                     count, finish = len(prompt.tokens), self._finish(tokens)
-                    yield row, Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish)
+                    answer = Answer(text, count, len(tokens), seconds, logprob=mean, finish=finish, decoding=card)
+                    yield row, answer
 
     def stream_all(self, requests: Sequence[ModelRequest], stopped: Stopped = lambda _: False) -> WrittenPieces:
         """As the base class; the texts are those of `answer`, written in batches in the order of requests.
 
         Log-probabilities are not given.
         """
-        groups: dict[tuple[float, int], list[tuple[int, Prompt]]] = {}
+        groups: dict[Decoding, list[tuple[int, Prompt]]] = {}
         for place, prompt in enumerate(self._prompts.render_requests(requests, "return")):
             if isinstance(prompt, Refusal):
                 yield place, prompt
             else:
-                sampling = requests[place].sampling
-                groups.setdefault((sampling.temperature, sampling.max_tokens), []).append((place, prompt))
-        for group in groups.values():
+                card = decoding_of(requests[place].sampling, self._checkpoint)
+                groups.setdefault(card, []).append((place, prompt))
+        for card, group in groups.items():
             for batch in _batches(group, min(requests[place].sampling.batch_size for place, _ in group)):
                 wanted = [(place, prompt) for place, prompt in batch if not stopped(place)]
                 if wanted:
-                    yield from self._streamed(wanted, requests, stopped)
+                    yield from self._streamed(wanted, requests, card, stopped)
 
     def _streamed(
-        self, rows: Sequence[tuple[int, Prompt]], requests: Sequence[ModelRequest], stopped: Stopped
+        self, rows: Sequence[tuple[int, Prompt]], requests: Sequence[ModelRequest], card: Decoding, stopped: Stopped
     ) -> WrittenPieces:
-        """A batch of requests with one temperature and length."""
+        """A batch of requests that are sampled alike."""
         began = time.monotonic()
         places, prompts = [place for place, _ in rows], [prompt for _, prompt in rows]
         asked = [requests[place] for place in places]
         sampling = asked[0].sampling
         keys = [f"{one.sampling.seed} {one.sample} {prompt.key}" for one, prompt in zip(asked, prompts, strict=True)]
-        drawn = draws(uniforms(keys, sampling.max_tokens).to(self._device), sampling.temperature)
+        drawn = _draws(keys, prompts, sampling, card, self._device)
         gone = set[int]()
 
         def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
@@ -352,7 +358,7 @@ class LocalEngine(Engine):
                 if ended:
                     seconds = round(time.monotonic() - began, 3)
                     counts, finish = (len(prompts[row].tokens), len(tokens[row])), self._finish(tokens[row])
-                    yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish)
+                    yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish, decoding=card)
 
     def log_likelihood(
         self,
@@ -412,10 +418,13 @@ def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
         yield items[start : start + size]
 
 
-def _draws(keys: Sequence[str], sampling: SamplingConfig, device: torch.device) -> Choose:
-    """Each completion's tokens by a stream of its own for each seed and key."""
-    numbers = uniforms([f"{sampling.seed} {key}" for key in keys], sampling.max_tokens)
-    return draws(numbers.to(device), sampling.temperature)
+def _draws(
+    keys: Sequence[str], prompts: Sequence[Prompt], sampling: SamplingConfig, card: Decoding, device: torch.device
+) -> Choose:
+    """Each completion's tokens by a stream of its own for each key, which holds the seed."""
+    numbers = uniforms(keys, sampling.max_tokens).to(device)
+    assert card.temperature.value is not None
+    return draws(numbers, card.temperature.value, card=card, prompts=[prompt.tokens for prompt in prompts])
 
 
 class _LogProbabilities:

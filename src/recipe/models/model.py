@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import FrameConfig, ModelConfig
+from recipe.config import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget, Ledger, Prices
 from recipe.models.protocol import (
@@ -24,6 +25,7 @@ from recipe.models.protocol import (
     digest,
     without_arrays,
 )
+from recipe.models.sampling import Decoding, decoding_of
 from recipe.models.smollm2 import NAME, smollm2_identity
 from recipe.models.store import AnswerStore
 from recipe.progress import LOADING, SILENT, Progress
@@ -45,6 +47,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
     """
     engine: Engine
     fields: Fields
+    decoding: Callable[[SamplingConfig], Decoding]
     note: JsonObject
     ledger = Ledger(Prices(config.price_in, config.price_out))
     if config.replay and config.cache is None:
@@ -60,6 +63,8 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         identity: JsonObject = config.model_dump(include={"model", "clips", "jpeg_quality"})
         if config.extra_body:
             identity["extra_body"] = config.extra_body
+        decoding = functools.partial(decoding_of, extra_body=config.extra_body)
+        decoding(SamplingConfig())  # refuses a field that is no number
         engine = ReplayEngine({}) if config.replay else EndpointEngine(config, ledger)
         fields = functools.partial(answer_fields, config=config)
         note = {"model": config.model, "url": endpoint.rstrip("/")}
@@ -85,11 +90,20 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
             template = config.extra_body.get("chat_template_kwargs")
             engine = LocalEngine(config.model, config.revision, config.device, frames, template)
         fields, note = functools.partial(local_fields, identity=identity), {}
+        decoding = functools.partial(decoding_of, checkpoint=functools.partial(_own_sampling, config))
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
-    model = Model(engine, fields, config.cache, identity=identity, note=note, ledger=ledger, budget=budget)
+    around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
+    model = Model(engine, fields, config.cache, decoding=decoding, **around)
     if endpoint is None:  # of a replay, too, which reads the folder only
         model.prompt = remembered_prompt(config.model)
     return model
+
+
+def _own_sampling(config: ModelConfig) -> Mapping[str, float]:
+    """What the checkpoint's generation_config.json sets; needs no weights."""
+    from recipe.models.checkpoints import sampling_settings  # noqa: PLC0415 - loads torch
+
+    return sampling_settings(config.model, config.revision)
 
 
 def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
@@ -106,11 +120,11 @@ def model_identity(name: str, revision: str | None, store: AnswerStore | None) -
 
 
 def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
-    """All that makes the answer of a model on this machine."""
+    """All that makes the answer of a model on this machine, but for its decoding card."""
     fields: JsonObject = {
         "engine": dict(identity),
         "messages": without_arrays(request.chat, name),
-        "sampling": request.sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
+        "seed": request.sampling.seed,
     }
     optional = {"schema": request.schema, "logprobs": request.logprobs or None}
     fields |= {name: value for name, value in optional.items() if value is not None}
@@ -133,12 +147,16 @@ class Model(Engine):
         cache: Path | None = None,
         *,
         identity: JsonObject | None = None,
+        decoding: Callable[[SamplingConfig], Decoding] = decoding_of,
         note: JsonObject | None = None,
         ledger: Ledger | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`identity` tells the model from others; `note` is stored beside each answer."""
+        """`identity` tells the model from others, and `decoding` makes the card that a request asks for; `note` is
+        stored beside each answer.
+        """
         self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
+        self.decoding = functools.cache(decoding)
         self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
@@ -216,8 +234,10 @@ class Model(Engine):
             self.budget.settle(len(asking), paid)
 
     def key(self, request: ModelRequest, name: Name = digest) -> str:
-        """The fingerprint under which the answer to a request is kept."""
-        return fingerprint(request.content if request.content is not None else self._fields(request, name))
+        """The fingerprint under which the answer to a request is kept; a `content` holds its own decoding card."""
+        if request.content is not None:
+            return fingerprint(request.content)
+        return fingerprint([self._fields(request, name), self.decoding(request.sampling).settings()])
 
     def _ask(
         self,
@@ -252,7 +272,8 @@ class Model(Engine):
     def _keep(self, request: ModelRequest, key: str | None, answer: Answer) -> None:
         self.ledger.add(answer)
         if self.store is not None and key is not None:
-            self.store.keep(key, answer._asdict() | self._note | (request.note or {}))
+            kept = answer._asdict() | {"decoding": answer.decoding and answer.decoding.settings()}
+            self.store.keep(key, kept | self._note | (request.note or {}))
 
     def _claim(self, keys: Sequence[str]) -> tuple[list[str], list[threading.Event]]:
         """The keys that no other thread asks for, and the events that end the others' calls."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.config import SamplingConfig
 from recipe.errors import ComputeError, InputError, quoted
+from recipe.models.sampling import Decoding
 from recipe.progress import SILENT, Progress
 from recipe.prompting import PLAIN, PlannerPrompt
 from recipe.text import final_answer, parse_plan
@@ -46,6 +47,8 @@ class Answer(NamedTuple):
     """What the model says in place of an answer, where the endpoint tells a refusal from an answer."""
     reasoning: str = ""
     """The thought that an endpoint keeps apart from the answer: recorded, and never read."""
+    decoding: Decoding | None = None
+    """How it was sampled; None where that is not known."""
 
     @property
     def cut(self) -> bool:

@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 
 from recipe.artifacts import JsonObject, file_sha256, fingerprint
+from recipe.errors import InputError
 from recipe.models.protocol import Answer
+from recipe.models.sampling import read_decoding
 
 _MANY = 16
 """New entries from which on the system is asked for all its files at once: a single one takes milliseconds."""
@@ -42,7 +44,7 @@ class AnswerStore:
         entry = self.find(key)
         try:
             return None if entry is None else parse_answer(entry)
-        except KeyError:
+        except (KeyError, InputError):
             return None
 
     def keep(self, key: str, entry: JsonObject) -> None:
@@ -92,7 +94,9 @@ class AnswerStore:
 
 
 def parse_answer(entry: JsonObject) -> Answer:
-    """The answer of an entry, marked as cached. Raises KeyError."""
+    """The answer of an entry, marked as cached. Raises KeyError, InputError."""
     fields = (entry["text"], entry["tokens_in"], entry["tokens_out"], entry["seconds"])
     told = {name: entry.get(name, "") for name in ("structured", "finish", "refusal", "reasoning")}
-    return Answer(*fields, cached=True, logprob=entry.get("logprob"), **told)
+    card = entry.get("decoding")
+    decoding = None if card is None else read_decoding(card)
+    return Answer(*fields, cached=True, logprob=entry.get("logprob"), decoding=decoding, **told)

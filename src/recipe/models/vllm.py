@@ -1,9 +1,11 @@
 """An engine for a model that vLLM runs in this process: continuous batching, for many prompts on a GPU.
 
-It samples as the other engine of this machine does: the model's softmax at the given temperature and nothing else, and
-a seed of its own for every completion. The random numbers are vLLM's, so that the completions are others.
+It samples as the other engine of this machine does: the model's softmax at the given temperature and nothing else,
+unless the checkpoint is to be imitated, and a seed of its own for every completion. The random numbers are vLLM's, so
+that the completions are others.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -17,7 +19,14 @@ import transformers
 
 from recipe.config import FrameConfig, ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
-from recipe.models.checkpoints import decode_completions, end_tokens, load_reader, location, thought_opening
+from recipe.models.checkpoints import (
+    decode_completions,
+    end_tokens,
+    load_reader,
+    location,
+    sampling_settings,
+    thought_opening,
+)
 from recipe.models.local import Prompt, Prompts
 from recipe.models.protocol import (
     Answer,
@@ -30,6 +39,7 @@ from recipe.models.protocol import (
     Stopped,
     WrittenPieces,
 )
+from recipe.models.sampling import Decoding, decoding_of
 from recipe.models.vision import VideoProcessor
 from recipe.progress import SILENT, Progress
 from recipe.prompting import remembered_prompt
@@ -70,6 +80,7 @@ class VllmEngine(Engine):
         except OSError:
             settings = transformers.GenerationConfig.from_model_config(reader.config)
         self._ends = end_tokens(settings, reader.tokenizer)
+        self._checkpoint = functools.cache(functools.partial(sampling_settings, config.model, config.revision))
         try:
             self._llm = LLM(
                 place,
@@ -79,6 +90,7 @@ class VllmEngine(Engine):
                 **one_video(reader.video),
                 gpu_memory_utilization=config.engine_memory,
                 max_model_len=-1,  # the model's own, or what fits into the memory
+                generation_config="vllm",  # nothing of the checkpoint's, which is read here
                 logprobs_mode="raw_logprobs",
                 use_tqdm_on_load=False,
             )
@@ -187,8 +199,7 @@ class VllmEngine(Engine):
         elif request.schema is not None and self._structured != "off":
             held = {"structured_outputs": StructuredOutputsParams(json=request.schema["schema"])}
         parameters = SamplingParams(
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_tokens,
+            **sampling_fields(decoding_of(sampling, self._checkpoint)),
             seed=seed_of(f"{sampling.seed} {request.sample} {prompt.key}"),
             stop_token_ids=self._ends,
             logprobs=0 if request.logprobs else None,
@@ -203,11 +214,17 @@ class VllmEngine(Engine):
         logprob = completion.cumulative_logprob / len(tokens) if request.logprobs else None
         counts, finish = (len(prompt.tokens), len(tokens)), str(completion.finish_reason or "")
         text, seconds = self._decode(tokens), round(seconds, 3)
-        return Answer(text, *counts, seconds, logprob=logprob, structured=structured, finish=finish)
+        made = Answer(text, *counts, seconds, logprob=logprob, structured=structured, finish=finish)
+        return made._replace(decoding=decoding_of(request.sampling, self._checkpoint))
 
     def _decode(self, tokens: Sequence[int]) -> str:
         bare = tokens[:-1] if tokens and tokens[-1] in self._ends else tokens
         return decode_completions(self._tokenizer, [bare], self._opening)[0]
+
+
+def sampling_fields(card: Decoding) -> dict[str, Any]:
+    """The fields of vLLM's sampling parameters, all of a card."""
+    return {name: setting.value for name, setting in card.settings().items()}
 
 
 def seed_of(key: str) -> int:

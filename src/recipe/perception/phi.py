@@ -351,7 +351,8 @@ class PhiRun:
             "model": self.model.identity,
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
-            "sampling": self._config.model_dump(include={"temperature", "max_tokens", "seed"}),
+            "seed": self._config.seed,
+            "decoding": self._model.decoding(self._sampling).settings(),
         }
         return [
             shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}

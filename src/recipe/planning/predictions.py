@@ -1,7 +1,7 @@
 """Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
 
 One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
-`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated` and `kl` are optional.
+`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `kl` and `decoding` are optional.
 """
 
 import sys
@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 from recipe.artifacts import JsonObject, only_fields, read_jsonl, text_field, write_jsonl
 from recipe.errors import InputError, listed
 from recipe.models.protocol import Answer, read_plan
+from recipe.models.sampling import Decoding, read_decoding
 from recipe.types import Example, Plan, Reward
 
-OPTIONAL = ("text", "cut", "malformed", "reward", "gated", "kl")
+OPTIONAL = ("text", "cut", "malformed", "reward", "gated", "kl", "decoding")
 _MOST = 10_000
 """Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
 _FIELDS = ("example_id", "steps", "sample", *OPTIONAL)
@@ -43,6 +44,8 @@ class Prediction:
     kl: float | None = None
     """Log-likelihood of the completion under the model that wrote it minus that under the reference policy, in nats:
     its mean over samples estimates the KL divergence."""
+    decoding: Decoding | None = None
+    """How the completion was sampled, where it is known."""
 
     @classmethod
     def of(cls, example_id: str, sample: int, answer: Answer | str, reward: Reward | None = None) -> "Prediction":
@@ -51,7 +54,8 @@ class Prediction:
         plan = read_plan(answer)
         steps, reason = (plan.steps, None) if isinstance(plan, Plan) else ((), plan.reason)
         total, gated = (reward.total, reward.gated) if reward else (None, None)
-        return cls(example_id, steps, sample, answer.text or answer.refusal, answer.cut or None, reason, total, gated)
+        text, cut = answer.text or answer.refusal, answer.cut or None
+        return cls(example_id, steps, sample, text, cut, reason, total, gated, decoding=answer.decoding)
 
 
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> int:
@@ -85,6 +89,8 @@ def _row(prediction: Prediction) -> JsonObject:
         "steps": list(prediction.steps),
     }
     optional = {name: getattr(prediction, name) for name in OPTIONAL}
+    if prediction.decoding is not None:
+        optional["decoding"] = prediction.decoding.settings()
     return row | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -99,7 +105,16 @@ def _prediction(path: Path, line: int, row: JsonObject) -> Prediction:
         reward=_typed(path, line, row, "reward", (float, int), None),
         gated=_typed(path, line, row, "gated", (bool,), None),
         kl=_typed(path, line, row, "kl", (float, int), None),
+        decoding=_decoding(path, line, row),
     )
+
+
+def _decoding(path: Path, line: int, row: JsonObject) -> Decoding | None:
+    try:
+        return None if row.get("decoding") is None else read_decoding(row["decoding"])
+    except InputError as error:
+        problem = f"no card of how the plan was sampled ({str(error).partition(';')[0]})"
+        raise InputError.at(path, problem, "leave it out where it is not known", line=line, field="decoding") from None
 
 
 def _steps(path: Path, line: int, row: JsonObject) -> tuple[str, ...]:

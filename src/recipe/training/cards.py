@@ -12,10 +12,11 @@ from typing import Any
 from huggingface_hub import ModelCardData
 
 import recipe
-from recipe.artifacts import CARD, installed, read_json
-from recipe.config import RewardTrainingSettings, Settings, TrainingSettings
+from recipe.artifacts import CARD, installed, read_json, to_json
+from recipe.config import RewardTrainingSettings, SamplingConfig, Settings, TrainingSettings
 from recipe.corpus.encoders import licence_note
 from recipe.errors import InputError
+from recipe.models.sampling import Decoding, decoding_of, read_decoding
 from recipe.models.smollm2 import HUB, NAME, smollm2_identity
 from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
 
@@ -58,7 +59,15 @@ def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
     if isinstance(config, RewardTrainingSettings):
         card["corpus"] = served["corpus"] if served else _corpus(config.corpus)
         card["reward"] = served["version"] if served else config.reward.version
+        card["decoding"] = to_json(rollout_decoding(config.temperature, config.max_completion_tokens))
     return card
+
+
+def rollout_decoding(temperature: float, longest: int) -> Decoding:
+    """How a run samples completions of `longest` tokens at most: from the policy's softmax and nothing else, because
+    its log-probabilities are those of this softmax.
+    """
+    return decoding_of(SamplingConfig(temperature=temperature, max_tokens=longest))
 
 
 def run_prompt(config: TrainingSettings) -> PlannerPrompt:
@@ -184,6 +193,7 @@ def _readme(card: Card, *, merged: bool) -> str:
         "Weights": base.get("package"),
         "Corpus": card["corpus"] and f"`{card['corpus']['id']}`, encoder {card['corpus']['encoder']['name']}",
         "Reward": card["reward"],
+        "Roll-outs": read_decoding(card["decoding"]).in_words() if "decoding" in card else None,
         "Seed": card["seed"],
         "Processes": card.get("processes"),
         "Code": f"recipe {card['code']['recipe']}, commit {card['code']['commit'] or 'unknown'}",

@@ -335,6 +335,8 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         temperature=config.temperature,
         top_p=1.0,
         top_k=0,
+        min_p=0.0,
+        repetition_penalty=1.0,
         max_completion_length=config.max_completion_tokens,
         mask_truncated_completions=config.truncated == "mask",
         shuffle_dataset=False,

@@ -1,6 +1,6 @@
 """Run folders of training: what a run was made from, whether it is finished, and where it resumes.
 
-run.json       settings, hashes of the inputs, `finished`, `notes` about a finished run
+run.json       settings, hashes of the inputs, `decoding` of the roll-outs, `finished`, `notes` about a finished run
 checkpoints/   checkpoint-N/, complete once its `complete.json` is there, which holds the SHA-256 of each file;
                with a card, as the model
 logs/          TensorBoard
@@ -258,6 +258,8 @@ def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pat
         "version": VERSION,
     }
     card = run_card(stage, config, hashes) | {"processes": ranks.world()}
+    if "decoding" in card:
+        manifest["decoding"] = card["decoding"]
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
@@ -268,7 +270,8 @@ def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pat
     known = read_json(record)
     if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
         raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
-    known = {"processes": 1, **known}  # earlier records are of one
+    # Earlier records are of one process, and of roll-outs that were sampled as now.
+    known = {"processes": 1, "decoding": card.get("decoding"), **known}
     if (version := known.get("version", 0)) != VERSION:
         known = _brought_up(output, known, manifest, version)
     _require_same(output, known, manifest)

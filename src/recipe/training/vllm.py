@@ -20,6 +20,7 @@ from recipe.errors import ConfigError, MissingExtra
 from recipe.models.checkpoints import use_bf16
 from recipe.reward.watchdog import Finding
 from recipe.training import ranks
+from recipe.training.cards import rollout_decoding
 from recipe.training.loop import SilentGRPOTrainer
 from recipe.training.policy import RollOuts, row_keys
 from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
@@ -27,7 +28,7 @@ from recipe.training.video.trainers import VideoGRPOTrainer, VideoRollOuts
 try:
     from vllm import SamplingParams
 
-    from recipe.models.vllm import engine_prompt, one_video, precision, seed_of
+    from recipe.models.vllm import engine_prompt, one_video, precision, sampling_fields, seed_of
 except ModuleNotFoundError as error:
     raise MissingExtra("rollouts = 'vllm'", "vllm") from error
 
@@ -67,8 +68,7 @@ class VllmRollOuts(RollOuts):
         asked = self.engine_prompts(tokens, trainer)
         parameters = [
             SamplingParams(
-                temperature=self._temperature,
-                max_tokens=self._longest,
+                **sampling_fields(rollout_decoding(self._temperature, self._longest)),
                 seed=seed_of(key),
                 stop_token_ids=[*trainer.eos_token_ids, trainer.processing_class.pad_token_id],
                 # vLLM bounds what is added to a logit by 100, which leaves e-100 of the probability.
@@ -160,7 +160,7 @@ class VllmTrainer:
     def __init__(self, *, config: GRPOConfig, on_finding: Any, **options: Any) -> None:
         self._on_finding, self._since = on_finding, 0
         video = options["prompts"].video if config.input == "video" else None
-        given = {"revision": config.revision, "tokenizer_revision": config.revision}
+        given = {"revision": config.revision, "tokenizer_revision": config.revision, "generation_config": "vllm"}
         with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **given):
             super().__init__(**options)
         trainer: Any = self

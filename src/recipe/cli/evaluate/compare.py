@@ -78,7 +78,7 @@ def _tables(found: "SystemComparison") -> "list[Table]":
         first="metric" if several or not found.rows[0].over else "over",
         headings=headings("first", "second", "difference, 95%", p, "d"),
         rows=tuple(rows),
-        notes=(f"Intervals and sign flips are of whole {found.clusters}s. Plans left out: {left_out}.",),
+        notes=(f"Intervals and sign flips are of whole {found.clusters}s. Plans left out: {left_out}.", *found.notes),
     )
     digits = 1 if all(one.metric.endswith(_PERCENT) for one in found.rows) else 2
     return [table, *readings_table("First minus second", read, digits, signed=True)]

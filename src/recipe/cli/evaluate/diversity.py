@@ -69,6 +69,7 @@ def diversity(
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
     from recipe.evaluation.diversity.scores import compare_plans, summarise_diversity, write_pairs
     from recipe.evaluation.scores import rows_path, write_scores
+    from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
     for path in filter(None, (chosen, output)):
@@ -84,7 +85,8 @@ def diversity(
             raise InputError("the predictions are missing: give their file, or --chosen to write what to plan for.")
         _show_chosen(chosen, len(wanted), json)
         return
-    sampled = sampled_plans(wanted, read_predictions(predictions), read_examples(examples), samples, fewer, config)
+    planned = read_predictions(predictions)
+    sampled = sampled_plans(wanted, planned, read_examples(examples), samples, fewer, config)
     if dry_run:
         _estimate(sampled, order_check, seed, json)
         return
@@ -105,6 +107,7 @@ def diversity(
     scores = replace(
         summarise_diversity(name, identity, planned_for, pairs, samples, seed, spent),
         settings={field: str(value) for field, value in settings.items()},
+        decoding=distinct_decodings(one.decoding for one in planned),
         left_out={"prompts with fewer samples": sampled.fewer, "prompts without two samples": sampled.without},
     )
     write_scores(output, scores)

@@ -131,6 +131,7 @@ def judge(
     from recipe.evaluation.judge.plans import cases_of, control_cases
     from recipe.evaluation.judge.verdicts import judge_scores, write_verdicts
     from recipe.evaluation.scores import JudgeScores, rows_path, write_scores
+    from recipe.models.sampling import distinct_decodings
     from recipe.planning.predictions import read_predictions
 
     asked_for = _failure_prompt(rubric, prompt, model_settings)
@@ -144,7 +145,8 @@ def judge(
         require_writable(rows_path(output))
     wanted = read_judged(examples, split, histories, config.history)
     known = read_examples(examples) if split else wanted
-    own = cases_of(wanted, read_predictions(predictions), known, missing, samples, config)
+    planned = read_predictions(predictions)
+    own = cases_of(wanted, planned, known, missing, samples, config)
     wanted = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
     cases = own.cases + control_cases(wanted, controls, config.seed)
     if not asks:
@@ -158,6 +160,7 @@ def judge(
         summarise = judge_scores if asked_for is None else critical_scores
         identity = _with_references(asked.identity, wanted)
         scores = summarise(system or predictions.stem, identity, wanted, judged, config.seed, spent, left_out)
+    scores = replace(scores, decoding=distinct_decodings(one.decoding for one in planned))
     rows = rows_path(output)
     (write_verdicts if asked_for is None else write_failures)(rows, judged)
     write_scores(output, scores)

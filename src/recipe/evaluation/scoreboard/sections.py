@@ -16,6 +16,7 @@ from recipe.evaluation.scores import (
     ValidityScores,
     VpaScores,
 )
+from recipe.models.sampling import Decoding, decoding_note
 from recipe.report.elements import NONE, Cell, Figure, Heading, Section, Table, headings, row
 from recipe.stats import Interval
 
@@ -335,6 +336,14 @@ def _settings_tables(every: Sequence[VpaScores]) -> Iterable[Table]:
 
 def account_section(board: Board) -> Section:
     """The files that the report is made from, and the cost of judging."""
+    cards = {
+        system: tuple(
+            dict.fromkeys(
+                card for source in board.sources if source.scores.system == system for card in source.scores.decoding
+            )
+        )
+        for system in board.systems
+    }
     files = Table(
         caption="Files",
         first="file",
@@ -358,8 +367,25 @@ def account_section(board: Board) -> Section:
         title="What this is made from",
         short="Files",
         paragraphs=(f"The paper's judge of plans is {JUDGE}, its judge of pairs {DIVERSITY_JUDGE}.",),
-        blocks=(*_ledger(board), files),
+        blocks=(*_ledger(board), _decoding_table(cards), files),
+        warnings=tuple(_sampled_otherwise(cards)),
     )
+
+
+def _decoding_table(cards: Mapping[str, tuple[Decoding, ...]]) -> Table:
+    """How each system's plans were sampled."""
+    rows = tuple(
+        row(system, " | ".join(card.in_words() for card in own) or "not known") for system, own in cards.items()
+    )
+    return Table("How plans were sampled", "system", headings("decoding"), rows, folded=True)
+
+
+def _sampled_otherwise(cards: Mapping[str, tuple[Decoding, ...]]) -> Iterable[str]:
+    """A sentence for each system that was not sampled as the first one."""
+    (first, own), *others = [(system, cards[system]) for system in cards if cards[system]] or [("", ())]
+    for system, theirs in others:
+        if note := decoding_note(own, theirs, (first, system)):
+            yield note
 
 
 def _ledger(board: Board) -> Iterable[Table]:

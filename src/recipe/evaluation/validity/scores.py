@@ -31,6 +31,7 @@ from recipe.evaluation.scores import (
 )
 from recipe.evaluation.validity.measure import ScoredPlan, prompt_means, summarise
 from recipe.evaluation.validity.readings import GraphPlan, Reader, shortened, shown
+from recipe.models.sampling import Decoding, distinct_decodings
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.prompting import visible
 from recipe.stats import kendall, spearman
@@ -52,6 +53,11 @@ class PlanSelection(NamedTuple):
     """Examples that are left out because their goals have no task graph, by goal."""
     elsewhere: int
     """Predictions for examples of other splits, left out."""
+
+    @property
+    def decoding(self) -> tuple[Decoding, ...]:
+        """How the plans were sampled; empty where that is not known."""
+        return distinct_decodings(one.decoding for one in self.predictions if one.example_id not in self.missing)
 
 
 def select_plans(
@@ -128,6 +134,7 @@ def validity_scores(
         by_goal={goal: fmean(values) for goal, values in sorted(by_goal.items())},
         samples=means.samples,
         agreement=tuple(agreement_with(judge, rows, scored, seed) for judge, rows in judges),
+        decoding=selection.decoding,
     )
 
 

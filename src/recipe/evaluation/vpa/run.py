@@ -28,6 +28,7 @@ from recipe.evaluation.vpa.baselines import (
 from recipe.evaluation.vpa.measures import ActionIds, Ids, score_plans
 from recipe.evaluation.vpa.protocol import HORIZONS, Protocol, Rule, Sample, cut_samples, read_release
 from recipe.evaluation.vpa.remap import LOW_MARGIN, MappedPlan, remap
+from recipe.models.sampling import distinct_decodings
 from recipe.planning.admissible import Embed
 from recipe.planning.predictions import Prediction, match_predictions
 from recipe.types import Example, Procedure
@@ -170,6 +171,7 @@ def run_predictions(
         | dict(settings or {}),
         remap=mapped.measures | {name: count for name, count in left_out.items() if count},
         supervised=supervised,
+        decoding=distinct_decodings(prediction.decoding for prediction in first.values()),
     )
     rows = [_row(task, one, plan) for one, plan in zip(task.samples, mapped.plans, strict=True)]
     return Result(scores, rows)

@@ -15,6 +15,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
@@ -33,6 +34,7 @@ from recipe.models.endpoint.wire import (
     request_fields,
 )
 from recipe.models.protocol import Answer, ModelRequest, videos
+from recipe.models.sampling import Decoding, decoding_of
 
 try:
     import httpx2
@@ -132,7 +134,8 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
             remedy = "ask less at once (--concurrency) or later"
         return PassingFailure(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
     remedy = _REMEDIES.get(status, "change the request: its frames, its length or the model")
-    if "max_completion_tokens" in text:
+    of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
+    if "max_completion_tokens" in text and not of_the_chat:
         remedy = "give --token-limit max_completion_tokens"
     elif "temperature" in text:
         remedy = "give a temperature that the model takes"
@@ -141,7 +144,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
         return failure
     refused = RequestRefused(str(failure))
     refused.text = text
-    refused.of_the_chat = status == 413 or any(word in text.lower() for word in _OF_THE_CHAT)
+    refused.of_the_chat = of_the_chat
     return refused
 
 
@@ -196,7 +199,7 @@ class Host:
     def __init__(self, config: ModelConfig, ledger: Ledger) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
         self.url, self._key = _address(config.endpoint or ""), _key(config.key_variable)
-        self.fields = OptionalFields(config.structured)
+        self.fields = OptionalFields(config.structured, config.extra_body)
         self._config, self._ledger = config, ledger
         self._quiet_until = 0.0
         timeout = httpx2.Timeout(config.timeout, connect=min(config.timeout, _CONNECT))
@@ -220,27 +223,29 @@ class Host:
         fields = await self._fields(request)
         began, tries, unread, replied = time.monotonic(), 0, 0, 0
         while True:
-            optional = self.fields.of(request)
+            sent = self.fields.of(request, fields)
             try:
-                answer = await self._try(fields | optional, request.sample, replied, ended)
+                answer = await self._try(sent, request.sample, replied, ended)
             except RequestRefused as refused:
                 replied += 1
-                self._ask_for_less(optional, refused)
+                self._ask_for_less(sent, refused)
             except PassingFailure as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
                 last = tries >= self._config.tries or unread >= UNREAD_TRIES
                 await self._pause(failure, tries, time.monotonic() - began, ended, last=last)
             else:
-                self.fields.answered(optional)
+                self.fields.answered(sent)
+                answer = answer._replace(decoding=self.fields.card(self._card(request), sent))
                 if request.schema is None:
                     return answer
                 self._ledger.structured = self.fields.structured
-                return answer._replace(structured=form_of(optional))
+                return answer._replace(structured=form_of(sent))
 
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
-        body = body_of(await self._fields(request) | {"stream": True})
+        sent = self.fields.of(replace(request, schema=None, logprobs=False), await self._fields(request))
+        body = body_of(sent | {"stream": True})
         began, finish, tokens = time.monotonic(), None, (0, 0)
         text = refusal = reasoning = ""
         stream = await self._client.post(
@@ -262,7 +267,9 @@ class Host:
         if finish is None:
             raise Unreadable("it has no end")
         seconds = round(time.monotonic() - began, 3)
-        return Answer(text, *tokens, seconds, finish=finish, refusal=refusal, reasoning=reasoning)
+        self.fields.answered(sent)
+        card = self.fields.card(self._card(request), sent)
+        return Answer(text, *tokens, seconds, finish=finish, refusal=refusal, reasoning=reasoning, decoding=card)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -271,6 +278,9 @@ class Host:
     def without_key(self, text: str) -> str:
         """A text with the key struck out, because endpoints repeat what they were sent."""
         return text.replace(self._key, "[key]") if self._key else text
+
+    def _card(self, request: ModelRequest) -> Decoding:
+        return decoding_of(request.sampling, extra_body=self._config.extra_body)
 
     async def _fields(self, request: ModelRequest) -> JsonObject:
         if videos(request.chat):  # JPEG takes long
@@ -298,7 +308,7 @@ class Host:
 
     def _ask_for_less(self, sent: JsonObject, refused: RequestRefused) -> None:
         """Leave out a field that the host refuses. Raises `refused` where it is none of these."""
-        name = self.fields.refused(sent, refused.text)
+        name = self.fields.refused(sent, refused.text, of_the_chat=refused.of_the_chat)
         if name is None:
             raise refused
         if not self.fields.fall(name, sent):

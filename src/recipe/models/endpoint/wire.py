@@ -11,8 +11,11 @@ import base64
 import hashlib
 import io
 import json
+import logging
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +26,7 @@ from recipe.clock import clock
 from recipe.config import ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.protocol import Answer, ModelRequest, videos, without_arrays
+from recipe.models.sampling import Decoding, Setting, decoding_of
 from recipe.types import Frames
 
 try:
@@ -32,14 +36,15 @@ except ModuleNotFoundError as error:
 
 
 def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: ModelConfig) -> JsonObject:
-    """All that makes the answer to a request, which is the key of the answer in a cache.
+    """All that makes the answer to a request, but for its decoding card: the key of the answer in a cache.
 
-    A schema counts as it was requested, whatever the host made of it, so that a resumed job finds what it has.
+    A schema counts as it was requested, and so does the card, whatever the host made of it, so that a resumed job finds
+    what it has.
     """
     fields: JsonObject = {
         "model": config.model,
         "messages": without_arrays(request.chat, name),
-        "sampling": request.sampling.model_dump(include={"temperature", "max_tokens", "seed"}),
+        "seed": request.sampling.seed,
         "sample": request.sample,
     }
     if videos(request.chat):
@@ -54,9 +59,11 @@ def answer_fields(request: ModelRequest, name: Callable[[Frames], str], config: 
 
 
 def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
-    """The body of a request without the fields that not every host takes, frames as JPEG; the user's own fields last.
+    """The body of a request without structured output and log-probabilities, frames as JPEG; the user's own fields
+    last.
 
-    Raises InputError for a part of a message that is neither text nor video.
+    All sampling fields are given: vLLM takes those of the checkpoint's generation_config.json in place of what is left
+    out. Raises InputError for a part of a message that is neither text nor video.
     """
     messages: list[JsonObject] = []
     beside: JsonObject = {}
@@ -75,12 +82,13 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
             else:
                 raise InputError(f"a message holds a part of type {part['type']!r}; give text and video.")
         messages.append({"role": message["role"], "content": content if isinstance(content, str) else parts})
-    fields: JsonObject = {
-        "model": config.model,
-        "messages": messages,
-        "temperature": request.sampling.temperature,
-        config.token_limit: request.sampling.max_tokens,
-    }
+    fields: JsonObject = {"model": config.model, "messages": messages}
+    for name, (value, _) in decoding_of(request.sampling).settings().items():
+        if value is not None:  # else it is the checkpoint's
+            # Every version of vLLM takes -1 for off, and not every version 0.
+            fields[config.token_limit if name == "max_tokens" else name] = (
+                -1 if (name, value) == ("top_k", 0) else value
+            )
     if config.send_seed:  # a seed of its own for each sample, in the 31 bits that every endpoint takes
         sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
         fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
@@ -132,6 +140,7 @@ def idempotency_key(body: bytes, sample: int, replied: int) -> str:
     return hashlib.sha256(body + f" {sample} {replied}".encode()).hexdigest()
 
 
+_LOG = logging.getLogger(__name__)
 Structured = Literal["json_schema", "json_object", "off"]
 _LESS: dict[Structured, Structured] = {"json_schema": "json_object", "json_object": "off"}
 _FORMAT, _LOGPROBS = "response_format", "logprobs"
@@ -144,44 +153,74 @@ _NAMES = {
 """How hosts name a field that they refuse."""
 
 
+_REPLACED = {"max_tokens": "max_completion_tokens"}
+"""Fields that a host may know by another name only, and that name."""
+_DROPPED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+"""Sampling fields that a host may do without: it then samples as it likes."""
+
+
 class OptionalFields:
-    """The fields that not every host takes: structured output and log-probabilities.
+    """The fields that not every host takes: structured output, log-probabilities and most sampling fields.
 
     Where a host refuses one by name before it has ever answered with it, it is asked again with less: a JSON schema,
-    then any JSON object, then text. What it takes is remembered, so that one request pays for the discovery.
+    then any JSON object, then text; a sampling field not at all, the limit of tokens by its other name. What it takes
+    is remembered, so that one request pays for the discovery. The user's own fields, of `extra_body`, stay.
     """
 
-    def __init__(self, structured: Literal["auto", "json_schema", "json_object", "off"]) -> None:
+    def __init__(
+        self, structured: Literal["auto", "json_schema", "json_object", "off"], own: Collection[str] = ()
+    ) -> None:
+        """`own` are names of fields that the user gave."""
         self.structured: Structured = "json_schema" if structured == "auto" else structured
         self.logprobs = True
+        self.dropped: dict[str, str | None] = {}
+        """Fields that the host refuses, and the name that it takes in their place."""
         self._may_fall = structured == "auto"
+        self._own = frozenset(own)
         self._proven: set[str] = set()
 
-    def of(self, request: ModelRequest) -> JsonObject:
-        """The fields that a request asks for and the host may take."""
-        fields: JsonObject = {}
-        if request.schema is not None and self.structured == "json_schema":
-            fields[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
-        elif request.schema is not None and self.structured == "json_object":
-            fields[_FORMAT] = {"type": "json_object"}
+    def of(self, request: ModelRequest, fields: JsonObject) -> JsonObject:
+        """The body of a request: `fields` that the host takes, and those that it may take of what is asked for."""
+        body = {name: value for name, value in fields.items() if name not in self.dropped}
+        body |= {new: fields[name] for name, new in self.dropped.items() if new and name in fields}
+        if _FORMAT not in fields and request.schema is not None and self.structured == "json_schema":
+            body[_FORMAT] = {"type": "json_schema", "json_schema": {"strict": True} | request.schema}
+        elif _FORMAT not in fields and request.schema is not None and self.structured == "json_object":
+            body[_FORMAT] = {"type": "json_object"}
         if request.logprobs and self.logprobs:
-            fields[_LOGPROBS] = True
-        return fields
+            body[_LOGPROBS] = True
+        return body
 
     def answered(self, sent: JsonObject) -> None:
-        """The host answered with these fields, so that what it refuses later is no fault of theirs."""
+        """The host answered to this body, so that what it refuses later is no fault of its fields."""
         self._proven.update(_form(name, value) for name, value in sent.items())
 
-    def refused(self, sent: JsonObject, said: str) -> str | None:
-        """The field that the host refuses by name and never took; None where something else is wrong."""
-        lower = said.lower()
+    def refused(self, sent: JsonObject, said: str, *, of_the_chat: bool = False) -> str | None:
+        """The field of a body that the host refuses by name and never took; None where something else is wrong.
+
+        A refusal `of_the_chat`, which is too long, names the limit of tokens without a fault of it.
+        """
+        lower = _ECHO.sub("", said.lower())
         for name, value in sent.items():
-            if _form(name, value) not in self._proven and any(word in lower for word in _NAMES[name]):
+            if _form(name, value) in self._proven or name in self._own:
+                continue
+            if name in _NAMES and any(word in lower for word in _NAMES[name]):
+                return name
+            word = _REPLACED.get(name, name if name in _DROPPED else "")
+            if word and not of_the_chat and re.search(rf"\b{word}\b", lower):
                 return name
         return None
 
     def fall(self, name: str, sent: JsonObject) -> bool:
         """Ask for less than what was sent from now on; False where the settings leave no choice."""
+        if name in _DROPPED or name in _REPLACED:
+            if name not in self.dropped:  # another request may have found out before
+                self.dropped[name] = new = _REPLACED.get(name)
+                instead = (
+                    f"{new} is sent in its place" if new else "the host samples by its own value, which is unknown"
+                )
+                _LOG.warning("the endpoint does not take %s: %s", name, instead)
+            return True
         if name == _LOGPROBS:
             self.logprobs = False
             return True
@@ -190,6 +229,15 @@ class OptionalFields:
             self.structured = _LESS[form]
         return self._may_fall
 
+    def card(self, asked: Decoding, sent: JsonObject) -> Decoding:
+        """How the answer to a body was sampled; `asked` is the card of its request."""
+        lacking = [name for name in _DROPPED if getattr(asked, name).value is not None and name not in sent]
+        return replace(asked, **dict.fromkeys(lacking, Setting(None, "host"))) if lacking else asked
+
+
+_ECHO = re.compile(r"""["']input["']\s*:.*""", re.DOTALL)
+"""What a host repeats of a request, behind what it says is wrong with it."""
+
 
 def form_of(sent: JsonObject) -> Structured:
     """How fields hold an answer to a schema.
@@ -197,11 +245,12 @@ def form_of(sent: JsonObject) -> Structured:
     >>> form_of({"response_format": {"type": "json_object"}}), form_of({})
     ('json_object', 'off')
     """
-    return sent[_FORMAT]["type"] if _FORMAT in sent else "off"
+    form = sent.get(_FORMAT)
+    return form["type"] if isinstance(form, dict) and "type" in form else "off"
 
 
 def _form(name: str, value: object) -> str:
-    return f"{name} {value['type']}" if isinstance(value, dict) else name
+    return f"{name} {value['type']}" if name == _FORMAT and isinstance(value, dict) and "type" in value else name
 
 
 class Unreadable(Exception):
