@@ -41,7 +41,7 @@ TABLES = ("main", "weak", "video")
 
 
 def planned(root: Path, *tables: str) -> ScaleRuns:
-    wanted = Study(tables=tables or TABLES, scales=("3b",), data=root, seeds=(0,), corpus=root / "corpus")
+    wanted = Study(tables=tables or TABLES, scales=("3b",), data=root, seeds=(0,))
     return plan_runs(wanted, "3b")
 
 

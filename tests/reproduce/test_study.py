@@ -9,7 +9,7 @@ import pytest
 from tests.reproduce.conftest import benchmarks
 
 from recipe.artifacts import write_json
-from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, RewardConfig, SFTConfig
+from recipe.config import BestOfNConfig, GRPOConfig, RewardConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.evaluation.published import published
 from recipe.experiments.schedule import RECORDS, _fingerprints
@@ -139,7 +139,7 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
 
 def test_the_mixtures_have_examples_of_their_own_where_pseudo_traces_may_lack(tmp_path: Path) -> None:
     benchmarks(tmp_path)
-    files = {"data": tmp_path, "corpus": tmp_path / "corpus"}
+    files = {"data": tmp_path}
     on_world, on_files = (plan_runs(study("main", "weak", seeds=(1,), **more), "tiny") for more in ({}, files))
     own = trainings(on_files)
     assert str(own["grpo-rl-1"].config.examples) == "data/annotated.jsonl"
@@ -156,11 +156,16 @@ def test_the_mixtures_have_examples_of_their_own_where_pseudo_traces_may_lack(tm
 
 def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
     benchmarks(tmp_path)
-    server = ModelConfig(model="m", endpoint="http://127.0.0.1:1/v1")
-    files = {"data": tmp_path, "corpus": tmp_path / "corpus", "seeds": (0,)}
-    served = {**files, "endpoints": Endpoints(judge=server, frontier=(server,))}
+    server = {"model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    files = {"data": tmp_path, "seeds": (0,)}
+    roles = {"judge": server, "assessor": server, "frontier": {"m": server}}
+    served = {**files, "endpoints": Endpoints.model_validate(roles)}
     beside = {"data", "supervision", "prompts"}
-    for more, asked in (({"seeds": (0,)}, {"scores"}), (files, set()), (served, {"scores", "diversity", "controls"})):
+    for more, asked in (
+        ({"seeds": (0,)}, {"scores"}),
+        (files, set()),
+        (served, {"scores", "diversity", "controls", "vidassist"}),
+    ):
         made = plan_runs(
             study("main", "diversity", "vpa", "video", "frontier", **more), "3b" if len(more) > 1 else "tiny"
         )
@@ -168,6 +173,7 @@ def test_stages_that_may_compute_on_a_gpu(tmp_path: Path) -> None:
         kinds = {name.removeprefix("video-").partition("-")[0] for name in without}
         assert kinds == beside | asked | ({"plans"} if "endpoints" in more else set())
         assert {name for name in without if name.startswith("plans")} <= {"plans-m"}
+        assert {name for name in without if name.startswith("vidassist")} <= {"vidassist-original-base"}
 
 
 def test_stages_need_what_is_made_before_them() -> None:

@@ -28,7 +28,7 @@ from recipe.reproduce.findings import measure_table
 from recipe.reproduce.measures import VIDASSIST_CACHE, NextActions, next_actions
 from recipe.reproduce.page import ScaleResults, StudyResults, made_table, write_results
 from recipe.reproduce.runs import ScaleRuns, plan_runs, table_stages
-from recipe.reproduce.study import Endpoints, Study
+from recipe.reproduce.study import EndpointModel, Endpoints, Study
 from recipe.reproduce.tables import table
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -137,13 +137,14 @@ def test_a_stage_for_each_run_and_row() -> None:
     assert (both.settings.vidassist.candidates, alone.settings.vidassist.candidates) == (2, 4)
     assert both.settings.model == "runs/rl-1/grpo/model"
     assert (both.settings.original.model, both.settings.original_elsewhere) == ("base/model", False)
-    assert set(both.needs) == {"grpo-rl-1", "base", "supervision"}
-    assert both.settings.cost == alone.settings.cost == 32 * 48 / 96  # answers of half a plan's length
-    assert stages["vpa-rl-1"].settings.cost == 1
+    assert set(both.needs) == {"grpo-rl-1", "base", "prompts"}
+    original = stages["vidassist-original-base"]
+    assert [one.settings.answers for one in (both, alone, original)] == [(8, 24), (16, 16), (0, 32)]
+    assert stages["vpa-rl-1"].settings.answers == (1, 0)
 
 
 def test_an_assessor_of_its_own_proposes_in_place_of_the_base() -> None:
-    llama = ModelConfig(model="llama", endpoint="http://localhost:8000/v1")
+    llama = EndpointModel(model="llama", endpoint="http://localhost:8000/v1")
     both = settings(world_study(endpoints=Endpoints(assessor=llama)), "vidassist-both-rl-0")
     assert (both.original, both.original_elsewhere, both.model) == (llama, True, "runs/rl-0/grpo/model")
 

@@ -352,7 +352,7 @@ class PhiRun:
             "prompt": self.prompt.hash,
             "frames": self._config.frames.model_dump(),
             "seed": self._config.seed,
-            "decoding": self._model.decoding(self._sampling).settings(),
+            "decoding": self.model.decoding(self._sampling).settings(),
         }
         return [
             shared | {"goal": clip.goal if self._config.goal else None, "video": paths[clip.path], "until": clip.until}
