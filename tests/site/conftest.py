@@ -66,7 +66,6 @@ VISION = {
     "out_hidden_size": 32, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "window_size": 112,
     "fullatt_block_indexes": [1], "tokens_per_second": 2, "temporal_patch_size": 2,
 }  # fmt: skip
-GOALS = {"MakeTea": "brew", "PotAPlant": "pot", "FryAnEgg": "fry"}
 
 
 def write(path: Path, value: Any) -> None:
@@ -78,7 +77,7 @@ def write_tokenizer(folder: Path, added: dict[int, str], first_plain: int, setti
     """Byte-level BPE of few merges, filled up with entries that no text gives, so that added tokens keep their ids."""
     tokenizers = pytest.importorskip("tokenizers")
     entries = [*sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()), *(merge.replace(" ", "") for merge in MERGES)]
-    entries += [f"unused {n}" for n in range(min(added) - len(entries))]
+    entries += [f"unused{n}" for n in range(min(added) - len(entries))]
     words = tokenizers.Tokenizer(
         tokenizers.models.BPE({entry: n for n, entry in enumerate(entries)}, [tuple(m.split(" ")) for m in MERGES])
     )
@@ -105,12 +104,22 @@ def write_tokenizer(folder: Path, added: dict[int, str], first_plain: int, setti
     write(folder / "tokenizer_config.json", common | settings)
 
 
-def write_weights(folder: Path, kind: str, seed: int = 0) -> None:
-    """Random weights of the model that config.json describes, in bfloat16, under the published names of tensors."""
+def write_weights(folder: Path, kind: str, end: int | None = None) -> None:
+    """Random weights of the model that config.json describes, in bfloat16, under the published names of tensors.
+
+    The token `end` has a probability of about a fifth everywhere, so that turns end: all embeddings share a vector, which
+    the last hidden state follows, and so does this token's row of the output.
+    """
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.AutoConfig.from_pretrained(folder)
-    torch.manual_seed(seed)
-    model = getattr(transformers, kind).from_config(config).to(torch.bfloat16)
+    torch.manual_seed(0)
+    model = getattr(transformers, kind).from_config(config)
+    if end is not None:
+        entries, outputs = model.get_input_embeddings().weight.data, model.get_output_embeddings().weight.data
+        shared = torch.nn.functional.normalize(torch.randn(entries.shape[1]), dim=0)
+        entries += shared
+        outputs[end] += 10.5 / entries.shape[1] ** 0.5 * shared
+    model.to(torch.bfloat16)
     model.save_pretrained(folder / "saved")
     for file in (folder / "saved").glob("*.safetensors"):
         file.rename(folder / file.name)
@@ -135,7 +144,7 @@ def qwen(folder: Path, size: str, *, instruct: bool = True) -> None:
     write(folder / "config.json", config | NARROW | HEADS)
     write(folder / "generation_config.json", sampling if instruct else plain)
     qwen_tokenizer(folder, "<|im_end|>" if instruct else "<|endoftext|>", INSTRUCT if instruct else BASE)
-    write_weights(folder, "AutoModelForCausalLM")
+    write_weights(folder, "AutoModelForCausalLM", 151645)
 
 
 def qwen_tokenizer(folder: Path, end: str, template: str) -> None:
@@ -174,7 +183,7 @@ def qwen_vl(folder: Path) -> None:
     write(folder / "preprocessor_config.json", frames)
     write(folder / "chat_template.json", {"chat_template": SEEING})
     qwen_tokenizer(folder, "<|im_end|>", SEEING)
-    write_weights(folder, "AutoModelForImageTextToText")
+    write_weights(folder, "AutoModelForImageTextToText", 151645)
 
 
 def llama(folder: Path) -> None:
@@ -200,7 +209,7 @@ def llama(folder: Path) -> None:
     write(folder / "config.json", config | NARROW | HEADS)
     write(folder / "generation_config.json", sampling)
     write_tokenizer(folder, LLAMA | {128255: "<|reserved_special_token_247|>"}, 128256, settings)
-    write_weights(folder, "AutoModelForCausalLM")
+    write_weights(folder, "AutoModelForCausalLM", 128009)
 
 
 def jina(folder: Path) -> None:
@@ -210,7 +219,7 @@ def jina(folder: Path) -> None:
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")]
     pieces += [(piece, -3.0) for piece in ("▁", *letters, *(f"▁{letter}" for letter in letters), "▁the", "▁and")]
-    pieces += [(f"unused {n}", -20.0) for n in range(250001 - len(pieces))]
+    pieces += [(f"unused{n}", -20.0) for n in range(250001 - len(pieces))]
     words = tokenizers.Tokenizer(tokenizers.models.Unigram([*pieces, ("<mask>", 0.0)], unk_id=3))
     words.normalizer = tokenizers.normalizers.NFKC()
     words.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
