@@ -16,7 +16,24 @@ from typing import Any
 import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-MERGES = "t h,th e,Ġ the,i n,a n,o n,Ġ a,Ġ s,e r,Ġ c,Ġ p,in g,Ġ w,o u,Ġ t,Ġ b".split(",")
+MERGES = [
+    "t h",
+    "th e",
+    "Ġ the",
+    "i n",
+    "a n",
+    "o n",
+    "Ġ a",
+    "Ġ s",
+    "e r",
+    "Ġ c",
+    "Ġ p",
+    "in g",
+    "Ġ w",
+    "o u",
+    "Ġ t",
+    "Ġ b",
+]
 QWEN = {
     151643: "<|endoftext|>", 151644: "<|im_start|>", 151645: "<|im_end|>", 151646: "<|object_ref_start|>",
     151647: "<|object_ref_end|>", 151648: "<|box_start|>", 151649: "<|box_end|>", 151650: "<|quad_start|>",
@@ -26,7 +43,7 @@ QWEN = {
     151663: "<|repo_name|>", 151664: "<|file_sep|>",
 }  # fmt: skip
 """The added tokens of Qwen2.5 by their ids; from 151657 on they are not special."""
-SIZES = {  # layers and widths as published, then: vocabulary, tied embeddings, window, window layers, repetition penalty
+SIZES = {  # vocabulary, tied embeddings, window, layers without a window, repetition penalty
     "0.5B": (151936, True, 32768, 21, 1.1),
     "3B": (151936, True, 32768, 70, 1.05),
     "7B": (152064, False, 131072, 28, 1.05),
@@ -59,8 +76,8 @@ LLAMA_TURNS = """{{- bos_token }}{%- if strftime_now is defined %}{%- set today 
 {%- else %}{%- set system = '' %}{%- set turns = messages %}{%- endif %}
 {{- '<|start_header_id|>system<|end_header_id|>\\n\\nCutting Knowledge Date: December 2023\\nToday Date: ' + today }}
 {{- '\\n\\n' + system + '<|eot_id|>' }}{%- for message in turns %}
-{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
+{{- '<|start_header_id|>' + message.role + '<|end_header_id|>\\n\\n' + message.content | trim + '<|eot_id|>' }}
+{%- endfor %}{%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif %}"""
 VISION = {
     "depth": 2, "hidden_act": "silu", "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "in_chans": 3,
     "out_hidden_size": 32, "patch_size": 14, "spatial_merge_size": 2, "spatial_patch_size": 14, "window_size": 112,
@@ -107,8 +124,8 @@ def write_tokenizer(folder: Path, added: dict[int, str], first_plain: int, setti
 def write_weights(folder: Path, kind: str, end: int | None = None) -> None:
     """Random weights of the model that config.json describes, in bfloat16, under the published names of tensors.
 
-    The token `end` has a probability of about a fifth everywhere, so that turns end: all embeddings share a vector, which
-    the last hidden state follows, and so does this token's row of the output.
+    The token `end` has a probability of about a fifth everywhere, so that turns end: all embeddings share a vector,
+    which the last hidden state follows, and so does this token's row of the output.
     """
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = transformers.AutoConfig.from_pretrained(folder)

@@ -15,14 +15,14 @@ import pytest
 pytest.importorskip("trl")
 pytest.importorskip("sentence_transformers")
 
-from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig  # noqa: E402
-from recipe.corpus.build import build_corpus  # noqa: E402
-from recipe.corpus.store import Corpus  # noqa: E402
-from recipe.errors import EncoderMismatch, RecipeError  # noqa: E402
-from recipe.models.model import open_model  # noqa: E402
-from recipe.models.protocol import ModelRequest  # noqa: E402
-from recipe.text import planner_messages  # noqa: E402
-from recipe.types import Narration, Segment  # noqa: E402
+from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
+from recipe.corpus.build import build_corpus
+from recipe.corpus.store import Corpus
+from recipe.errors import EncoderMismatch, RecipeError
+from recipe.models.model import open_model
+from recipe.models.protocol import ModelRequest
+from recipe.text import planner_messages
+from recipe.types import Narration, Segment
 
 Hub = Callable[[str], Path]
 

@@ -1,8 +1,8 @@
 """The commands of the guide pages run as they are written there, with the published names of the models.
 
-Each page's blocks are read, and each command in them is run in the same folder, in order. Only addresses of endpoints are
-replaced, by a server that stands in for them, and `ADDED` keeps the work small by the commands' own options. `NOT_RUN`
-lists what cannot run here, with the reason; of these, a `recipe` command is still read by the command line.
+Each page's blocks are read, and each command in them is run in the same folder, in order. Only addresses of endpoints
+are replaced, by a server that stands in for them, and `ADDED` keeps the work small by the commands' own options.
+`NOT_RUN` lists what cannot run here, with the reason; of a training run among these, the settings are checked.
 """
 
 import json
@@ -140,7 +140,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType) -> P
     film(path / "clip.mp4", 9, 60)
     generator.write_inputs(path / "made", 60)
     shutil.move(path / "made" / "howtocaption", path / "howtocaption")
-    told = [{"video_id": f"n{n}", "sentences": STEPS[n % 2 :] + ["chop the onion"]} for n in range(30)]
+    told = [{"video_id": f"n{n}", "sentences": [*STEPS[n % 2 :], "chop the onion"]} for n in range(30)]
     write(path / "narrations.jsonl", "".join(json.dumps(row) + "\n" for row in told))
     rows = [
         {"example_id": f"coin/{name}/2", "source": "coin", "video_id": name, "goal": "brew tea", "history": STEPS[:2],
@@ -240,8 +240,6 @@ def test_every_entry_belongs_to_a_command() -> None:
     for table in (ADDED, NOT_RUN):
         for pattern in table:
             assert any(re.match(pattern, command) for command in listed), pattern
-
-
 
 
 @pytest.mark.parametrize("page", ["corpus", "perception", "judge"])

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("numba")
 
-from recipe.artifacts import read_json  # noqa: E402
-from recipe.corpus.store import Corpus  # noqa: E402
+from recipe.artifacts import read_json
+from recipe.corpus.store import Corpus
 
 
 def test_a_killed_build_of_300_videos_is_resumed_to_the_same_corpus(tmp_path: Path, generator: ModuleType) -> None:

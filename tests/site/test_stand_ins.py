@@ -1,5 +1,7 @@
-"""Every published checkpoint that the project names: its layout is read, and what it writes ends where its turns end."""
+"""The published checkpoints that the project names: their layout is read, and plans end where their turns end."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +10,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from recipe.config import EncoderConfig, ModelConfig, SamplingConfig  # noqa: E402
-from recipe.corpus.encoders import open_encoder  # noqa: E402
-from recipe.models.checkpoints import end_of_turn, end_tokens, load_checkpoint, load_reader  # noqa: E402
-from recipe.models.model import open_model  # noqa: E402
-from recipe.models.protocol import Answer, ModelRequest  # noqa: E402
-from recipe.text import planner_messages  # noqa: E402
+from recipe.config import EncoderConfig, ModelConfig, SamplingConfig
+from recipe.corpus.encoders import open_encoder
+from recipe.models.checkpoints import end_of_turn, end_tokens, load_checkpoint, load_reader
+from recipe.models.model import open_model
+from recipe.models.protocol import Answer, ModelRequest
+from recipe.text import planner_messages
 
 Hub = Callable[[str], Path]
 TURN = "<|im_start|>"
@@ -50,7 +52,9 @@ def test_a_checkpoint_is_read_as_published(hub: Hub, name: str) -> None:
     if shown is not None:
         assert text == shown
     else:
-        assert text.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: ")
+        assert text.startswith(
+            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: "
+        )
         assert text.endswith("user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n")
     assert len(tokenizer) <= vocabulary
     special = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|vision_start|>": 151652, "<|video_pad|>": 151656}
@@ -60,15 +64,21 @@ def test_a_checkpoint_is_read_as_published(hub: Hub, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen2.5-3B-Instruct", "meta-llama/Llama-3.3-70B-Instruct"])
-def test_the_model_answers_and_its_own_sampling_settings_have_no_say(hub: Hub, name: str) -> None:
-    hub(name)
+def test_the_model_answers_and_its_own_sampling_settings_have_no_say(hub: Hub, tmp_path: Path, name: str) -> None:
+    altered = Path(shutil.copytree(hub(name), tmp_path / "altered"))
+    path = altered / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"top_k": 1, "repetition_penalty": 9.0, "top_p": 0.1}))
     prompt = planner_messages("make tea", ("boil water",))
-    sampling = SamplingConfig(temperature=1.0, max_tokens=6)
-    with open_model(ModelConfig(model=name)) as model:
-        first, again = (list(model.answer([ModelRequest(prompt, sampling)]))[0] for _ in range(2))
-        [greedy] = model.answer([ModelRequest(prompt, SamplingConfig(temperature=0.0, max_tokens=6))])
-    assert isinstance(first, Answer) and isinstance(again, Answer) and isinstance(greedy, Answer)  # noqa: PT018
-    assert first.text == again.text
+    request = ModelRequest(prompt, SamplingConfig(temperature=1.0, max_tokens=12))
+    answers = []
+    for model in (name, str(altered)):
+        with open_model(ModelConfig(model=model)) as opened:
+            answers += opened.answer([request])
+    first, second = answers
+    assert isinstance(first, Answer)
+    assert isinstance(second, Answer)
+    assert first.text == second.text
+    assert first.text
     tokenizer = load_reader(name).tokenizer
     ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
     # A begin token that the template writes is not put before the text once more.
