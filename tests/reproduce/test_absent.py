@@ -233,8 +233,9 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
             "--workers",
             "1",
         ]
-        wanted += ["--output", str(tmp_path / "run"), "--judge-endpoint", server.url, "--json"]
-        wanted += ["--frontier-endpoint", server.url, "--frontier-model", "asked"]
+        roles = "".join(f'[{name}]\nmodel = "m"\nendpoint = "{server.url}"\n' for name in ("judge", "frontier.asked"))
+        (tmp_path / "models.toml").write_text(roles)
+        wanted += ["--output", str(tmp_path / "run"), "--models", str(tmp_path / "models.toml"), "--json"]
         strict = CliRunner().invoke(app, [*wanted, "--strict"])
         assert strict.exit_code == 1
         assert isinstance(strict.exception, InputError) or "absent.json" in strict.output

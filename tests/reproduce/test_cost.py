@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -45,9 +46,10 @@ def answer(body: dict[str, Any], count: int) -> Reply:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A small folder of data, with narrations that count by their size alone."""
+    """Two small benchmarks, with narrations that count by their size alone."""
     root = tmp_path / "data"
     benchmarks(root)
+    shutil.rmtree(root / "niv")
     for file in (root / "narrations").iterdir():
         file.unlink()
     (root / "narrations" / "n.jsonl").write_text("x" * 1_000_000)
@@ -88,7 +90,7 @@ def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: 
         file = models(tmp_path, roles(server.url))
         made = planned(data, "main", "diversity", "frontier", file=file, regimes=("base", "rl"), changes=changes)
         bounds = {one.role: one for one in estimate(made, []).roles}
-        assert bounds["diversity_judge"].calls == round(3 * 6 * 45 * 1.1)
+        assert bounds["diversity_judge"].calls == round(2 * 6 * 45 * 1.1)
         assert bounds["judge"].calls == (2 * 2 + 1 + 3) * 6  # two runs of two plans, a frontier plan, three controls
         folder = tmp_path / "run" / "3b"
         write_examples(folder / PROMPTS, drawn)
