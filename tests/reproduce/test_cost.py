@@ -102,7 +102,7 @@ def test_the_calls_of_an_estimate_are_those_that_are_made(tmp_path: Path, data: 
                 for sample in range(10)
             ]
             write_predictions(folder / "plans" / f"{name}.jsonl", plans)
-        done = ["data", "supervision", "plans-base", "plans-rl-0"]
+        done = ["data", "supervision", "prompts", "plans-base", "plans-rl-0"]
         counted = estimate(made, done, folder)
         assert counted.counted
         assert counted.prompts == 6
