@@ -3,6 +3,8 @@
 Each page's blocks are read, and each command in them is run in the same folder, in order. Only addresses of endpoints
 are replaced, by a server that stands in for them, and `ADDED` keeps the work small by the commands' own options.
 `NOT_RUN` lists what cannot run here, with the reason; of a training run among these, the settings are checked.
+docs/trainers.md has settings of other trainers, no command; tests/reward/test_trainer_contracts.py runs its adapters.
+`recipe reproduce` is run with `--dry-run`; tests/reproduce/test_run.py runs a small study to its end.
 """
 
 import json
