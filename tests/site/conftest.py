@@ -271,6 +271,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Makes ids of the hub resolve in the cache; called with an id, the folder of its stand-in."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))  # for processes that a command starts
 
     def made(name: str) -> Path:
         kept = cache / f"models--{name.replace('/', '--')}"
