@@ -73,7 +73,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "scale": (),
     "reproduce": (
         "recipe reproduce main regimes --scale 3b --data data --corpus corpora/howtocaption "
-        f"--judge-endpoint http://127.0.0.1:8000/v1 --output runs/three {SMALL}",
+        f"--judge-endpoint http://127.0.0.1:8000/v1 --output runs/three --regime base --regime rl {SMALL}",
         "recipe reproduce main --regime rl --scale 7b --data data --corpus corpora/howtocaption --seeds 1 "
         f"--output runs/seven {SMALL}",
     ),
