@@ -17,23 +17,8 @@ import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MERGES = [
-    "t h",
-    "th e",
-    "Ġ the",
-    "i n",
-    "a n",
-    "o n",
-    "Ġ a",
-    "Ġ s",
-    "e r",
-    "Ġ c",
-    "Ġ p",
-    "in g",
-    "Ġ w",
-    "o u",
-    "Ġ t",
-    "Ġ b",
-]
+    "t h", "th e", "Ġ the", "i n", "a n", "o n", "Ġ a", "Ġ s", "e r", "Ġ c", "Ġ p", "in g", "Ġ w", "o u", "Ġ t", "Ġ b"
+]  # fmt: skip
 QWEN = {
     151643: "<|endoftext|>", 151644: "<|im_start|>", 151645: "<|im_end|>", 151646: "<|object_ref_start|>",
     151647: "<|object_ref_end|>", 151648: "<|box_start|>", 151649: "<|box_end|>", 151650: "<|quad_start|>",
@@ -286,6 +271,7 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Makes ids of the hub resolve in the cache; called with an id, the folder of its stand-in."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))  # for processes that a command starts
 
     def made(name: str) -> Path:
         kept = cache / f"models--{name.replace('/', '--')}"

@@ -3,6 +3,8 @@
 Each page's blocks are read, and each command in them is run in the same folder, in order. Only addresses of endpoints
 are replaced, by a server that stands in for them, and `ADDED` keeps the work small by the commands' own options.
 `NOT_RUN` lists what cannot run here, with the reason; of a training run among these, the settings are checked.
+docs/trainers.md has settings of other trainers, no command; tests/reward/test_trainer_contracts.py runs its adapters.
+`recipe reproduce` is run with `--dry-run`, and small studies of 3B and 7B to their end in the slow part.
 """
 
 import json
@@ -33,6 +35,12 @@ av = pytest.importorskip("av")
 ROOT = Path(__file__).parents[2]
 NARROW = "--set max_completion_tokens=6 --set save_every=1"
 GRPO = f"{NARROW} --set steps=1 --set prompts_per_step=2"
+SMALL = (
+    "--seeds 1 --workers 1 --quick --set grpo.steps=1 --set grpo.prompts_per_step=2 --set grpo.max_completion_tokens=8 "
+    "--set sft.epochs=1 --set best_of_n.rounds=1 --set best_of_n.prompts_per_round=2 "
+    "--set best_of_n.max_completion_tokens=8 --set sampling.max_tokens=16"
+)
+"""A study of the published models in minutes."""
 ADDED = {
     "recipe train sft configs/sft-qwen2.5-vl": "--set epochs=1 --set batch_size=8 --set frames.count=4",
     "recipe train grpo configs/grpo-qwen2.5-vl": f"{GRPO} --set frames.count=4",
@@ -41,7 +49,7 @@ ADDED = {
     "recipe train best-of-n": f"{NARROW} --set rounds=1 --set n=2 --set prompts_per_round=2",
     "recipe perceive .*--videos videos --model": "--max-tokens 40 --count 2 --temperature 1",
     "recipe plan": "--max-tokens 40",
-    "recipe reproduce": "--dry-run",
+    "recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
 }
 """What is appended to commands, by how they begin: fewer steps, shorter answers."""
@@ -63,7 +71,12 @@ PAGES: dict[str, tuple[str, ...]] = {
         "recipe plan --model runs/grpo-qwen2.5-3b/model --examples test.jsonl --output predictions.jsonl",
     ),
     "scale": (),
-    "reproduce": (),
+    "reproduce": (
+        "recipe reproduce main regimes --scale 3b --data data --corpus corpora/howtocaption "
+        f"--judge-endpoint http://127.0.0.1:8000/v1 --output runs/three --regime base --regime rl {SMALL}",
+        "recipe reproduce main --regime rl --scale 7b --data data --corpus corpora/howtocaption --seeds 1 "
+        f"--output runs/seven {SMALL}",
+    ),
     "perception": (),
     "judge": (),
     "video-configuration": (),
@@ -184,7 +197,7 @@ def typed(
 
     def run_it(command: str) -> tuple[int, str]:
         for model in re.findall(r"(?:Qwen|jinaai|meta-llama)/[\w.-]+", command + configured(folder, command)):
-            hub(model)
+            hub(model.rstrip("."))
         local = re.sub(r"https?://(localhost:8000|api\.example\.com|127\.0\.0\.1:8000)/v1", server.url, command)
         words = shlex.split(local)
         if words[0] == "export":
@@ -204,8 +217,10 @@ def typed(
 
 
 def configured(folder: Path, command: str) -> str:
-    """The text of the settings files that a command names."""
-    named = (folder / word for word in shlex.split(command) if word.endswith(".toml"))
+    """The text of the settings files and scales that a command names."""
+    words = shlex.split(command)
+    scales = [ROOT / "configs" / "scales" / f"{scale}.toml" for scale in re.findall(r"--scale (\S+)", command)]
+    named = (*scales, *(folder / word for word in words if word.endswith(".toml")))
     return "".join(path.read_text(encoding="utf-8") for path in named if path.is_file())
 
 
