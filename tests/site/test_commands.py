@@ -8,6 +8,7 @@ docs/trainers.md has settings of other trainers, no command; tests/reward/test_t
 """
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 from tests.data.conftest import coin_video
 from tests.models.endpoint_server import Reply, Server, completion, serving
+from tests.site.conftest import STAND_INS
 
 from recipe.cli import app
 from recipe.cli.console import run
@@ -49,15 +51,17 @@ ADDED = {
     "recipe train best-of-n": f"{NARROW} --set rounds=1 --set n=2 --set prompts_per_round=2",
     "recipe perceive .*--videos videos --model": "--max-tokens 40 --count 2 --temperature 1",
     "recipe plan": "--max-tokens 40",
-    "recipe reproduce (?!.*--quick)": "--dry-run",
+    "(CUDA_VISIBLE_DEVICES=\\S+ )?recipe reproduce (?!.*--quick)": "--dry-run",
     "recipe evaluate judge .*--split test --(endpoint|judge)": "--controls 2",
 }
 """What is appended to commands, by how they begin: fewer steps, shorter answers."""
 NOT_RUN = {
-    "vllm serve|hf download .*vllm serve": "needs vLLM and a GPU",
-    "curl|hf download": "needs a network",
+    "(CUDA_VISIBLE_DEVICES=\\S+ )?vllm serve|hf download .*vllm serve": "needs vLLM and a GPU",
+    "recipe (corpus build|perceive) .*--devices (4|cuda:0,cuda:1)": "needs several GPUs",
+    "curl|hf download|recipe corpus (publish|pull) .*(hf|s3|https)://": "needs a network",
     "pip install|python3 -m venv|site=|mkdir|printf|:|.venv-vllm": "installs packages",
     "for n in": "needs four GPUs",
+    "for seed in|recipe evaluate agreement judge-1.json": "a loop with names to fill in, and what reads its files",
     "accelerate launch --multi_gpu|torchrun .*--nproc-per-node 4": "needs several GPUs, one of them two machines",
     "torchrun .*--nproc-per-node 2": "tests/training/test_ranks.py runs two processes",
 }
@@ -73,12 +77,13 @@ PAGES: dict[str, tuple[str, ...]] = {
     "scale": (),
     "reproduce": (
         "recipe reproduce main regimes --scale 3b --data data --corpus corpora/howtocaption "
-        f"--judge-endpoint http://127.0.0.1:8000/v1 --output runs/three --regime base --regime rl {SMALL}",
+        f"--models models.toml --output runs/three --regime base --regime rl {SMALL}",
         "recipe reproduce main --regime rl --scale 7b --data data --corpus corpora/howtocaption --seeds 1 "
         f"--output runs/seven {SMALL}",
     ),
     "perception": (),
     "judge": (),
+    "site": (),
     "video-configuration": (),
 }
 """Pages, and commands that belong to a page but stand in no block of it."""
@@ -96,7 +101,10 @@ def commands(page: str) -> list[str]:
     """The commands of a page's blocks, without comments, each on one line."""
     text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    first = r"recipe |export |torchrun|accelerate|vllm|hf |curl|for |pip|python3|site=|mkdir|printf|: |\.venv"
+    first = (
+        r"recipe |CUDA_VISIBLE_DEVICES=|export |torchrun|accelerate|vllm|hf |curl|for |pip|python3|site=|mkdir|printf|"
+        r": |\.venv"
+    )
     lines = [
         line
         for language, block in blocks
@@ -137,10 +145,12 @@ def film(path: Path, shade: int, seconds: int = 12) -> None:
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType, server: Server) -> Path:
     """What a person has before the first command: annotations, videos, narrations, plans."""
     path = tmp_path_factory.mktemp("site")
     (path / "configs").symlink_to(ROOT / "configs")
+    for key in ("DIVERSITY_KEY", "FRONTIER_KEY"):  # of configs/models.toml
+        os.environ.setdefault(key, "a key")
     for name in ("grpo", "seed-0"):
         shutil.copy(ROOT / "configs" / "grpo-qwen2.5-3b.toml", path / f"{name}.toml")
     database: dict[str, Any] = {}
@@ -166,6 +176,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, generator: ModuleType) -> P
         write(path / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in plans))
     web = [{"example_id": row["example_id"], "goal": "brew tea", "history": [], "continuation": STEPS} for row in rows]
     write(path / "how2bench.jsonl", "".join(json.dumps(row) + "\n" for row in web))
+    roles = ("judge", "assessor", "frontier.asked")
+    models = "".join(f'[{role}]\nmodel = "m"\nendpoint = "{server.url}"\n' for role in roles)
+    write(path / "models.toml", models)
     write(path / "judge.txt", "Goal: {goal}\nL1: {reference_steps}\nL2: {steps}\nList critical_failures.\n")
     return path
 
@@ -197,9 +210,12 @@ def typed(
 
     def run_it(command: str) -> tuple[int, str]:
         for model in re.findall(r"(?:Qwen|jinaai|meta-llama)/[\w.-]+", command + configured(folder, command)):
-            hub(model.rstrip("."))
+            if model.rstrip(".") in STAND_INS:  # others are models of an endpoint
+                hub(model.rstrip("."))
         local = re.sub(r"https?://(localhost:8000|api\.example\.com|127\.0\.0\.1:8000)/v1", server.url, command)
         words = shlex.split(local)
+        if words[0].startswith("CUDA_VISIBLE_DEVICES="):
+            del words[0]
         if words[0] == "export":
             name, _, value = words[1].partition("=")
             monkeypatch.setenv(name, value)
@@ -233,7 +249,7 @@ def configured(folder: Path, command: str) -> str:
 )
 def test_the_commands_of_a_page_run_as_written(page: str, whole: bool, folder: Path, typed: Runner) -> None:
     listed = [*commands(page), *(PAGES[page] if whole else ())]
-    if page in {"reproduce", "video-configuration"} and not (folder / "data" / "examples.jsonl").exists():
+    if page in {"reproduce", "site", "video-configuration"} and not (folder / "data" / "examples.jsonl").exists():
         listed = [*commands("training"), *listed]
     for command in listed:
         if before := of(command, BEFORE):
