@@ -119,6 +119,9 @@ def test_a_video_without_a_step_gives_no_trace(told: Recipe) -> None:
     found = json.loads(outcome.out)
     assert (found["rows"], found["empty"]) == (1, ["s/tea"])
     assert len(read_procedures(told.folder / "t.jsonl").procedures) == 1
+    with serving(lambda body, before: completion("none")) as server:
+        words = ("--procedures", "whole.jsonl", "--traces", "nothing.jsonl", "--endpoint", server.url)
+        told.refuses(*TELL, *words, because="nothing.jsonl: no step in 2 answers", leaves="nothing.jsonl.cache")
 
 
 def test_what_is_missing_is_listed_and_left_out_by_option_only(told: Recipe) -> None:

@@ -16,7 +16,7 @@ from recipe.artifacts import JsonObject, installed, write_json
 from recipe.config import PhiConfig
 from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
-from recipe.errors import InputError, listed
+from recipe.errors import InputError, listed, quoted
 from recipe.models.costs import Prices
 from recipe.perception.phi import Clip, PhiResult, PhiRun, read_history, read_trace
 from recipe.perception.videos import VideoFolder, VideoPaths, name_of
@@ -97,7 +97,10 @@ def write_described_histories(
 
 
 def write_described_traces(path: Path, procedures: Iterable[Procedure], result: PhiResult, prices: Prices) -> RowCounts:
-    """Write the procedures that there is an answer with steps for, in their order, with Phi's steps."""
+    """Write the procedures that there is an answer with steps for, in their order, with Phi's steps.
+
+    Raises InputError where no answer has a step: a file of no procedure can be used nowhere.
+    """
     rows, empty = [], []
     for procedure in procedures:
         if (description := result.descriptions.get(name_of(procedure))) is None:
@@ -107,6 +110,10 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
             rows.append(replace(procedure, steps=steps))
         else:
             empty.append(name_of(procedure))
+    if not rows:
+        first = next(iter(result.descriptions.values())).answer.text
+        problem = f"no step in {len(empty):,} answers; the first: {quoted(first)}"
+        raise InputError.at(path, problem, "give a model that takes video, or more frames (--max-frames)")
     write_procedures(path, rows)
     return _written(len(rows), empty, result, prices)
 
