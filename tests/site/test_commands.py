@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from tests.data.conftest import coin_video
 from tests.models.endpoint_server import Reply, Server, completion, serving
+from tests.reproduce.conftest import benchmarks
 from tests.site.conftest import STAND_INS
 
 from recipe.cli import app
@@ -247,7 +248,12 @@ def configured(folder: Path, command: str) -> str:
         *(pytest.param(page, True, marks=pytest.mark.slow) for page in PAGES if page in SLOW or PAGES[page]),
     ],
 )
-def test_the_commands_of_a_page_run_as_written(page: str, whole: bool, folder: Path, typed: Runner) -> None:
+def test_the_commands_of_a_page_run_as_written(
+    page: str, whole: bool, folder: Path, typed: Runner, tmp_path: Path
+) -> None:
+    if page in {"reproduce", "site"} and not (folder / "data" / "crosstask").is_dir():
+        benchmarks(tmp_path / "more")
+        shutil.move(tmp_path / "more" / "crosstask", folder / "data" / "crosstask")
     listed = [*commands(page), *(PAGES[page] if whole else ())]
     if page in {"reproduce", "site", "video-configuration"} and not (folder / "data" / "examples.jsonl").exists():
         listed = [*commands("training"), *listed]

@@ -240,7 +240,10 @@ def held_run(stage: str, config: Settings, output: Path) -> Run | None:
 
 def _require_same(output: Path, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises ConfigError where the record of a run differs in what `now` holds."""
-    if changed := _changes({key: known.get(key) for key in now}, now):
+    held = {key: known.get(key) for key in now}
+    if now["config"].get("input") == "text":  # which reads no frames, whatever the settings say of them
+        held, now = ({**one, "config": {**one["config"], "frames": None}} for one in (held, now))
+    if changed := _changes(held, now):
         raise ConfigError(
             f"{output}: the folder holds a run with other settings ({'; '.join(changed)}); "
             "set another `output`, or delete the folder to start over."
