@@ -240,7 +240,7 @@ def held_run(stage: str, config: Settings, output: Path) -> Run | None:
 
 def _require_same(output: Path, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raises ConfigError where the record of a run differs in what `now` holds."""
-    held = {key: known.get(key) for key in now}
+    held: Mapping[str, Any] = {key: known.get(key) for key in now}
     if now["config"].get("input") == "text":  # which reads no frames, whatever the settings say of them
         held, now = ({**one, "config": {**one["config"], "frames": None}} for one in (held, now))
     if changed := _changes(held, now):
