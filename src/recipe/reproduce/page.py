@@ -269,9 +269,8 @@ def _drawn(scale: ScaleResults, made: TableFigures) -> Sequence[Figure]:
     """The figure of a table."""
     if not made.figures:
         return ()
-    paper = (
-        f"; hollow: the paper's, {scale.published}" if any(one.published is not None for one in made.figures) else ""
-    )
+    model = "Qwen2.5-7B at every scale" if made.name == "vpa" else scale.published
+    paper = f"; hollow: the paper's, {model}" if any(one.published is not None for one in made.figures) else ""
     if made.name == "weak":
         drawing, caption = weak_figure(made), f"Accuracy by share of weak examples, with 95% intervals{paper}."
     elif made.name == "diversity":
