@@ -215,6 +215,8 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
     (root / "videos" / f"cross{COUNT:02}.mp4").unlink()
 
     def answer(body: dict[str, Any], count: int) -> Reply:
+        if "top_k" in body:  # as hosted models do
+            return Reply(400, json.dumps({"error": {"message": "Unrecognized request argument: top_k"}}))
         judged = "prediction" in json.dumps(body["messages"])
         return completion(json.dumps(dict.fromkeys(CRITERIA, 3)) if judged else "1. pour tea")
 
@@ -252,6 +254,8 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
     assert {row["example_id"] for row in lines(run / "scores" / "controls.jsonl")} <= common
     [scale] = load_results(tmp_path / "run" / "results.json").scales
     assert sum(one.left_out.get("history", 0) + one.left_out.get("video", 0) for one in scale.examples) == len(left)
+    [note] = next(one.notes for one in scale.tables if one.name == "frontier")
+    assert "top_k" in note
     assert 'id="examples"' in (tmp_path / "run" / "report.html").read_text()
 
 

@@ -19,6 +19,7 @@ from recipe.evaluation.metrics import CONTROL
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.measure import Difference
+from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
 from recipe.report.numbers import format_number, format_signed
@@ -114,7 +115,7 @@ class TableFigures:
     not_beaten: tuple[str, ...] = ()
     """A sentence for each regime that does not beat every control."""
     notes: tuple[str, ...] = ()
-    """What is missing in its plans, a sentence each."""
+    """What is missing in its plans, or differs in how they were sampled, a sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +175,23 @@ def measure_table(folder: Path, made: ScaleRuns, one: PaperTable) -> TableFigure
     prompts = _shown(folder, made, one) if one.name == "qualitative" else ()
     columns = tuple(dict.fromkeys(figure.column for figure in figures))
     controls, not_beaten = _controls(folder, one, values, {name: everything.table[name] for name in trained})
+    notes: list[str] = []
+    if one.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
+        cards = {
+            run.regime: distinct_decodings(plan.decoding for plan in read_predictions(folder / run.file("plans")))
+            for run in (*made.runs_of("base"), *made.frontier)
+        }
+        others = [name for name in cards if name != "base"] if "base" in cards else []
+        notes = [note for name in others if (note := decoding_note(cards["base"], cards[name], ("base", name)))]
     return TableFigures(
-        one.name, columns, tuple(figures), tuple(findings), tuple(prompts), tuple(controls), tuple(not_beaten)
+        name=one.name,
+        columns=columns,
+        figures=tuple(figures),
+        findings=tuple(findings),
+        prompts=tuple(prompts),
+        controls=tuple(controls),
+        not_beaten=tuple(not_beaten),
+        notes=tuple(notes),
     )
 
 
