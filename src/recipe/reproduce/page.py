@@ -126,7 +126,10 @@ def summary(results: StudyResults) -> list[str]:
             if (count := sum(one.verdict == verdict for one in found))
         )
         seeds = f"{len(scale.seeds)} seed{'s' if len(scale.seeds) > 1 else ''}"
-        sentences.append(f"{scale.title}, {seeds}: of {len(found)} claims of the paper {counts}.")
+        claims = (
+            f"of {len(found)} claims of the paper {counts}" if found else "no claim of the paper is on these tables"
+        )
+        sentences.append(f"{scale.title}, {seeds}: {claims}.")
         sentences += [f"{scale.title}: {one.words}" for one in found if one.verdict == "does not hold"]
     return sentences
 
