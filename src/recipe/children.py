@@ -64,13 +64,29 @@ def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess
 
 
 def _work(work: Callable[..., None], connection: Connection, *settings: Any) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     work(connection, *settings)
 
 
-def _end_with_parent() -> None:
-    """End at once when the first process is killed: the next command may already run in its folder."""
+def assigned(connection: Connection) -> Iterator[Any]:
+    """In a worker: what the first process assigns, one at a time, until it sends None."""
+    connection.send(None)
+    while (item := connection.recv()) is not None:
+        yield item
+        connection.send(None)
+
+
+def end_with_parent() -> None:
+    """In a worker: end at once when the first process is killed: the next command may already run in its folder.
+
+    A thread waits for that.
+    """
     parent = parent_process()
-    if parent is not None:
+
+    def end() -> None:
+        assert parent is not None
         wait([parent.sentinel])
         os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=end, daemon=True).start()

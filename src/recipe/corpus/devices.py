@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from recipe.children import start_worker
+from recipe.children import assigned, start_worker
 from recipe.config import EncoderConfig
 from recipe.corpus.encode import EncodingJob, encode_shards, on_device
 from recipe.corpus.encoders import EncoderIdentity, differences, open_encoder, recorded_settings
@@ -86,14 +86,6 @@ def _serve(connection: Connection, output: Path, settings: EncoderConfig, record
         encoder = open_encoder(settings)
         if difference := differences(recorded, encoder.identity):
             raise EncoderMismatch(f"the encoder on device {settings.device} is another than the build's: {difference}.")
-        encode_shards(output, _assigned(connection), encoder, connection.send)
+        encode_shards(output, assigned(connection), encoder, connection.send)
     except (RecipeError, OSError) as error:
         connection.send(error)
-
-
-def _assigned(connection: Connection) -> Iterator[int]:
-    """Shards that the first process assigns, one at a time."""
-    connection.send(None)
-    while (shard := connection.recv()) is not None:
-        yield shard
-        connection.send(None)

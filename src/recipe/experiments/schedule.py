@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import queue
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -24,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import fingerprint, locked, read_json, remove, write_json
-from recipe.children import safe_path
+from recipe.children import end_with_parent, safe_path
 from recipe.errors import ComputeError, InputError, RecipeError, first_line, listed
 from recipe.progress import SILENT, Advance, Progress
 
@@ -394,15 +393,7 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     # Ctrl-C reaches the whole process group; the parent alone decides, and ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that was killed cannot end its workers; left alone, they would write on and then wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+    end_with_parent()
 
 
 def _work(run_dir: Path, stage: Stage, mark: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from recipe.children import start_worker
+from recipe.children import assigned, start_worker
 from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
@@ -110,15 +110,7 @@ def _describe(
     try:
         with open_model(settings, frames=config.frames) as model:
             run = PhiRun(model, config, kind, together=together, skip_unreadable=skip)
-            for found in run.each(_assigned(connection), lambda _: None):
+            for found in run.each(assigned(connection), lambda _: None):
                 connection.send(found)
     except (RecipeError, OSError) as error:
         connection.send(error)
-
-
-def _assigned(connection: Connection) -> Iterator[Group]:
-    """Groups that the first process assigns, one at a time."""
-    connection.send(None)
-    while (group := connection.recv()) is not None:
-        yield group
-        connection.send(None)
