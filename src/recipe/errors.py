@@ -50,7 +50,8 @@ class InputError(RecipeError):
         """An error that names file, line, field, what is wrong and what to do, in one sentence."""
         place = str(path) if line is None else f"{path}, line {line}"
         where = place if field is None else f"{place}, field {field!r}"
-        return cls(f"{where}: {problem}; {remedy}.")
+        # A name in a file may hold a line feed; the sentence stays on one line.
+        return cls(f"{where}: {problem}; {remedy}.".replace("\n", "\\n"))
 
 
 class ConfigError(RecipeError):
