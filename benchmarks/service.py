@@ -35,7 +35,7 @@ from recipe.artifacts import read_jsonl, write_json
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.reward.scorer import PromptGroup, score_or_raise
-from recipe.reward.service.server import warm_up
+from recipe_apps.service.server import warm_up
 from recipe.reward.verifier import Verifier
 
 ROOT = Path(__file__).parents[1]

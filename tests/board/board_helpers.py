@@ -2,8 +2,8 @@
 
 import json
 
-from recipe.board.store import Board
-from recipe.board.work import Worker
+from recipe_apps.board.store import Board
+from recipe_apps.board.work import Worker
 from recipe.types import Example
 
 CONTROLS = 9

@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from recipe.board.app import create_app
-from recipe.board.store import Board, Entry
-from recipe.board.tables import jobs, metadata, scorers
-from recipe.board.validation import check_submission
-from recipe.board.work import Queue
+from recipe_apps.board.app import create_app
+from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.tables import jobs, metadata, scorers
+from recipe_apps.board.validation import check_submission
+from recipe_apps.board.work import Queue
 from recipe.errors import InputError
 from recipe.types import Example
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recipe.experiments import results as r
+from recipe_studies.experiments import results as r
 from recipe.stats import Interval
 
 CARDS = "\n".join(["501", "Brew Mint Tea", "http://x", "3", "boil water,add mint,pour tea"]) + "\n"

@@ -15,11 +15,11 @@ from recipe.artifacts import JsonObject, write_json, write_jsonl
 from recipe.config import BestOfNConfig, CorpusConfig, EncoderConfig, RewardConfig, parse_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import ConfigError
-from recipe.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
-from recipe.experiments.report import ReportSettings, write_report
-from recipe.experiments.results import SPLITS, load_results
-from recipe.experiments.settings import ComparisonConfig, WorldSource, demo_config, load_experiment
-from recipe.experiments.stages import CorpusBuild, Ranking, WorldData, build, draw_world, plan_stages, rank
+from recipe_studies.experiments.design import DOCUMENTS, TEST, TRAIN, design_of
+from recipe_studies.experiments.report import ReportSettings, write_report
+from recipe_studies.experiments.results import SPLITS, load_results
+from recipe_studies.experiments.settings import ComparisonConfig, WorldSource, demo_config, load_experiment
+from recipe_studies.experiments.stages import CorpusBuild, Ranking, WorldData, build, draw_world, plan_stages, rank
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
 from recipe.types import Example

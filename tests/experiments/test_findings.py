@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from recipe.evaluation.validity.measure import Difference
-from recipe.experiments import results as r
-from recipe.experiments.design import BASE, design_of
-from recipe.experiments.findings import caveats, headline, summary
-from recipe.experiments.settings import (
+from recipe_studies.experiments import results as r
+from recipe_studies.experiments.design import BASE, design_of
+from recipe_studies.experiments.findings import caveats, headline, summary
+from recipe_studies.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
     FilesSource,

@@ -10,9 +10,9 @@ import pytest
 from recipe.artifacts import from_json, to_json
 from recipe.errors import ComputeError, InputError
 from recipe.evaluation.metrics import METRICS, SHARES, regime_colours
-from recipe.experiments import plots
-from recipe.experiments.page import render_html, rerender
-from recipe.experiments.results import (
+from recipe_studies.experiments import plots
+from recipe_studies.experiments.page import render_html, rerender
+from recipe_studies.experiments.results import (
     Curve,
     Line,
     Results,

@@ -13,7 +13,7 @@ import pytest
 
 from recipe.artifacts import locked, read_json, write_json
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
-from recipe.experiments.schedule import Stage, run_stages, stage_times
+from recipe_studies.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
 
 
@@ -85,7 +85,7 @@ WAITING = """
 import os, sys, time
 from collections.abc import Iterator
 from pathlib import Path
-from recipe.experiments.schedule import Stage, run_stages
+from recipe_studies.experiments.schedule import Stage, run_stages
 from recipe.progress import SILENT
 
 def wait(run_dir, settings, progress):

@@ -13,8 +13,8 @@ from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import log_likelihood
 from recipe.text import format_plan, video_messages
 from recipe.training.base import chat_text
-from recipe.training.video_model import VisionShape
-from recipe.training.vision_pretraining import (
+from recipe_studies.vision.video_model import VisionShape
+from recipe_studies.vision.pretraining import (
     FLOOR,
     Schedule,
     align_decoder,

@@ -14,7 +14,7 @@ from recipe.config import FrameConfig
 from recipe.errors import InputError
 from recipe.models.vision import VideoProcessor
 from recipe.perception.frames import read_frames
-from recipe.training.video_model import VisionShape
+from recipe_studies.vision.video_model import VisionShape
 from recipe.world.clips import ENLARGED, write_clip
 from recipe.world.frames import RATE, Painter
 from recipe.world.graph import World
