@@ -13,12 +13,12 @@ from recipe.cli import app
 TARGET = Path(__file__).with_name("reference.md")
 
 
-def commands(command: Any, path: str) -> list[str]:
+def commands(command: Any, path: str, parent: typer.Context | None = None) -> list[str]:
     """Help texts of a command and of those below it."""
-    context = typer.Context(command, info_name=path, max_content_width=100)
-    children = getattr(command, "commands", {})
-    if children:
-        return [line for name, child in children.items() for line in commands(child, f"{path} {name}")]
+    context = typer.Context(command, parent=parent, info_name=path.rpartition(" ")[2], max_content_width=100)
+    if hasattr(command, "commands"):
+        children = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        return [line for name, child in children.items() for line in commands(child, f"{path} {name}", context)]
     rows = [f"### `{path}`", "", inspect.cleandoc(command.help or ""), ""]
     table = [record for parameter in command.params if (record := parameter.get_help_record(context))]
     if table:

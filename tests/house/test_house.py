@@ -16,7 +16,7 @@ from recipe.cli.console import run
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "recipe"
+SOURCE = ROOT / "src"
 HEAVY = {
     "accelerate", "av", "datasets", "fastapi", "httpx2", "jinja2", "krippendorff", "matplotlib", "numba", "numpy",
     "openai", "pandas", "peft", "prometheus_client", "pyarrow", "scipy", "sentence_transformers", "starlette",
@@ -40,6 +40,39 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_no_heavy_package_is_loaded(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
+
+
+def test_another_package_adds_commands_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function below `recipe` and a group below `recipe reward`, beside those of this project's other packages."""
+    from typer.testing import CliRunner
+
+    from recipe.cli import app
+
+    (tmp_path / "kitchen.py").write_text(
+        "from recipe.cli.console import CommandGroup\n"
+        "tools = CommandGroup(help='Tools.')\n"
+        "@tools.command()\ndef knife() -> None:\n    'Cut.'\n    print('cut')\n"
+        "@tools.command()\ndef spoon() -> None:\n    'Stir.'\n    print('stirred')\n"
+        "def oven(heat: int = 3) -> None:\n    'Bake.'\n    print(heat)\n"
+    )
+    entries = "[recipe.commands]\noven = kitchen:oven\n[recipe.commands.reward]\ntools = kitchen:tools\n"
+    (tmp_path / "kitchen-1.dist-info").mkdir()
+    (tmp_path / "kitchen-1.dist-info" / "METADATA").write_text("Name: kitchen\nVersion: 1\n")
+    (tmp_path / "kitchen-1.dist-info" / "entry_points.txt").write_text(entries)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def output(*words: str, code: int = 0) -> str:
+        result = CliRunner().invoke(app, words, prog_name="python -m recipe")
+        assert result.exit_code == code, result.output
+        return result.output
+
+    assert output("oven", "--heat", "7") == "7\n"
+    assert output("reward", "tools", "knife") == "cut\n"
+    for words, names in (((), ("oven", "demo", "board", "corpus")), (("reward",), ("tools", "serve", "score"))):
+        listed = {line.split()[0] for line in output(*words, "--help").splitlines() if line.startswith("  ")}
+        assert {*names} <= listed
+    assert "oven" in output("ovens", code=2)
+    assert "oven" not in output("reward", "--help")
 
 
 def test_the_check_for_heavy_packages_can_fail() -> None:

@@ -8,22 +8,7 @@ import typer
 
 from recipe import __version__
 from recipe.children import safe_path
-from recipe.cli import (
-    board,
-    corpus,
-    data,
-    demo,
-    evaluate,
-    perceive,
-    plan,
-    report,
-    reproduce,
-    reward,
-    serve,
-    train,
-    vpa,
-    world,
-)
+from recipe.cli import corpus, data, evaluate, perceive, plan, report, reward, train, vpa, world
 from recipe.cli.console import CommandGroup, run
 from recipe.errors import InputError
 
@@ -51,21 +36,16 @@ def recipe(
     """
 
 
-app.command("demo")(demo.demo)
-app.command("run")(demo.run)
-app.command("reproduce")(reproduce.reproduce)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(data.app, name="data")
 app.add_typer(world.app, name="world")
 app.add_typer(train.app, name="train")
 app.command("perceive")(perceive.perceive)
 app.command("plan")(plan.plan)
-app.command("serve")(serve.serve)
 app.add_typer(vpa.app, name="vpa")
 app.add_typer(reward.app, name="reward")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("report")(report.report)
-app.add_typer(board.app, name="board")
 
 
 @app.command("docs")

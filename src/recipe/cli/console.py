@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
+import typer.main
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
@@ -65,12 +66,43 @@ class PlainCommand(TyperCommand):
 
 
 class PlainGroup(TyperGroup):
-    """Commands that are listed with the whole first sentence of their help."""
+    """Commands that are listed with the whole first sentence of their help; other packages add theirs by entry points.
+
+    `serve = "recipe_apps.cli.serve:serve"` in the group `recipe.commands` is `recipe serve`; what the group
+    `recipe.commands.reward` holds lies below `recipe reward`. An entry point names a function or a `CommandGroup`.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._added(ctx)
+        return list(self.commands)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._added(ctx)
+        return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, one.get_short_help_str(limit=_WHOLE)) for name, one in commands if one])
+        packages = self._added(ctx)
+        for package in dict.fromkeys(("", *packages.values())):
+            names = [name for name in self.commands if packages.get(name, "") == package]
+            with formatter.section(f"Commands of {package}" if package else "Commands"):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=_WHOLE)) for name in names])
+
+    def _added(self, ctx: Any) -> dict[str, str]:
+        """Add the commands of other packages to those of this group; gives the package of each."""
+        names: list[str] = []
+        while ctx.parent is not None:
+            names.insert(0, ctx.info_name)
+            ctx = ctx.parent
+        entries = entry_points(group=".".join(("recipe.commands", *names)))
+        for entry in entries:
+            if entry.name not in self.commands:
+                group, loaded = CommandGroup(), entry.load()
+                group.add_typer(loaded, name=entry.name) if isinstance(loaded, typer.Typer) else group.command(
+                    entry.name
+                )(loaded)
+                self.commands.update(typer.main.get_group(group).commands)
+        return {entry.name: entry.module.partition(".")[0] for entry in entries}
 
 
 class CommandGroup(typer.Typer):

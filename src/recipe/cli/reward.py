@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from recipe.cli import audit, coverage, explain, reward_service
+from recipe.cli import audit, coverage, explain
 from recipe.cli.console import CommandGroup, out, print_json, progress
 from recipe.cli.reward_options import AsJson, Config, Folder, Method, Pool, after, open_verifier
 from recipe.reward.scorer import PromptGroup, Steps, batches, score_or_raise
@@ -89,7 +89,6 @@ def score(
 app.command("audit")(audit.audit)
 app.command("coverage")(coverage.coverage)
 app.command("explain")(explain.explain)
-app.command("serve")(reward_service.serve)
 
 
 def _prompts(rows: Path | None, goal: str, history: Sequence[str], continuations: Sequence[str]) -> list[PromptGroup]:

@@ -1,7 +1,7 @@
 """The paper's tables as data: the regimes in their rows, the published figures, and what the paper claims of them.
 
-A claim is a difference between two regimes with its direction. `recipe_studies.reproduce.findings` decides from the interval of
-the measured difference whether it holds here, does not, or cannot be told.
+A claim is a difference between two regimes with its direction. `recipe_studies.reproduce.findings` decides from the
+interval of the measured difference whether it holds here, does not, or cannot be told.
 """
 
 from collections.abc import Sequence
