@@ -70,6 +70,10 @@ __version__ = "0.2.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'recipe' has no attribute {name!r}")
+    if _HOMES[name].startswith("recipe.training"):
+        from recipe.errors import require_packages
+
+        require_packages({"train": "training"})
     return getattr(import_module(_HOMES[name]), name)
 
 

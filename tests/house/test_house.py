@@ -87,6 +87,14 @@ def test_public_names_resolve_and_are_complete() -> None:
         _ = recipe.Corpsu  # type: ignore[attr-defined]
 
 
+def test_without_the_packages_of_training_its_functions_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recipe.errors.find_spec", lambda name: None)
+    for name in ("train_grpo", "train_best_of_n"):
+        with pytest.raises(MissingExtra) as raised:
+            getattr(recipe, name)
+        assert raised.value.extra == "train"
+
+
 def test_version_is_stated_once() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" not in settings["project"]
