@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import file_sha256, read_json
-from recipe_studies.experiments.schedule import RECORDS
 from recipe.progress import SILENT
+from recipe_studies.experiments.schedule import RECORDS
 from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.run import reproduce
 from recipe_studies.reproduce.study import Study

@@ -15,13 +15,13 @@ import uvicorn  # noqa: E402
 from board_helpers import lines, score_all  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
+from recipe.types import Example  # noqa: E402
 from recipe_apps.board.app import create_app  # noqa: E402
 from recipe_apps.board.scoring import open_scorer  # noqa: E402
+from recipe_apps.board.settings import ScorerSettings  # noqa: E402
 from recipe_apps.board.setup import add_track  # noqa: E402
 from recipe_apps.board.standings import refresh, stale_boards  # noqa: E402
 from recipe_apps.board.store import Board, References, Track  # noqa: E402
-from recipe_apps.board.settings import ScorerSettings  # noqa: E402
-from recipe.types import Example  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [

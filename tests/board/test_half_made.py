@@ -15,16 +15,16 @@ from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select
 from sqlalchemy.engine import Connection
 
+from recipe.errors import InputError
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
 from recipe_apps.board.scoring import open_scorer
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track, demo_board, rescore
 from recipe_apps.board.store import Board, References
 from recipe_apps.board.tables import Database, metadata, scorers, standings, tracks
 from recipe_apps.board.work import read_content
-from recipe_apps.board.settings import ScorerSettings
-from recipe.errors import InputError
-from recipe.planning.predictions import Prediction
-from recipe.types import Example
 
 
 class Stop(Exception):

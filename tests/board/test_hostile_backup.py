@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from board_helpers import lines, score_all
 
+from recipe.errors import InputError
+from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
 from recipe_apps.board.store import Board, Entry
 from recipe_apps.board.validation import check_submission
-from recipe.errors import InputError
-from recipe.types import Example
 
 Spoil = Callable[[sqlite3.Connection], object]
 

@@ -13,10 +13,7 @@ pytest.importorskip("openai")
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import fingerprint
-from recipe_apps.board.scoring import LEAST, MEASURES, Scored, Scorer, control_predictions, label_of, open_scorer
-from recipe_apps.board.store import References
 from recipe.config import ModelConfig
-from recipe_apps.board.settings import ScorerSettings
 from recipe.config.models import JudgeConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.evaluation.judge.plans import cases_of
@@ -29,6 +26,9 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
+from recipe_apps.board.scoring import LEAST, MEASURES, Scored, Scorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.settings import ScorerSettings
+from recipe_apps.board.store import References
 
 VALIDITY = ScorerSettings(measure="validity")
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from starlette.testclient import TestClient
 
+from recipe.stats import macro_interval, macro_intervals
 from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import MOST_UNSCORED, Figures, Scored
 from recipe_apps.board.standings import as_csv, places_of, standings_of
@@ -20,7 +21,6 @@ from recipe_apps.board.store import Board, Entry
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import Queue
-from recipe.stats import macro_interval, macro_intervals
 
 rng = np.random.default_rng(0)
 CLUSTERS = [f"goal {place // 4}" for place in range(60)]

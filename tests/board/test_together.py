@@ -13,14 +13,14 @@ import pytest
 from board_helpers import CONTROLS, lines, score_all
 from sqlalchemy import func, select, update
 
+from recipe.errors import ComputeError, InputError
+from recipe.types import Example
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.store import Board, Entry
 from recipe_apps.board.tables import Database, jobs, log, scorers, scores, submissions, tracks, workers
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.views import Views
 from recipe_apps.board.work import LONGEST_LEASE, Queue
-from recipe.errors import ComputeError, InputError
-from recipe.types import Example
 
 
 def ask(board: Board, query: Any) -> list[Any]:

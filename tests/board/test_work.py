@@ -17,21 +17,21 @@ from sqlalchemy import func, select, update
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import JsonObject
+from recipe.config import ModelConfig
+from recipe.config.models import JudgeConfig
+from recipe.errors import ComputeError, InputError
+from recipe.evaluation.judge.verdicts import CRITERIA
+from recipe.planning.predictions import Prediction
+from recipe.types import Example
 from recipe_apps.board import work
 from recipe_apps.board.scoring import Figures, Scored, control_predictions, open_scorer
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track, rescore
 from recipe_apps.board.standings import standings_of
 from recipe_apps.board.store import Board, Entry, References, Track
 from recipe_apps.board.tables import jobs, log, scorers, scores, tracks
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.work import MOST_ATTEMPTS, Job, Queue, Worker, read_content
-from recipe.config import ModelConfig
-from recipe_apps.board.settings import ScorerSettings
-from recipe.config.models import JudgeConfig
-from recipe.errors import ComputeError, InputError
-from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.planning.predictions import Prediction
-from recipe.types import Example
 
 CHAIN = {("", "queued"), ("queued", "running"), ("running", "queued"), ("running", "scored"), ("running", "failed"),
          ("queued", "cancelled"), ("running", "cancelled"), ("failed", "queued"), ("cancelled", "queued")}  # fmt: skip

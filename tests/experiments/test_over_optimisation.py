@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from recipe.artifacts import write_json, write_jsonl
 from recipe.cli import app
 from recipe.errors import InputError
+from recipe.stats import Interval
 from recipe_studies.experiments.over_optimisation import (
     read_validations,
     validation_figure,
@@ -17,7 +18,6 @@ from recipe_studies.experiments.over_optimisation import (
     write_validation_page,
 )
 from recipe_studies.experiments.results import ValidationCurve
-from recipe.stats import Interval
 
 
 @pytest.fixture

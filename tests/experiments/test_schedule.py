@@ -13,8 +13,8 @@ import pytest
 
 from recipe.artifacts import locked, read_json, write_json
 from recipe.errors import ComputeError, InputError, MissingExtra, RecipeError
-from recipe_studies.experiments.schedule import Stage, run_stages, stage_times
 from recipe.progress import SILENT, Progress
+from recipe_studies.experiments.schedule import Stage, run_stages, stage_times
 
 
 def append(run_dir: Path, settings: Any, progress: Progress) -> None:

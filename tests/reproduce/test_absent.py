@@ -18,9 +18,10 @@ from recipe.artifacts import read_json, read_jsonl
 from recipe.cli import app
 from recipe.data.examples import read_examples, write_examples
 from recipe.errors import InputError
+from recipe.progress import SILENT
+from recipe.types import Example
 from recipe_studies.experiments.design import TEST, TRAIN
 from recipe_studies.experiments.schedule import _fingerprints
-from recipe.progress import SILENT
 from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.data import (
     ANNOTATED,
@@ -35,7 +36,6 @@ from recipe_studies.reproduce.data import (
 from recipe_studies.reproduce.page import load_results
 from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
 from recipe_studies.reproduce.study import PHI, Study
-from recipe.types import Example
 
 TABLES = ("main", "weak", "video")
 

@@ -20,18 +20,18 @@ from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import BudgetSpent, ConfigError, CorpusError, InputError
-from recipe_studies.experiments.design import TRAIN
-from recipe_studies.experiments.schedule import Stage
 from recipe.planning.predictions import Prediction, write_predictions
 from recipe.progress import SILENT
+from recipe.types import Narration, Segment
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe_studies.experiments.design import TRAIN
+from recipe_studies.experiments.schedule import Stage
 from recipe_studies.reproduce.cost import JUDGED, VIDEO_PROMPTS, estimate
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import Scoring, SharedBudget
 from recipe_studies.reproduce.runs import ScaleRuns, plan_runs
 from recipe_studies.reproduce.study import Study, load_endpoints, scale
-from recipe.types import Narration, Segment
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
 
 CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
             "semantic_alignment")  # fmt: skip

@@ -13,9 +13,12 @@ from tests.models.endpoint_server import Reply, completion, serving
 from recipe.artifacts import read_jsonl
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
-from recipe_studies.experiments.design import TRAIN
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import SILENT
+from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
+from recipe_studies.experiments.design import TRAIN
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (
@@ -31,9 +34,6 @@ from recipe_studies.reproduce.measures import (
     told,
 )
 from recipe_studies.reproduce.study import FrontierModel, JudgeModel
-from recipe.types import Example
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
 
 
 @pytest.fixture

@@ -18,7 +18,17 @@ from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.cost import estimate
 from recipe_studies.reproduce.run import finished_tables
 from recipe_studies.reproduce.runs import Below, ScaleRuns, plan_runs, table_stages
-from recipe_studies.reproduce.study import Endpoints, Regime, Study, grpo_config, names, regime, scale, sft_config, sized
+from recipe_studies.reproduce.study import (
+    Endpoints,
+    Regime,
+    Study,
+    grpo_config,
+    names,
+    regime,
+    scale,
+    sft_config,
+    sized,
+)
 from recipe_studies.reproduce.tables import SPLITS, TABLES, table, tables
 
 PATHS: dict[str, Any] = {"model": "m", "examples": "e.jsonl", "output": "o"}

@@ -22,6 +22,8 @@ from recipe.models.model import Model
 from recipe.models.protocol import Answer, Engine, ModelRequest, OnAnswer, Refusal
 from recipe.planning.vidassist.trace import manifest_of, read_trace, trace_of
 from recipe.progress import SILENT
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.findings import measure_table
@@ -30,8 +32,6 @@ from recipe_studies.reproduce.page import ScaleResults, StudyResults, made_table
 from recipe_studies.reproduce.runs import ScaleRuns, plan_runs, table_stages
 from recipe_studies.reproduce.study import EndpointModel, Endpoints, Study
 from recipe_studies.reproduce.tables import table
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
 
 SEARCHED = ("vidassist-original-base", "vidassist-recipe-base", "vidassist-both-base", "vidassist-recipe-rl",
             "vidassist-both-rl")  # fmt: skip

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup
-from recipe_apps.service.messages import ServiceSettings
 from recipe.types import Reward
+from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.web.refusals import Refusal
 
 batching = pytest.importorskip("recipe_apps.service.batching")

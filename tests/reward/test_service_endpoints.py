@@ -15,10 +15,10 @@ from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
-from recipe_apps.service import messages
-from recipe_apps.service.messages import ServiceSettings
 from recipe.text import plan_steps
 from recipe.types import Hit, Narration, Reward, Segment
+from recipe_apps.service import messages
+from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.web import refusals
 
 pytest.importorskip("fastapi")

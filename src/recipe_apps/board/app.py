@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recipe import __version__
 from recipe.artifacts import JsonObject
+from recipe.errors import ComputeError, ConfigError, InputError, MissingExtra, RecipeError, shortened
 from recipe_apps.board.pages import Pages
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import as_csv, refresh, stale_boards
@@ -23,7 +24,6 @@ from recipe_apps.board.store import Account, Board, Entry, QuotaExceeded, Unknow
 from recipe_apps.board.tables import storable
 from recipe_apps.board.validation import Checked, Limits, check_submission
 from recipe_apps.board.views import Views
-from recipe.errors import ComputeError, ConfigError, InputError, MissingExtra, RecipeError, shortened
 from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe_apps.web.refusals import Refusal, read
 

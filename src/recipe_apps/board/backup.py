@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Table, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from recipe.artifacts import atomic_path, fingerprint
+from recipe.errors import ConfigError, InputError, first_line
 from recipe_apps.board.scoring import MEASURES, Figures
 from recipe_apps.board.store import (
     BOARD,
@@ -50,7 +51,6 @@ from recipe_apps.board.tables import (
     workers,
 )
 from recipe_apps.board.work import read_content, settings_of
-from recipe.errors import ConfigError, InputError, first_line
 
 _ROWS = 200
 """Rows that are copied at once."""

@@ -25,9 +25,7 @@ from numpy.typing import NDArray
 
 from recipe import __version__
 from recipe.artifacts import JsonObject
-from recipe_apps.board.store import References
 from recipe.config import EncoderConfig
-from recipe_apps.board.settings import BoardMeasure, ScorerSettings
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError, listed
 from recipe.evaluation.judge.llm import Judge, LlmJudge
@@ -46,6 +44,8 @@ from recipe.evaluation.vpa.run import open_task, run_predictions
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval, macro_interval, video_of
 from recipe.types import Example, Unscored, Verdict
+from recipe_apps.board.settings import BoardMeasure, ScorerSettings
+from recipe_apps.board.store import References
 
 if TYPE_CHECKING:
     from recipe.models.model import Model

@@ -11,19 +11,19 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from recipe.artifacts import fingerprint
-from recipe_apps.board.scoring import control_predictions, label_of, open_scorer, require_usable
-from recipe_apps.board.store import BOARD, Board, Entry, References, Track, Unknown
-from recipe_apps.board.tables import scorers, submissions
-from recipe_apps.board.validation import Limits, check_submission
-from recipe_apps.board.work import settings_of
 from recipe.config import changed_values, parse_config
-from recipe_apps.board.settings import BoardSettings, ScorerSettings, TrackSettings
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError, InputError
 from recipe.planning.predictions import Prediction, read_predictions
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board.scoring import control_predictions, label_of, open_scorer, require_usable
+from recipe_apps.board.settings import BoardSettings, ScorerSettings, TrackSettings
+from recipe_apps.board.store import BOARD, Board, Entry, References, Track, Unknown
+from recipe_apps.board.tables import scorers, submissions
+from recipe_apps.board.validation import Limits, check_submission
+from recipe_apps.board.work import settings_of
 
 OWNER = "owner"
 """Account that `recipe board init` makes."""

@@ -30,13 +30,13 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, insert, select, update
 
 from recipe.artifacts import JsonObject, to_json
-from recipe_apps.board.scoring import LEAST, MEASURES, MOST_UNSCORED, MeasureKind, clusters_of
-from recipe_apps.board.store import Board, pack, unpack
-from recipe_apps.board.tables import accounts, scorers, scores, standings, submissions, tracks
 from recipe.evaluation.judge.plans import MEANINGS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.people.ratings import cell
 from recipe.stats import Interval, macro_intervals
+from recipe_apps.board.scoring import LEAST, MEASURES, MOST_UNSCORED, MeasureKind, clusters_of
+from recipe_apps.board.store import Board, pack, unpack
+from recipe_apps.board.tables import accounts, scorers, scores, standings, submissions, tracks
 
 Array = NDArray[np.float64]
 _AT_ONCE = 64

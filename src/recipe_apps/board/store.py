@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, and_, case, func, insert, or_, select, update
 
 from recipe.artifacts import JsonObject, fingerprint, to_json
+from recipe.errors import InputError
+from recipe.types import Example
 from recipe_apps.board.tables import (
     Database,
     accounts,
@@ -34,8 +36,6 @@ from recipe_apps.board.tables import (
     tracks,
     upgrade,
 )
-from recipe.errors import InputError
-from recipe.types import Example
 
 Role = Literal["submitter", "owner"]
 State = Literal["queued", "running", "scored", "failed", "cancelled"]

@@ -12,16 +12,22 @@ from typing import Any
 from sqlalchemy import Connection, case, func, select
 
 from recipe.artifacts import JsonObject, to_json
-from recipe_apps.board.scoring import LEAST, MEASURES, MeasureKind, clusters_of
-from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, read_standings, rounded
-from recipe_apps.board.store import Account, Board, Track, Unknown
-from recipe_apps.board.tables import accounts, jobs, log, scorers, scores, submissions, tokens, workers
-from recipe_apps.board.work import GONE, read_content
 from recipe.evaluation.controls import is_beaten
 from recipe.evaluation.judge.plans import MEANINGS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.metrics import METRICS
 from recipe.stats import Interval
+from recipe_apps.board.scoring import LEAST, MEASURES, MeasureKind, clusters_of
+from recipe_apps.board.standings import (
+    differences_from_controls,
+    metric_digits,
+    public_figures,
+    read_standings,
+    rounded,
+)
+from recipe_apps.board.store import Account, Board, Track, Unknown
+from recipe_apps.board.tables import accounts, jobs, log, scorers, scores, submissions, tokens, workers
+from recipe_apps.board.work import GONE, read_content
 
 PAGE = 100
 """Rows of one page of a board."""

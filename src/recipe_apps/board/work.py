@@ -21,14 +21,14 @@ import numpy as np
 from sqlalchemy import ColumnElement, Connection, and_, func, insert, not_, or_, select, update
 
 from recipe.artifacts import JsonObject, fingerprint, json_line, to_json
-from recipe_apps.board.scoring import Scored, Scorer, open_scorer
-from recipe_apps.board.store import BOARD, Board, note, random_id, touch
-from recipe_apps.board.tables import jobs, scorers, scores, submissions, tracks, workers
 from recipe.config import ModelConfig, parse_config
-from recipe_apps.board.settings import BoardMeasure, ScorerSettings
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.planning.predictions import Prediction
+from recipe_apps.board.scoring import Scored, Scorer, open_scorer
+from recipe_apps.board.settings import BoardMeasure, ScorerSettings
+from recipe_apps.board.store import BOARD, Board, note, random_id, touch
+from recipe_apps.board.tables import jobs, scorers, scores, submissions, tracks, workers
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from recipe.config import ModelConfig
 from recipe.errors import InputError
 
 if TYPE_CHECKING:
+    from recipe.report.elements import Table
     from recipe_apps.board.client import BoardClient
     from recipe_apps.board.store import Board
-    from recipe.report.elements import Table
 
 app = CommandGroup(help="Run an evaluation board, and take part in one.")
 account = CommandGroup(help="Who may submit, and who owns the board.")
@@ -231,8 +231,8 @@ def check(
     Example: recipe board check predictions.jsonl --questions questions.jsonl
     """
     from recipe.artifacts import not_a_file
-    from recipe_apps.board.validation import Limits, check_submission
     from recipe.data.examples import read_examples
+    from recipe_apps.board.validation import Limits, check_submission
 
     if not file.is_file():
         raise not_a_file(file)
@@ -485,9 +485,9 @@ def accounts(database: Database = _DEFAULT, json: AsJson = False) -> None:
     Example: recipe board account list
     """
     with _opened(database) as board:
+        from recipe.report.elements import Table, headings, row
         from recipe_apps.board.store import Account
         from recipe_apps.board.views import Views
-        from recipe.report.elements import Table, headings, row
 
         found = Views(board).owner(Account("owner", "", "owner"))["accounts"]
     if json:

@@ -19,12 +19,12 @@ from recipe.corpus.layout import MANIFEST, open_manifest
 from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError, MissingExtra
 from recipe.reward.scorer import PromptGroup, Scorer
+from recipe.reward.wire import reward_row
+from recipe.types import Reward
 from recipe_apps.service import nemo_gym, openrlhf
 from recipe_apps.service.batching import Batcher, Rewards
 from recipe_apps.service.messages import ScoreRequest, ServiceSettings
 from recipe_apps.service.metrics import ServiceMetrics
-from recipe.reward.wire import reward_row
-from recipe.types import Reward
 from recipe_apps.web.guard import Intake, body_schema, client_of, json_response, protect
 from recipe_apps.web.refusals import FAILURES, Refusal, read
 

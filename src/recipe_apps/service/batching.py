@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 from recipe.errors import ComputeError, CorpusError
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, logged_outcomes
+from recipe.types import Reward
 from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.service.metrics import ServiceMetrics
-from recipe.types import Reward
 from recipe_apps.web.refusals import Refusal, attempt, refusal
 
 _SWEEP = 0.1

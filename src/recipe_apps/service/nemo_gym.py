@@ -6,9 +6,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, Json
 
 from recipe.reward.scorer import PromptGroup
-from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
 from recipe.reward.wire import reward_numbers
 from recipe.types import Reward
+from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
 from recipe_apps.web.refusals import Refusal, Texts
 
 _VERDICT = (

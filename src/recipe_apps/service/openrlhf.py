@@ -11,10 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from recipe.reward.scorer import PromptGroup
-from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
 from recipe.reward.wire import reward_numbers
 from recipe.text import is_thought_token, open_thought
 from recipe.types import Reward
+from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
 from recipe_apps.web.refusals import Refusal, Texts, parsed
 
 _SPECIAL = re.compile(

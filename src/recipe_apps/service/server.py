@@ -11,8 +11,8 @@ from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError
 from recipe.reward.scorer import PromptGroup, batches, logged_outcomes
-from recipe_apps.service.app import RewardService
 from recipe.reward.verifier import Verifier
+from recipe_apps.service.app import RewardService
 from recipe_apps.web.process import LIMITS, run_service
 
 _BATCH = 64

@@ -86,8 +86,8 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None, as_json: b
     from recipe.artifacts import to_json
 
     with console.progress().task("checking the run"):
-        from recipe_studies.experiments.preflight import check_experiment
         from recipe.training.preflight import duration
+        from recipe_studies.experiments.preflight import check_experiment
 
         checked = check_experiment(config, run_dir, data)
     if as_json:

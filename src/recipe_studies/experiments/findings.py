@@ -6,12 +6,12 @@ from statistics import fmean
 from recipe.errors import listed
 from recipe.evaluation.controls import control_sentences, is_beaten
 from recipe.evaluation.metrics import METRICS
+from recipe.stats import Interval
 from recipe_studies.experiments.design import BASE, Design
 from recipe_studies.experiments.over_optimisation import NAMES
 from recipe_studies.experiments.probes import REFERENCE
 from recipe_studies.experiments.results import SPLITS, Results
 from recipe_studies.experiments.settings import AnyExperiment, TeachingConfig, VideoConfig
-from recipe.stats import Interval
 
 FIRST = 3
 """Findings that stand first where there is no base to compare with."""

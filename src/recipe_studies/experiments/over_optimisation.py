@@ -12,12 +12,12 @@ from pathlib import Path
 from recipe.artifacts import read_json, read_jsonl, write_text
 from recipe.errors import MissingExtra
 from recipe.evaluation.metrics import METRICS, regime_colours
-from recipe_studies.experiments.results import Validated, ValidationCurve
 from recipe.report.colours import BLUE, INK, MUTED, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.html import page_environment, template
 from recipe.report.plots import STYLE, inline_svg, new_figure
 from recipe.stats import Interval
+from recipe_studies.experiments.results import Validated, ValidationCurve
 
 try:
     import matplotlib as mpl

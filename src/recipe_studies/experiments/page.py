@@ -12,16 +12,16 @@ from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, regime_colours
 from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import STATUSES
-from recipe_studies.experiments import plots
-from recipe_studies.experiments.findings import headline
-from recipe_studies.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
-from recipe_studies.experiments.over_optimisation import validation_figure, validation_table
-from recipe_studies.experiments.results import MAIN, SPLITS, Curve, Results, ValidationCurve, load_results
 from recipe.report.colours import variable
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.html import page_environment, template
 from recipe.report.numbers import format_number, format_seconds
 from recipe.report.plots import inline_svg
+from recipe_studies.experiments import plots
+from recipe_studies.experiments.findings import headline
+from recipe_studies.experiments.over_optimisation import CAPTION as DRIFT_CAPTION
+from recipe_studies.experiments.over_optimisation import validation_figure, validation_table
+from recipe_studies.experiments.results import MAIN, SPLITS, Curve, Results, ValidationCurve, load_results
 
 try:
     from markupsafe import Markup

@@ -14,12 +14,12 @@ from recipe.artifacts import atomic_path
 from recipe.errors import InputError, MissingExtra
 from recipe.evaluation.metrics import CONTROL, METRICS, REWARDS, regime_colours
 from recipe.evaluation.validity.measure import Difference, Lengths, Reranking
-from recipe_studies.experiments.over_optimisation import DRIFT, NAMES, draw_drift
-from recipe_studies.experiments.results import SPLITS, Curve, ProbePlan, Results, ValidationCurve
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.numbers import format_number
 from recipe.report.plots import MARKERS, STYLE, label_rows, new_figure
 from recipe.stats import Interval
+from recipe_studies.experiments.over_optimisation import DRIFT, NAMES, draw_drift
+from recipe_studies.experiments.results import SPLITS, Curve, ProbePlan, Results, ValidationCurve
 
 try:
     import matplotlib as mpl

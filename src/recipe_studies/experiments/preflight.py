@@ -8,6 +8,9 @@ from typing import Any
 from recipe.config import BaseModelConfig, GRPOConfig
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.errors import RecipeError
+from recipe.prompting import open_prompt
+from recipe.training.cost import STARTING, Rates, training_seconds
+from recipe.training.preflight import Finding, encoder_at_hand, model_findings, model_rates, tried
 from recipe_studies.experiments.design import Design, design_of
 from recipe_studies.experiments.schedule import Stage, finished_stages, require_run_folder
 from recipe_studies.experiments.settings import (
@@ -20,9 +23,6 @@ from recipe_studies.experiments.settings import (
     require_packages_of,
 )
 from recipe_studies.experiments.stages import Sampling, Training, plan_stages
-from recipe.prompting import open_prompt
-from recipe.training.cost import STARTING, Rates, training_seconds
-from recipe.training.preflight import Finding, encoder_at_hand, model_findings, model_rates, tried
 
 _WITHOUT_PATHS = {"seed": 0, "output": Path("o"), "examples": Path("e"), "corpus": None, "validation": None}
 

@@ -9,10 +9,10 @@ from statistics import fmean
 from recipe.artifacts import to_json, write_json
 from recipe.config import RewardConfig
 from recipe.data.examples import read_examples
-from recipe_studies.experiments.design import CORPUS, TEST
-from recipe_studies.experiments.results import ProbePlan, RewardParts
 from recipe.progress import Progress
 from recipe.types import Example, Reward
+from recipe_studies.experiments.design import CORPUS, TEST
+from recipe_studies.experiments.results import ProbePlan, RewardParts
 
 PROBES = "hand_made.json"
 PROMPTS = 60

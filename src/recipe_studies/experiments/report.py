@@ -33,6 +33,12 @@ from recipe.evaluation.validity.measure import (
     summarise,
 )
 from recipe.evaluation.validity.readings import Line
+from recipe.planning.predictions import Prediction
+from recipe.progress import Progress
+from recipe.reward.scorer import PromptGroup, score_or_raise
+from recipe.reward.verifier import Verifier
+from recipe.reward.watchdog import read_records, replay
+from recipe.types import Example
 from recipe_studies.experiments.design import (
     ATTRIBUTES,
     BASE,
@@ -66,12 +72,6 @@ from recipe_studies.experiments.results import (
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import AnyExperiment, VideoConfig
 from recipe_studies.experiments.video import ACCURACY, draw_clips
-from recipe.planning.predictions import Prediction
-from recipe.progress import Progress
-from recipe.reward.scorer import PromptGroup, score_or_raise
-from recipe.reward.verifier import Verifier
-from recipe.reward.watchdog import read_records, replay
-from recipe.types import Example
 
 PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 _JUDGED = ("proxy",)

@@ -20,6 +20,12 @@ from recipe.data.examples import read_examples, write_examples
 from recipe.data.narrations import read_narrations
 from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
 from recipe.errors import InputError
+from recipe.planning.predictions import Prediction, read_predictions, write_predictions
+from recipe.progress import SILENT, Progress
+from recipe.prompting import PlannerPrompt, open_prompt
+from recipe.reward.scorer import Scorer
+from recipe.types import Example, Procedure
+from recipe.world.examples import TextNoise
 from recipe_studies.experiments import teaching, video
 from recipe_studies.experiments.design import (
     ALIGNED,
@@ -53,12 +59,6 @@ from recipe_studies.experiments.settings import (
     VideoConfig,
     WorldSource,
 )
-from recipe.planning.predictions import Prediction, read_predictions, write_predictions
-from recipe.progress import SILENT, Progress
-from recipe.prompting import PlannerPrompt, open_prompt
-from recipe.reward.scorer import Scorer
-from recipe.types import Example, Procedure
-from recipe.world.examples import TextNoise
 
 if TYPE_CHECKING:
     from recipe.models.local import LocalEngine

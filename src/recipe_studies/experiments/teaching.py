@@ -18,13 +18,13 @@ from recipe.data.procedures import read_procedures
 from recipe.data.supervision import cut_procedures, evenly_spaced, limit_videos
 from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError
-from recipe_studies.experiments.design import DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION
-from recipe_studies.experiments.settings import ProceduresSource, TeachingWorld
 from recipe.progress import Progress
 from recipe.types import Example, Narration, Procedure, Segment
 from recipe.world.examples import TextNoise, draw_parts, noisy_examples
 from recipe.world.graph import World
 from recipe.world.load import load_world
+from recipe_studies.experiments.design import DOCUMENTS, HELD_OUT, TEST, TRAIN, VALIDATION
+from recipe_studies.experiments.settings import ProceduresSource, TeachingWorld
 
 _LOG = logging.getLogger(__name__)
 

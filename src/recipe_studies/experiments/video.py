@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from recipe.artifacts import atomic_path, write_json
 from recipe.data.examples import read_examples
-from recipe_studies.experiments.design import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
-from recipe_studies.experiments.settings import VisionSettings
 from recipe.progress import Progress
 from recipe.types import Example, Frames
 from recipe.world.graph import World
 from recipe.world.load import load_world
+from recipe_studies.experiments.design import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
+from recipe_studies.experiments.settings import VisionSettings
 
 if TYPE_CHECKING:
     from recipe.models.checkpoints import Checkpoint
     from recipe.perception.frames import Clips
     from recipe.planning.planner import Request
-    from recipe_studies.vision.video_model import VisionShape
     from recipe.world.clips import DrawnClips
+    from recipe_studies.vision.video_model import VisionShape
 
 TEST_SEED = 1 << 20
 """Seed of the drawings that are tested on; no training run has it."""
@@ -48,8 +48,8 @@ class VisionPretraining:
 
 def learn_symbols(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
     """First stage: the visual tower learns which symbols a picture holds. Needs no language model."""
-    from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
     from recipe.world.frames import STYLES, Painter
+    from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
 
     vision = settings.vision
     with progress.task("learning symbols", vision.attribute_steps) as advance:
@@ -73,7 +73,7 @@ def learn_symbols(run_dir: Path, settings: VisionPretraining, progress: Progress
 def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
     """Second stage: the tower learns to give pictures as word embeddings of the base model."""
     from recipe.models.checkpoints import load_checkpoint
-    from recipe_studies.vision.video_model import build_video_model
+    from recipe.world.frames import STYLES, Painter
     from recipe_studies.vision.pretraining import (
         Schedule,
         load_tower,
@@ -82,7 +82,7 @@ def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: 
         word_accuracy,
         words_of_steps,
     )
-    from recipe.world.frames import STYLES, Painter
+    from recipe_studies.vision.video_model import build_video_model
 
     vision, world = settings.vision, load_world()
     with progress.task("learning words", vision.word_steps) as advance:
@@ -108,8 +108,8 @@ def learn_word_embeddings(run_dir: Path, settings: VisionPretraining, progress: 
 def align(run_dir: Path, settings: VisionPretraining, progress: Progress) -> None:
     """Third stage: the decoder learns noisy planning from clips of the history."""
     from recipe.models.checkpoints import load_checkpoint
-    from recipe_studies.vision.pretraining import Schedule, align_decoder
     from recipe.world.frames import Painter
+    from recipe_studies.vision.pretraining import Schedule, align_decoder
 
     vision, world = settings.vision, load_world()
     with progress.task("reading clips", vision.align_steps) as advance:

@@ -16,13 +16,14 @@ from recipe.data.examples import read_examples
 from recipe.evaluation.controls import control_plans
 from recipe.evaluation.diversity.scores import questions
 from recipe.evaluation.judge.plans import actionable
+from recipe.models.costs import Prices
+from recipe.planning.predictions import read_predictions
+from recipe.training.cost import STARTING, training_seconds
 from recipe_studies.experiments.design import TRAIN
 from recipe_studies.experiments.schedule import Stage
 from recipe_studies.experiments.stages import CorpusBuild, FilesData, Training
 from recipe_studies.experiments.teaching import ToldCorpus
 from recipe_studies.experiments.video import VisionPretraining
-from recipe.models.costs import Prices
-from recipe.planning.predictions import read_predictions
 from recipe_studies.reproduce.data import PROMPTS as PROMPT_FILE
 from recipe_studies.reproduce.measures import (
     DIVERSITY_PROMPTS,
@@ -37,7 +38,6 @@ from recipe_studies.reproduce.measures import (
 )
 from recipe_studies.reproduce.runs import VIDEO, Below, ScaleRuns, table_stages
 from recipe_studies.reproduce.study import EndpointModel
-from recipe.training.cost import STARTING, training_seconds
 
 EXAMPLES, VIDEO_EXAMPLES = 40_000, 8_000
 """Training examples that are assumed where a scale takes all (paper: four datasets, four cuts of each video), and in

@@ -21,12 +21,12 @@ from recipe.data.histories import read_histories, with_histories
 from recipe.data.procedures import read_procedures
 from recipe.data.supervision import WeakCuts, mix_supervision
 from recipe.errors import InputError, listed
-from recipe_studies.experiments.design import TEST, TRAIN
 from recipe.perception.videos import VideoFolder
 from recipe.progress import Progress
-from recipe_studies.reproduce.tables import PERCENTAGES
 from recipe.types import Example, Procedure, Step
 from recipe.world.examples import TextNoise
+from recipe_studies.experiments.design import TEST, TRAIN
+from recipe_studies.reproduce.tables import PERCENTAGES
 
 PROMPTS, PSEUDO = "data/prompts.jsonl", "data/pseudo.jsonl"
 ANNOTATED = "data/annotated.jsonl"

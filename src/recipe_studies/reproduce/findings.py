@@ -23,12 +23,12 @@ from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
 from recipe.report.numbers import format_number, format_signed
+from recipe.stats import Interval, seeded_interval, video_of
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import BOUNDS, CONTROLS
 from recipe_studies.reproduce.runs import Run, ScaleRuns
 from recipe_studies.reproduce.study import CONTROL_REGIMES, regime
 from recipe_studies.reproduce.tables import IN_DOMAIN, SHOWN_PROMPTS, SPLITS, ZERO_SHOT, Claim, PaperTable
-from recipe.stats import Interval, seeded_interval, video_of
 
 Verdict = Literal["holds", "does not hold", "cannot tell", "not measured"]
 Array = NDArray[np.float64]

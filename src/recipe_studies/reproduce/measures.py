@@ -19,14 +19,14 @@ from recipe.config.planning import VidAssistConfig
 from recipe.data.examples import read_examples
 from recipe.errors import InputError
 from recipe.evaluation.scores import READINGS
-from recipe_studies.experiments.design import TRAIN
 from recipe.models.costs import Budget
 from recipe.models.protocol import Answer
 from recipe.planning.predictions import Prediction, read_predictions, write_predictions
 from recipe.progress import Progress
+from recipe.types import Example, Verdict
+from recipe_studies.experiments.design import TRAIN
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.study import EndpointModel, EngineName, FrontierModel, JudgeModel
-from recipe.types import Example, Verdict
 
 if TYPE_CHECKING:
     from recipe.evaluation.diversity.plans import PromptSamples

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from recipe.artifacts import locked
 from recipe.data.benchmarks import PAPERS, find_benchmark
-from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe.progress import Progress
+from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe_studies.reproduce.cost import Estimate, estimate
 from recipe_studies.reproduce.data import (
     HISTORIES,

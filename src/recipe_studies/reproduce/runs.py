@@ -28,6 +28,10 @@ from recipe.config import BaseModelConfig, ModelConfig, parse_config
 from recipe.config.planning import VidAssistConfig
 from recipe.data.benchmarks import BENCHMARKS, PAPERS, find_benchmark, read_benchmarks, require_benchmarks
 from recipe.errors import InputError, listed
+from recipe.perception.videos import VideoFolder
+from recipe.planning.vidassist.trace import manifest_of, trace_of
+from recipe.progress import Progress
+from recipe.world.examples import TextNoise
 from recipe_studies.experiments import video
 from recipe_studies.experiments.design import (
     ALIGNED,
@@ -54,9 +58,6 @@ from recipe_studies.experiments.stages import (
     train,
     wrong_domain,
 )
-from recipe.perception.videos import VideoFolder
-from recipe.planning.vidassist.trace import manifest_of, trace_of
-from recipe.progress import Progress
 from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import (
     ANNOTATED,
@@ -89,7 +90,6 @@ from recipe_studies.reproduce.study import (
     sized,
 )
 from recipe_studies.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, PaperRow, PaperTable, table, tables, weak
-from recipe.world.examples import TextNoise
 
 SUPERVISED = (ANNOTATED, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}

@@ -25,11 +25,11 @@ from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages
 from recipe.training.base import chat_text, train_tokenizer
 from recipe.training.loop import check_gradient
-from recipe_studies.vision.video_model import VisionShape, build_video_model
 from recipe.types import Example
 from recipe.world.clips import history_steps
 from recipe.world.frames import PAIR, RATE, SIZE, SIZES, Painter, Style, generator, spread
 from recipe.world.graph import World
+from recipe_studies.vision.video_model import VisionShape, build_video_model
 
 FLOOR = 0.03
 """The cosine ends at this share of the peak."""
