@@ -99,12 +99,12 @@ def main() -> None:
         embeddings = StepEmbeddings(corpus.encoder)  # each text is encoded once in all
         videos = frozenset(corpus.narration(number).video_id for number in range(len(corpus)))
         selection = select(procedures, 0, arguments.limit, videos)
-        prompts = build_prompts(selection, embeddings.stacked, edition=arguments.classes)
+        prompts = build_prompts(selection, embeddings.stacked)
         for name, part in PARTS.items():
             figures = _figures(_scored(corpus, embeddings, prompts, part))
             found.setdefault(name, {})[folder.name] = figures
             print(f"{folder.name:10} {name:45} " + "  ".join(f"{k} {v:6.1f}" for k, v in figures.items()), flush=True)
-    record = {"machine": platform.processor(), "limit": arguments.limit, "classes": arguments.classes}
+    record = {"machine": platform.processor(), "limit": arguments.limit}
     write_json(RESULT, record | {"prompts": len(prompts), "parts": found})
     print(_table(found))
 
@@ -148,7 +148,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("corpus", type=Path, nargs="+", help="corpus folders")
     parser.add_argument("--procedures", type=Path, action="append", required=True)
     parser.add_argument("--limit", type=int, default=100, help="procedures of each source")
-    parser.add_argument("--classes", choices=("v1", "v2"), default="v2", help="edition of the classes")
     return parser.parse_args()
 
 

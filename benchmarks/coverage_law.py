@@ -10,8 +10,8 @@ these three sources, and tested on NIV (step lists) and on YouCook2's validation
 which `--test` measures.
 
 Writes the law to src/recipe/audit/coverage_law.json and all points to benchmarks/results/coverage_law.json. Points that
-are there already are kept; without `--data` they are fitted again. After a change of the verifier
-(`RewardConfig.version`) or of the audit's classes, measure `--anew`.
+are there already are kept; without `--data` they are fitted again. After a change of the verifier or of the audit's
+classes, measure `--anew`.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from scipy.optimize import least_squares
 from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
-from recipe.audit.classes import Edition
 from recipe.audit.coverage import LAW, TaskPrompt, law_of, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, same_goal, select
 from recipe.audit.score import NamedScorer, controls, score_prompts
@@ -105,8 +104,8 @@ def main() -> None:
         raise SystemExit("there are no points to fit; give --data.")
     points = list(known)
     if arguments.data is not None:
-        points += measure(arguments.data, arguments.speech, arguments.limit, arguments.classes, arguments.test, done)
-    law = fit([one for one in points if one["source"] in FITTED], arguments.classes)
+        points += measure(arguments.data, arguments.speech, arguments.limit, arguments.test, done)
+    law = fit([one for one in points if one["source"] in FITTED])
     tested = {name: test(law, points, name) for name in (LISTED, TOLD) if any(p["source"] == name for p in points)}
     law["record"] = {"cells": cells(points), "tests": tested}
     others = [one for one in read_json(PACKAGED)["laws"] if one["verifier"] != law["verifier"]]
@@ -122,9 +121,7 @@ def main() -> None:
             print(name, {key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()})
 
 
-def measure(
-    data: Path, speech: Path | None, limit: int, edition: Edition, look: bool, done: Collection[Cell]
-) -> Iterator[Point]:
+def measure(data: Path, speech: Path | None, limit: int, look: bool, done: Collection[Cell]) -> Iterator[Point]:
     """The points of all sources against all corpora that are not done; of test sources only where `look` says so."""
     progress = LogLines(sys.stderr, 60)
     encoder = open_encoder(EncoderConfig(name="minilm"))
@@ -134,7 +131,7 @@ def measure(
     recipes = [one for one in procedures[TOLD] if one.split == "train"]
     texts = {step.text for name in listed for one in procedures[name] for step in one.steps}
     embeddings.by_text(sorted(texts | {step.text for one in recipes for step in one.steps}))
-    sources = {name: _audited(_tests(procedures[name], name), limit, edition, embeddings) for name in listed}
+    sources = {name: _audited(_tests(procedures[name], name), limit, embeddings) for name in listed}
 
     def index(chosen: Sequence[Procedure]) -> SharedIndex:
         narrations = [_narrated(one) for one in chosen]
@@ -162,7 +159,7 @@ def measure(
         yield from _points(name, "speech", None, everything, sources[name], embeddings, progress)
     if not look or (TOLD, "speech", SPOKEN[-1]) in done:
         return
-    every = _audited([one for one in procedures[TOLD] if one.split == "val"], limit, edition, embeddings)
+    every = _audited([one for one in procedures[TOLD] if one.split == "val"], limit, embeddings)
     for fold in (0, 1):
         # Tasks of one half lose their videos; those of the other half are always there.
         places = [place for place, one in enumerate(every.prompts) if _half(same_goal(one.goal)) == fold]
@@ -203,16 +200,13 @@ def _points(
     for goal, places in by_goal.items():
         own = {"mean": means[places], "relevance": relevance[places]}
         own |= {"match": np.take(found, places), "coverage": np.take(reported, places)}
-        named = {"source": source, "kind": kind, "videos": videos, "verifier": config.version}
+        named = {"source": source, "kind": kind, "videos": videos, "verifier": config.verifier}
         sums = {name: round(float(values.sum()), 6) for name, values in own.items()}
         yield named | {"task": _digest(goal)[:8], "prompts": len(places)} | sums
 
 
-def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
+def fit(points: Sequence[Point]) -> dict[str, Any]:
     """The law as its JSON, with the bootstrap's band and the spread between sources."""
-    versions = {one["verifier"] for one in points}
-    if len(versions) != 1:
-        raise SystemExit(f"the points are of {', '.join(sorted(versions))}; measure again.")
     zero, base, rise, scale = curve(points)
     grid = np.linspace(0.0, 1.0, 41)
     generator, drawn = np.random.default_rng(0), []
@@ -233,8 +227,7 @@ def fit(points: Sequence[Point], edition: Edition) -> dict[str, Any]:
     one_video, growth = _growth([cell for cell, _ in _cells(points) if cell["kind"] == "lists"], zero)
     prompts = sum(one["prompts"] for one in points)
     return {
-        "verifier": versions.pop(),
-        "classes": edition,
+        "verifier": "grounded",
         "encoder": "minilm",
         "relevance": sum(one["relevance"] for one in points) / prompts,
         "zero": zero,
@@ -344,8 +337,8 @@ def _tests(procedures: Sequence[Procedure], name: str) -> list[Procedure]:
     return [one for one in procedures if one.split in splits]
 
 
-def _audited(procedures: Sequence[Procedure], limit: int, edition: Edition, embeddings: StepEmbeddings) -> Audited:
-    prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0, edition)
+def _audited(procedures: Sequence[Procedure], limit: int, embeddings: StepEmbeddings) -> Audited:
+    prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0)
     relevance = controls(prompts, embeddings.stacked)[1]
     tasks = [TaskPrompt(p.video_id, p.goal, p.history) for p in prompts]
     return Audited(prompts, tasks, win_table(score_prompts(relevance, prompts).prompts))
@@ -380,7 +373,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder of the benchmarks' folders")
     parser.add_argument("--speech", type=Path, help="corpus of YouCook2's speech")
     parser.add_argument("--limit", type=int, default=60, help="procedures of each source")
-    parser.add_argument("--classes", choices=("v1", "v2"), default="v2", help="edition of the audit's classes")
     parser.add_argument("--test", action="store_true", help="look at the test sources, too")
     parser.add_argument("--anew", action="store_true", help="measure again what --output holds")
     parser.add_argument("--output", type=Path, default=RESULT)

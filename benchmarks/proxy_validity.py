@@ -37,6 +37,12 @@ from recipe.world.validity import plan_key, score_plan
 
 RESULT = Path(__file__).parent / "results" / "proxy_validity.json"
 VALID, EDITED, PREDICTED = "valid", "edited", "predicted"
+CLASSES = (
+    *("shuffled", "reversed", "swap_adjacent", "offgoal", "related", "repeat_history", "paraphrased_history"),
+    *("repeat_last", "repeat_next", "filler", "true_plus_filler", "half", "missing_middle", "doubled", "too_long"),
+    "empty",
+)
+"""Classes of the audit that are judged: those that disturb the true steps, without what policies write."""
 ORDERS, MOST_EDITS = 3, 6
 """Valid orders of a prompt, and edits of the most careless plan."""
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -103,11 +109,20 @@ def world_plans(world: World, embed: Embed, prompts: int) -> list[Made]:
             Procedure(one.source, one.video_id, one.goal, tuple(map(Step, one.history + one.continuation)))
             for one in drawn
         ]
-        for prompt in audit_prompts(procedures, embed, edition="v1"):
+        for prompt in judged_prompts(procedures, embed):
             example = example_of(prompt)
             made += [(example, kind, steps) for kind, steps in prompt.variants.items() if steps]
             made += careless_plans(world, example)
     return made
+
+
+def judged_prompts(procedures: Sequence[Procedure], embed: Embed, limit: int | None = None) -> list[AuditPrompt]:
+    """The audit's prompts with the classes that are judged."""
+    kept = {TRUE, ALTERNATIVE, *CLASSES}
+    return [
+        replace(prompt, variants={name: plan for name, plan in prompt.variants.items() if name in kept})
+        for prompt in audit_prompts(procedures, embed, limit=limit)
+    ]
 
 
 def example_of(prompt: AuditPrompt) -> Example:
@@ -247,7 +262,7 @@ def against_corruptions(judge: ProxyJudge, embed: Embed, folder: Path, name: str
     """P(true > corrupted) of each class, ties one half: with the video's own continuation as the reference, and with
     that of another video of the same goal, which neither plan was made from."""
     read = [one for one in BENCHMARKS[name].read(folder) if name != "coin" or one.split == "test"]
-    prompts = audit_prompts(read, embed, limit=limit, edition="v1")
+    prompts = judged_prompts(read, embed, limit)
     own = auc(judge, prompts, [example_of(prompt) for prompt in prompts])
     others = [prompt for prompt in prompts if prompt.variants.get(ALTERNATIVE)]
     examples = [replace(example_of(prompt), continuation=prompt.variants[ALTERNATIVE]) for prompt in others]

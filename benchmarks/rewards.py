@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=200)
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
-    verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded-1", "grounded-2")}
+    verifiers = {name: Verifier(corpus, RewardConfig(verifier=name)) for name in ("paper", "grounded")}
     procedures = read_procedures(arguments.procedures, "skip").procedures
     prompts = audit_prompts(procedures, verifiers["paper"].embed, limit=arguments.prompts)
     groups = [

@@ -1,6 +1,6 @@
 """Write what this version writes into `tests/house/formats/VERSION.tar.gz`, for the versions after it to read.
 
-Run it once for a release. 0.1.0's was made by the same commands, without a board.
+Run it once for a release: `python packaging/formats.py`.
 """
 
 import json

@@ -64,7 +64,7 @@ __all__ = [
     "train_best_of_n",
     "train_grpo",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 
 def __getattr__(name: str) -> Any:

@@ -107,7 +107,7 @@ def audit_rewards(
     """How well rewards on a corpus tell true continuations from corrupted ones; as `recipe reward audit`.
 
     `procedures` is a file of procedures, or procedures; `verifiers` are names or settings. Settings are named by their
-    version, such as `grounded-2`. Shares of the audit lie in 0..1.
+    verifier. Shares of the audit lie in 0..1.
 
     Raises InputError for a path in place of a corpus, for rows that are no procedures, where no procedure can be
     audited or a reward stands there twice; ConfigError for an unknown verifier; ComputeError where a reward scores
@@ -121,7 +121,7 @@ def audit_rewards(
     for one in verifiers:
         config = parse_config({"verifier": one}, RewardConfig, "verifiers") if isinstance(one, str) else one
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        name = one if isinstance(one, str) else config.version
+        name = one if isinstance(one, str) else config.verifier
         audited.append(NamedScorer(name, verifier, config.contrast_problem(len(corpus)) or ""))
     return audit_scorers(audited, corpus, read, embeddings.stacked, extent, progress=progress)
 

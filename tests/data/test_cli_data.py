@@ -362,11 +362,11 @@ def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path
         seven,
         "--output",
         output,
-        "--pseudo",
+        "--traces",
         traces,
         "--benchmark",
         "coin",
-    )  # its earlier name
+    )
     result = recipe.json(*options, "--benchmark", "crosstask", "--weak", "100")
     groups = {(g["source"], g["split"]): (g["examples"], g["weak"]) for g in result["groups"]}
     # COIN's cuts lie at 2, 4, 6 and 8 s, and the second step of the trace starts at 4.5 s.

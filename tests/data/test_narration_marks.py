@@ -107,7 +107,7 @@ def test_captions_with_marks_are_counted(subtitles: Path) -> None:
     assert sum("non-speech" in line for line in report.lines()) == 3
 
 
-def test_marks_can_be_kept_as_earlier_corpora_did(subtitles: Path) -> None:
+def test_marks_can_be_kept(subtitles: Path) -> None:
     report = ReadingReport()
     keep = ReadingOptions(marks="keep")
     kept = list(read_narrations(subtitles, options=keep, report=report))
@@ -116,10 +116,6 @@ def test_marks_can_be_kept_as_earlier_corpora_did(subtitles: Path) -> None:
         ["[Music]", ">> ANNA: boil the water", "stir it (laughs)", "serve"],
     ]
     assert (report.only_marks, report.cut_marks) == (0, 0)
-    # Manifests from before the setting lack its key, and are continued with `keep`.
-    assert "marks" not in keep.model_dump()
-    assert "marks" not in json.loads(keep.model_dump_json())
-    assert ReadingOptions().model_dump()["marks"] == "drop"
 
 
 def test_written_steps_hold_no_marks(tmp_path: Path) -> None:

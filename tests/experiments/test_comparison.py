@@ -98,7 +98,7 @@ def test_every_run_has_its_reward_its_seed_and_the_same_budget() -> None:
     assert len({(one.config.reward.verifier, one.exact, one.config.seed) for one in trained.values()}) == len(trained)
     budget = {(one.config.steps, one.config.prompts_per_step, one.config.group_size) for one in trained.values()}
     assert len(budget) == 1
-    assert trained["grpo-grounded-1"].config.reward.verifier == "grounded-2"
+    assert trained["grpo-grounded-1"].config.reward.verifier == "grounded"
 
 
 def completion(example: Example, regime: str, sample: int) -> str:
@@ -245,7 +245,7 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
         stages[one.name] == replace(one, needs=stages[one.name].needs) for one in same if "rewards" not in one.name
     )
     grounded = stages["grpo-grounded-1"].settings.config
-    for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded-2")):
+    for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded")):
         control = stages[f"grpo-control-{name}-1"]
         run = control.settings.config
         assert run.reward.verifier == verifier

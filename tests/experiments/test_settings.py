@@ -184,7 +184,7 @@ def test_rewards_to_compare_differ_in_nothing_else() -> None:
     first, paper, _ = (run.config for run in runs)
     assert isinstance(first, GRPOConfig)
     assert isinstance(paper, GRPOConfig)
-    assert (first.reward.verifier, paper.reward.verifier) == ("grounded-2", "paper")
+    assert (first.reward.verifier, paper.reward.verifier) == ("grounded", "paper")
     assert paper.model_copy(update={"output": first.output, "reward": first.reward}) == first
     assert first.validation is not None
     assert (str(first.validation.examples), first.validation.every) == ("data/validation.jsonl", 3)
@@ -202,7 +202,7 @@ def test_the_table_of_the_optimiser_names_the_main_reward() -> None:
         "best-of-n",
         "best-of-n",
         3,
-        "grounded-2",
+        "grounded",
     )
 
 

@@ -131,14 +131,14 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
     assert used.pop("random") == rounds["narrations"]
     assert rounds == {name: one for name, one in used.items() if not name.startswith("level-")}
     assert used == {
-        "narrations": ("grounded-2", "corpus", False),
-        "lists": ("grounded-2", "corpora/lists", False),
+        "narrations": ("grounded", "corpus", False),
+        "lists": ("grounded", "corpora/lists", False),
         "paper": ("paper", "corpus", False),
         "validity": ("paper", "corpus", True),
-        "wrong": ("grounded-2", "corpora/0", False),
+        "wrong": ("grounded", "corpora/0", False),
         "r0": ("r0", "corpus", False),
         "length": ("length", "corpus", False),
-        **{f"level-{n}": ("grounded-2", f"corpora/{n}", False) for n in (1, 2, 4, 8, 16)},
+        **{f"level-{n}": ("grounded", f"corpora/{n}", False) for n in (1, 2, 4, 8, 16)},
     }
     for name, stage in stages.items():
         if name.startswith("teach-") and "gold" not in name:

@@ -194,8 +194,8 @@ def test_an_audit_takes_names_settings_and_procedures(corpus: recipe.Corpus, tmp
         recipe.audit_rewards(corpus, given, verifiers=verifiers, extent=Extent(attacked=0))
         for given in (procedures, tmp_path / "tasks.jsonl", str(tmp_path / "tasks.jsonl"))
     ]
-    assert {one.name for one in found[0].rewards} == {"paper", "grounded-2", "length", "relevance"}
-    assert found[0].findings[0].startswith("grounded-2: ")
+    assert {one.name for one in found[0].rewards} == {"paper", "grounded", "length", "relevance"}
+    assert found[0].findings[0].startswith("grounded: ")
     assert "corpus has 4" in found[0].findings[0]
     assert [one.rewards[0].mean for one in found] == [found[0].rewards[0].mean] * 3
     with pytest.raises(ConfigError, match="verifier"):

@@ -130,7 +130,7 @@ def test_controls_are_trained_beside_the_regimes_with_the_same_settings() -> Non
     for name, verifier, corpus in (
         ("control-r0", "r0", "corpus"),
         ("control-length", "length", "corpus"),
-        ("control-wrong", "grounded-2", "corpus-wrong"),
+        ("control-wrong", "grounded", "corpus-wrong"),
     ):
         config = trained[f"grpo-{name}-1"].config
         assert isinstance(config, GRPOConfig)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from prompt_scorer import PromptScorer
 
 from recipe.audit.attack import composition, greedy_plans, mixed_vocabulary, spread
-from recipe.audit.classes import EDITIONS
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.results import Audit, CoverageResult, RewardAudit, answer
@@ -115,21 +114,18 @@ def prompts(corpus: Any) -> list[AuditPrompt]:
     return build_prompts(select(PROCEDURES), corpus.encoder.encode)
 
 
-@pytest.fixture
-def first_edition(corpus: Any) -> list[AuditPrompt]:
-    return build_prompts(select(PROCEDURES), corpus.encoder.encode, edition="v1")
-
-
 def measured(scorer: Any, prompts: list[AuditPrompt]) -> RewardAudit:
     return measure("it", score_prompts(NamedScorer("it", scorer), prompts), {}, None, None)
 
 
-def test_length_tells_apart_by_length_alone_and_means_one_half(first_edition: list[AuditPrompt]) -> None:
-    found = measured(LengthScorer(), first_edition)
+def test_length_tells_apart_by_length_alone(prompts: list[AuditPrompt]) -> None:
+    found = measured(LengthScorer(), prompts)
+    for name, share in found.classes.items():
+        pairs = [(len(one.true), len(one.variants[name])) for one in prompts if name in one.variants]
+        assert share.mean == pytest.approx(np.mean([(true > made) + (true == made) / 2 for true, made in pairs]))
     shorter, longer = ("half", "missing_middle", "empty"), ("true_plus_filler", "doubled", "too_long")
-    expected = dict.fromkeys(EDITIONS["v1"], 0.5) | dict.fromkeys(shorter, 1.0) | dict.fromkeys(longer, 0.0)
-    assert {name: share.mean for name, share in found.classes.items()} == expected
-    assert found.mean.mean == pytest.approx(0.5)
+    assert {found.classes[name].mean for name in shorter} == {1.0}
+    assert {found.classes[name].mean for name in longer} == {0.0}
     assert found.length_correlation == pytest.approx(1.0)
     assert found.worst.mean == 0.0
 

@@ -44,8 +44,7 @@ TASKS = {
     "paint a wall": ["mask edges", "sand the plaster", "stir primer", "roll first layer", "let dry", "second layer"],
 }
 LAW = CoverageLaw(
-    verifier="grounded-2",
-    classes="v2",
+    verifier="grounded",
     encoder="hash:256",
     relevance=0.7,
     zero=0.0,
@@ -212,7 +211,7 @@ def test_prompts_are_spread_over_a_task() -> None:
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Arguments on a corpus that tells two of three tasks, with a law of its own."""
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-2": LAW})
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded": LAW})
     corpus_of(tmp_path / "corpus", {"brew tea": 12, "fix a tyre": 4})
     rows = [{"goal": one.goal, "history": list(one.history)} for one in prompts()]
     (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -240,9 +239,9 @@ def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -
 
 
 def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"other-1": replace(LAW, verifier="other-1")})
+    monkeypatch.setattr(coverage, "known_laws", lambda: {"other": replace(LAW, verifier="other")})
     found = json.loads(run(*command, "--json"))
-    assert any("grounded-2" in sentence and "other-1" in sentence for sentence in found["cautions"])
+    assert any("grounded" in sentence and "other" in sentence for sentence in found["cautions"])
     assert all(one["mean"] is one["missing_videos"] is one["gain"] is None for one in found["tasks"])
     assert found["leave_out"] == []
     assert all(isinstance(one["match"], float) for one in found["tasks"])
@@ -257,10 +256,3 @@ def test_a_text_of_a_task_cannot_break_the_page() -> None:
     assert "<em>" not in page
     assert page == render_coverage(report)
     assert isinstance(tasks[0].gain, Interval)
-
-
-def test_an_earlier_version_of_the_verifier_lends_its_law(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded-1": replace(LAW, verifier="grounded-1")})
-    found = json.loads(run(*command, "--json"))
-    assert any("grounded-1" in sentence and "grounded-2" in sentence for sentence in found["cautions"])
-    assert all(isinstance(one["mean"], float) for one in found["tasks"])

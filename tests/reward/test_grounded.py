@@ -30,7 +30,7 @@ GROUNDED = RewardConfig(verifier="grounded", grounded=GroundedConfig(pool_size=3
 GOAL, HISTORY = "make tea", ["boil the water", "warm the pot"]
 TEA = ["put tea leaves in the pot", "pour the water", "wait five minutes"]
 TYRE = ["remove the bolts", "take off the wheel", "mount the spare wheel"]
-EARLIER = [0.404259139, 0.036669263, -0.010007726, 0.006158417, 0.243830301]
+TOTALS = [0.383206798, 0.037929669, -0.005970784, -0.002790216, 0.234415493]
 
 
 @pytest.fixture
@@ -188,11 +188,9 @@ def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
 
 
 def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type: ignore[no-untyped-def]
-    """Alignment of version 2 equals that of version 1 on a history that begins with the goal."""
-    grounded = GroundedConfig(pool_size=3, background_size=2)
-    second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
-    found = second.score(history=HISTORY, continuations=[TEA, [GOAL]], goal=GOAL)
-    aligned = second.align(history=HISTORY, continuation=TEA, goal=GOAL)
+    verifier = Verifier(corpus, GROUNDED)
+    found = verifier.score(history=HISTORY, continuations=[TEA, [GOAL]], goal=GOAL)
+    aligned = verifier.align(history=HISTORY, continuation=TEA, goal=GOAL)
     for hit in aligned:
         assert hit.similarities.shape[0] == len(HISTORY) + len(TEA)
         assert all(0 <= i < len(HISTORY) + len(TEA) for i, _ in hit.matches)
@@ -201,43 +199,22 @@ def test_the_goal_is_read_as_a_first_step_that_is_done(corpus) -> None:  # type:
 
 
 def test_restating_the_goal_earns_nothing(corpus) -> None:  # type: ignore[no-untyped-def]
-    goal = "put tea leaves in the pot"  # a narration says it, so that version 1 rewards it
-    grounded = GroundedConfig(pool_size=3, background_size=2)
-    by_version = {
-        version: Verifier(corpus, RewardConfig(verifier=version, grounded=grounded)).score(
-            history=HISTORY, continuations=[[goal]], goal=goal
-        )[0]
-        for version in ("grounded-1", "grounded-2")
-    }
-    assert by_version["grounded-1"].total > 0.05
-    assert by_version["grounded-2"].total <= 0.0
-    second = Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded))
-    matched = {
-        step for aligned in second.align(history=HISTORY, continuation=[goal], goal=goal) for step, _ in aligned.matches
-    }
+    goal = "put tea leaves in the pot"  # a narration says it
+    verifier = Verifier(corpus, GROUNDED)
+    told, restated = (
+        verifier.score(history=HISTORY, continuations=[[goal]], goal=asked)[0].total for asked in (GOAL, goal)
+    )
+    assert told > 0.05
+    assert restated <= 0.0
+    aligned = verifier.align(history=HISTORY, continuation=[goal], goal=goal)
+    matched = {step for one in aligned for step, _ in one.matches}
     assert len(HISTORY) not in matched  # what earns nothing is not shown as matched
 
 
-def test_version_1_is_what_it_was(corpus) -> None:  # type: ignore[no-untyped-def]
-    """Totals that the program gave before there was a second version."""
-    config = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(pool_size=3, background_size=2))
-    rewards = Verifier(corpus, config).score(
-        history=HISTORY, continuations=[TEA, TEA[::-1], TYRE, [GOAL], TEA * 2], goal=GOAL
-    )
-    assert [reward.total for reward in rewards] == pytest.approx(EARLIER, abs=1e-7)
-
-
-def test_names_of_versions() -> None:
-    newest = RewardConfig(verifier="grounded")
-    assert (newest.verifier, newest.version) == ("grounded-2", "grounded-2")
-    assert "trust" not in newest.model_dump()["grounded"]  # records are those before there was the setting
-    trusting = RewardConfig(verifier="grounded", grounded=GroundedConfig(trust=(0.2, 0.35)))
-    assert RewardConfig.model_validate_json(trusting.model_dump_json()) == trusting
-    first = RewardConfig(verifier="grounded-1", grounded=GroundedConfig(price=0.2))
-    assert (first.grounded.goal_said, first.grounded.repeats, first.grounded.price) == (False, 0.0, 0.2)
-    assert RewardConfig.model_validate(first.model_dump()) == first
-    assert RewardConfig.model_validate_json(first.model_dump_json()) == first
-    assert RewardConfig(verifier="grounded-1", grounded=GroundedConfig(repeats=0.5)).grounded.repeats == 0.5
+def test_rewards_are_what_they_were(verifier: Verifier) -> None:
+    """Totals that version 0.2 gave."""
+    rewards = verifier.score(history=HISTORY, continuations=[TEA, TEA[::-1], TYRE, [GOAL], TEA * 2], goal=GOAL)
+    assert [reward.total for reward in rewards] == pytest.approx(TOTALS, abs=1e-7)
 
 
 def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:
@@ -268,7 +245,7 @@ def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus) -> None:  # type
 
     def scored(trust: tuple[float, float] | None) -> list[Reward]:
         grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust)
-        return Verifier(corpus, RewardConfig(verifier="grounded-2", grounded=grounded)).score(
+        return Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded)).score(
             history=HISTORY, continuations=plans, goal=GOAL
         )
 
@@ -299,9 +276,9 @@ def test_thresholds_of_trust_must_rise(trust: tuple[float, float]) -> None:
 
 
 def test_alignments_are_matchings_of_the_pool(corpus) -> None:  # type: ignore[no-untyped-def]
-    verifier = Verifier(corpus, RewardConfig(verifier="grounded-1", grounded=GROUNDED.grounded))
-    [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-    found = verifier.align(history=HISTORY, continuation=TEA, goal=GOAL)
+    verifier = Verifier(corpus, GROUNDED)  # without a goal, which takes part and is not shown
+    [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal="")
+    found = verifier.align(history=HISTORY, continuation=TEA, goal="")
     assert {aligned.hit for aligned in found} == set(reward.pool)
     assert [aligned.score for aligned in found] == sorted((aligned.score for aligned in found), reverse=True)
     for aligned in found:

@@ -71,7 +71,7 @@ def test_tables_show_every_part(folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_settings_come_from_a_file(folder: Path) -> None:
     config = folder.parent / "reward.toml"
-    config.write_text("gate = false\npool_size = 2\n")
+    config.write_text('gate = "plain"\npool_size = 2\n')
     [row] = json.loads(
         recipe("score", "--corpus", folder, *ASKED, "--continuation", "stir", "--config", config, "--json")
     )

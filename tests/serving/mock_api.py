@@ -116,7 +116,7 @@ class MockServer:
             "model": {"name": "mock-planner", "sees_video": False},
             "phi": {"name": "mock-phi"},
             "corpus": {"id": "c0ffee12", "narrations": 1200, "segments": 48000, "too_small": None},
-            "verifier": {"name": "grounded-2", "scale": "0 is chance, 1 is what the narrations say word for word"},
+            "verifier": {"name": "grounded", "scale": "0 is chance, 1 is what the narrations say word for word"},
             "default": "This is the demo's planner and its made-up kitchen world.",
             "examples": EXAMPLES,
             "limits": {

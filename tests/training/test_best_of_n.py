@@ -321,7 +321,6 @@ def test_both_optimisers_have_the_same_settings_of_sampling() -> None:
         BestOfNConfig(**paths, corpus="c", input="video")
     with pytest.raises(ValueError, match="give one of corpus"):
         BestOfNConfig(**paths)
-    assert "min_coverage" not in BestOfNConfig(**paths, corpus="c").model_dump()
 
 
 def test_runs_share_the_plans_of_the_first_round(config: BestOfNConfig, tmp_path: Path, monkeypatch: Any) -> None:

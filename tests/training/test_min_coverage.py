@@ -82,9 +82,3 @@ def test_a_prompt_without_known_coverage_is_kept(world_run: dict[str, Any], tmp_
     verifier = Verifier(Corpus.open(config.corpus), GROUNDED)
     assert covered_examples(config, verifier, [blank, *others], Run(tmp_path, {})) == [blank, *others]
     assert json.loads((tmp_path / "coverage.json").read_text())["unknown"] == 1
-
-
-def test_settings_without_the_filter_are_recorded_as_before(world_run: dict[str, Any], tmp_path: Path) -> None:
-    config = GRPOConfig(**world_run, output=tmp_path)
-    assert "min_coverage" not in config.model_dump(mode="json")
-    assert config.model_copy(update={"min_coverage": 0.2}).model_dump()["min_coverage"] == 0.2

@@ -13,7 +13,7 @@ from recipe.artifacts import read_json, write_json
 from recipe.config import BaseModelConfig, SFTConfig
 from recipe.errors import ConfigError, InputError
 from recipe.training import runs
-from recipe.training.runs import Run, open_run
+from recipe.training.runs import Run, held_run, open_run
 
 
 def saved(run: Run, step: int) -> Path:
@@ -106,50 +106,44 @@ def config(tmp_path: Path) -> SFTConfig:
     return SFTConfig(model="some/model", examples=Path("e"), output=tmp_path / "run")
 
 
-def older(
-    config: SFTConfig, *, finished: bool, without: str = "", unknown: str = "", version: int | None = None
-) -> None:
-    """The record of a run of another version, and its model."""
+def begun(config: SFTConfig, **changes: Any) -> None:
+    """A run with a model and `changes` in its record; None removes a key."""
     open_run("sft", config, config.output, {})
-    record = read_json(config.output / "run.json")
-    record["config"].pop(without, None)
-    record["config"] |= {unknown: 1} if unknown else {}
-    record |= {"finished": finished, "version": version}
+    record = read_json(config.output / "run.json") | changes
     write_json(config.output / "run.json", {key: value for key, value in record.items() if value is not None})
     (config.output / "model").mkdir()
 
 
-def test_a_finished_run_of_an_older_version_is_read(config: SFTConfig) -> None:
-    older(config, finished=True, without="save_every", unknown="gone")
-    assert open_run("sft", config, config.output, {}).finished
+@pytest.mark.parametrize("version", [None, 2, 99])
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_another_version_is_refused(config: SFTConfig, version: int | None, finished: bool) -> None:
+    begun(config, version=version, finished=finished)
+    before = {path: path.read_bytes() for path in config.output.rglob("*") if path.is_file()}
+    for opened in (open_run, held_run):
+        with pytest.raises(ConfigError, match="another version") as caught:
+            opened("sft", config, config.output, *([{}] if opened is open_run else []))
+        assert str(config.output) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in config.output.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_of_this_version_resumes_with_the_same_settings_only(config: SFTConfig) -> None:
+    begun(config)
+    assert not open_run("sft", config, config.output, {}).finished
+    assert held_run("sft", config, config.output) is not None
     with pytest.raises(ConfigError, match="epochs was 3, is 4"):
         open_run("sft", config.model_copy(update={"epochs": 4}), config.output, {})
 
 
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"without": "save_every"}, "without the setting 'save_every'"),
-        ({"unknown": "speed"}, "with the unknown setting 'speed'"),
-        ({"version": 99}, "newer version of recipe; update"),
-    ],
-)
-def test_an_unfinished_run_of_other_settings_names_the_key(
-    config: SFTConfig, record: dict[str, Any], message: str
-) -> None:
-    older(config, finished=False, **record)
-    with pytest.raises(ConfigError, match=message) as caught:
-        open_run("sft", config, config.output, {})
-    assert str(config.output) in str(caught.value)
-
-
-def test_an_unfinished_run_of_an_older_version_with_the_same_settings_resumes(config: SFTConfig) -> None:
-    older(config, finished=False)
+def test_a_run_that_has_not_begun_is_replaced(config: SFTConfig) -> None:
+    open_run("sft", config, config.output, {})
+    write_json(config.output / "run.json", {"stage": "sft", "config": {}})
+    assert held_run("sft", config, config.output) is None
     assert not open_run("sft", config, config.output, {}).finished
 
 
 def test_a_record_of_something_else_is_refused(config: SFTConfig) -> None:
-    older(config, finished=False)
+    begun(config)
     (config.output / "run.json").write_text(json.dumps([1]))
     with pytest.raises(InputError, match="not the record of a run"):
         open_run("sft", config, config.output, {})
@@ -184,7 +178,7 @@ def test_what_is_no_checkpoint_is_left_alone(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["finished", "inputs", "stage", "processes", "version"])
 def test_a_record_that_lacks_a_key_is_no_traceback(config: SFTConfig, lost: str) -> None:
-    older(config, finished=True)
+    begun(config, finished=True)
     record = read_json(config.output / "run.json")
     record.pop(lost, None)
     write_json(config.output / "run.json", record)

@@ -164,7 +164,7 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     assert back.waits == 2
     assert recorded(config) == recorded(local)
     card = read_json(model / "card.json")
-    assert (card["reward"], card["config"]["reward"]["tau"]) == ("paper-1", 0.1)
+    assert (card["reward"], card["config"]["reward"]["tau"]) == ("paper", 0.1)
     assert card["corpus"] == read_json(local.output / "model" / "card.json")["corpus"]
     assert address not in (model / "card.json").read_text()
 
@@ -195,10 +195,9 @@ class Info:
         return httpx2.Response(200, json=self.said.pop(0) if len(self.said) > 1 else self.said[0])
 
 
-def said(version: str = "paper-1", corpus: str = "c") -> dict[str, Any]:
+def said(tau: float = 0.1, corpus: str = "c") -> dict[str, Any]:
     return {
-        "reward": version,
-        "verifier": RewardConfig().model_dump(mode="json"),
+        "verifier": RewardConfig(tau=tau).model_dump(mode="json"),
         "corpus": {"id": corpus, "narrations": 3, "folder": "/elsewhere"},
         "encoder": {"name": "/elsewhere/encoder"},
     }
@@ -217,10 +216,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     return open_clients
 
 
-@pytest.mark.parametrize("name", ["version", "corpus"])
+@pytest.mark.parametrize(("name", "other"), [("settings", said(tau=0.2)), ("corpus", said(corpus="other"))])
 @pytest.mark.parametrize("answers", [1, 2])
-def test_a_service_that_becomes_another_ends_the_run(asked: Callable[..., Any], name: str, answers: int) -> None:
-    config = asked(*[said()] * answers, said(**{name: "other"}))
+def test_a_service_that_becomes_another_ends_the_run(
+    asked: Callable[..., Any], name: str, other: dict[str, Any], answers: int
+) -> None:
+    config = asked(*[said()] * answers, other)
     reward = served.served_reward(config)
     assert reward["corpus"]["encoder"]["name"] == "encoder"
     with pytest.raises(ConfigError, match=f"another {name}"):
@@ -236,7 +237,7 @@ def test_a_service_that_leaves_while_it_scores_leaves_no_gaps(asked: Callable[..
 
 
 def test_a_service_without_a_verifier_is_no_source_of_a_run(asked: Callable[..., Any]) -> None:
-    config = asked({"reward": None, "verifier": None, "corpus": None, "encoder": None})
+    config = asked({"verifier": None, "corpus": None, "encoder": None})
     with pytest.raises(ConfigError, match="names no verifier"):
         served.served_reward(config)
 

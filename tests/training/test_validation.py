@@ -281,4 +281,3 @@ def test_settings_without_a_use_are_refused(config: GRPOConfig, held_out: Path) 
         ValidationSettings(examples=held_out, graphs=held_out)
     with pytest.raises(ValidationError, match="input = 'video'"):
         GRPOConfig(**config.model_dump() | {"input": "video"})
-    assert "validation" not in config.model_copy(update={"validation": None}).model_dump()

@@ -169,13 +169,11 @@ def _sources(prompt: AuditPrompt) -> Iterator[tuple[str, Kind]]:
     yield from ((step, "filler") for step in prompt.padding[:_FILLERS])
     yield from ((step, "paraphrased history") for step in paraphrased)
     yield from ((step, "history") for step in prompt.history)
-    if prompt.edition != "v1":
-        yield from ((step, "goal") for step in (prompt.goal, *prompt.variants.get("goal_reworded", ())[:_REWORDED]))
+    yield from ((step, "goal") for step in (prompt.goal, *prompt.variants.get("goal_reworded", ())[:_REWORDED]))
 
 
 def composition(attacked: Sequence[AttackPlan]) -> dict[Kind, float]:
     """Share of each kind among all steps of the plans; empty where the plans hold none."""
     counts = Counter(kind for one in attacked for kind in one.kinds)
     total = counts.total()
-    kinds = [kind for kind in KINDS if kind != "goal" or any(one.prompt.edition != "v1" for one in attacked)]
-    return {kind: counts[kind] / total for kind in kinds} if total else {}
+    return {kind: counts[kind] / total for kind in KINDS} if total else {}

@@ -1,13 +1,7 @@
-"""The classes of corrupted continuations by group, in two editions.
-
-The first edition has 16 classes. The second, the default, adds what policies were seen to write: the goal over again,
-generic safe steps, the plan of a near goal from its beginning, restarted lists, and right steps made vague, split or
-merged. A class has the same text in both editions, so that its figures can be compared.
-"""
+"""The classes of corrupted continuations by group; among them what policies were seen to write."""
 
 from typing import Literal, get_args
 
-Edition = Literal["v1", "v2"]
 Group = Literal["order", "content", "length", "repetition", "gaming"]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
@@ -54,12 +48,3 @@ CORRUPTIONS = {name: meaning for members in _BY_GROUP.values() for name, meaning
 """All classes, in the order of every table, with what they put in place of the true steps."""
 GROUP_OF = {name: group for group, members in _BY_GROUP.items() for name in members}
 """The group of each class."""
-EDITIONS: dict[Edition, tuple[str, ...]] = {
-    "v1": (
-        *("shuffled", "reversed", "swap_adjacent", "offgoal", "related", "repeat_history", "paraphrased_history"),
-        *("repeat_last", "repeat_next", "filler", "true_plus_filler", "half", "missing_middle", "doubled", "too_long"),
-        "empty",
-    ),
-    "v2": tuple(CORRUPTIONS),
-}
-"""The classes of each edition, in the order in which they are made and averaged."""

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from recipe.alignment import backends
 from recipe.artifacts import read_jsonl, text_field, text_list_field
-from recipe.audit.classes import Edition
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
 from recipe.audit.perturb import MOST, Embed, collapsed, cut_at, same_goal
 from recipe.audit.score import FAR, FEWEST
@@ -153,8 +152,6 @@ class CoverageLaw:
     """The gain of a verifier's audit over R0 as a function of the match, as `benchmarks/coverage_law.py` fitted it."""
 
     verifier: str
-    """Version of the verifier (`RewardConfig.version`)."""
-    classes: Edition
     encoder: str
     relevance: float
     """MEAN of R0 on the prompts that it was fitted on."""
@@ -178,7 +175,7 @@ class CoverageLaw:
     def gain(self, match: float) -> float:
         """Expected MEAN minus that of R0.
 
-        >>> law = CoverageLaw("v", "v2", "e", .7, 0.0, .2, .5, .1, .03, (0.0, 1.0), (0.0, .1), (0.0, .3), .3, 2.0, {})
+        >>> law = CoverageLaw("v", "e", .7, 0.0, .2, .5, .1, .03, (0.0, 1.0), (0.0, .1), (0.0, .3), .3, 2.0, {})
         >>> law.gain(0.1), round(law.gain(50.0), 6), law.interval(1.0).low < .1
         (0.0, 0.2, True)
         """
@@ -205,7 +202,7 @@ class CoverageLaw:
 
 @cache
 def known_laws() -> dict[str, CoverageLaw]:
-    """The laws of the package by the version of their verifier."""
+    """The laws of the package by their verifier."""
     rows = json.loads(files(__package__).joinpath(LAW).read_text(encoding="utf-8"))["laws"]
     return {row["verifier"]: law_of(row) for row in rows}
 
@@ -318,7 +315,7 @@ def measure_tasks(
     `encoder` is the name of the corpus's encoder, `target` a MEAN in 0..1; `record` is kept as it is. Raises
     ComputeError as `matches`.
     """
-    law = _law_of_version(verifier.config.version)
+    law = known_laws().get(verifier.config.verifier)
     found = matches(verifier.corpus, prompts, verifier.embed, seed, progress)
     outcomes = prompt_outcomes(verifier, [(one.goal, one.history) for one in prompts])
     reported = [one.coverage if isinstance(one, Reward) else None for one in outcomes]
@@ -326,25 +323,16 @@ def measure_tasks(
         tasks=tuple(task_coverage(prompts, found, reported, law, target)),
         target=target,
         law=law,
-        settings=dict(record or {}) | {"verifier": verifier.config.version, "encoder": encoder, "target": target},
-        cautions=tuple(_cautions(verifier.config.version, encoder, law)),
+        settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
+        cautions=tuple(_cautions(verifier.config.verifier, encoder, law)),
     )
 
 
-def _law_of_version(version: str) -> CoverageLaw | None:
-    """The law of a version, else that of the newest version of the same verifier; None where there is none."""
-    laws, family = known_laws(), version.rpartition("-")[0]
-    earlier = sorted(name for name in laws if name.rpartition("-")[0] == family)
-    return laws.get(version) or (laws[earlier[-1]] if earlier else None)
-
-
-def _cautions(version: str, encoder: str, law: CoverageLaw | None) -> Iterator[str]:
-    if law is not None and law.verifier != version:
-        yield f"The law was fitted on {law.verifier}, not on {version}; benchmarks/coverage_law.py fits one."
+def _cautions(verifier: str, encoder: str, law: CoverageLaw | None) -> Iterator[str]:
     if law is None:
         known = ", ".join(known_laws()) or "no verifier"
         yield (
-            f"There is no coverage law for {version} (there is one for {known}), so that no quality is predicted; "
+            f"There is no coverage law for {verifier} (there is one for {known}), so that no quality is predicted; "
             "benchmarks/coverage_law.py fits one."
         )
     if law is not None and encoder != law.encoder:

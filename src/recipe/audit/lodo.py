@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recipe.audit.classes import EDITIONS, GROUP_OF
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF
 from recipe.audit.perturb import AuditPrompt, Embed, same_goal
 from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
 from recipe.audit.shares import Array, key_of, prompt_means, share_json, win_table
@@ -122,11 +122,7 @@ def leave_one_out(
     tables = {name: {source: win_table(own) for source, own in by.items()} for name, by in kept.items()}
     goals = {source: [same_goal(one.prompt.goal) for one in own] for source, own in kept[control].items()}
     figures = {
-        name: {
-            source: _figures(table, EDITIONS[kept[name][source][0].prompt.edition], goals[source])
-            for source, table in by.items()
-        }
-        for name, by in tables.items()
+        name: {source: _figures(table, goals[source]) for source, table in by.items()} for name, by in tables.items()
     }
     default = next(iter(scored))
     values = {name: {source: prompt_means(table) for source, table in by.items()} for name, by in tables.items()}
@@ -166,9 +162,9 @@ def _of_source(own: Sequence[ScoredPrompt], source: str, common: set[tuple[str, 
     return sorted((one for one in own if key_of(one) in common and one.prompt.source == source), key=key_of)
 
 
-def _figures(table: Array, classes: Sequence[str], goals: Sequence[str]) -> SourceFigures:
+def _figures(table: Array, goals: Sequence[str]) -> SourceFigures:
     known = [column[np.isfinite(column)] for column in table.T]
-    shares = {name: float(own.mean()) for name, own in zip(classes, known, strict=True) if len(own)}
+    shares = {name: float(own.mean()) for name, own in zip(CORRUPTIONS, known, strict=True) if len(own)}
     gaming = {name: share for name, share in shares.items() if GROUP_OF[name] == "gaming"}
     worst, worst_gaming = min(shares, key=shares.__getitem__), min(gaming, key=gaming.__getitem__, default=None)
     return SourceFigures(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from recipe.audit.attack import BEST_OF_LENGTH, LONGEST, best_plans, composition, greedy_plans, spread
-from recipe.audit.classes import EDITIONS, Edition
+from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.lodo import leave_one_out
 from recipe.audit.perturb import (
     ALTERNATIVE,
@@ -81,8 +81,6 @@ class Extent:
     seed: int = 0
     attacked: int = 40
     """Prompts that the attacks are run on; 0 leaves them out."""
-    classes: Edition = "v2"
-    """Edition of the classes of corruption; a class is the same in both."""
     protocol: Protocol = "pooled"
     """`lodo` compares the rewards on each source left out, too; the first is the default."""
 
@@ -174,7 +172,7 @@ def audited_prompts(
     if not selection.audited:
         counts = _counts(selection) or "the files hold none"
         raise InputError(f"no procedure can be audited ({counts}); give procedures of {FEWEST} to {MOST} steps.")
-    return selection, build_prompts(selection, embed, extent.seed, extent.classes)
+    return selection, build_prompts(selection, embed, extent.seed)
 
 
 def _coverage(
@@ -214,7 +212,7 @@ def _cautions(selection: Selection, prompts: Sequence[AuditPrompt], elsewhere: M
         "not known whether the corpus narrates them."
         for source, count in own.items()
     ]
-    names = (*EDITIONS[prompts[0].edition], ALTERNATIVE)
+    names = (*CORRUPTIONS, ALTERNATIVE)
     missing = {name: sum(name not in prompt.variants for prompt in prompts) for name in names}
     never = [name for name, count in missing.items() if count == len(prompts)]
     if never:
@@ -245,18 +243,17 @@ def measure(
         reason = scored.unscored[0] if scored.unscored else "there are no prompts"
         raise ComputeError(f"{name}: not one prompt could be scored ({reason.rstrip('.')}).")
     table, goals = win_table(prompts), [same_goal(one.prompt.goal) for one in prompts]
-    classes = EDITIONS[prompts[0].prompt.edition]
     shares = [known_share(column, goals) for column in table.T]
     truths = [one.rewards[TRUE] for one in prompts]
-    corrupted = [one.rewards[kind] for one in prompts for kind in classes if kind in one.rewards]
+    corrupted = [one.rewards[kind] for one in prompts for kind in CORRUPTIONS if kind in one.rewards]
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
     return RewardAudit(
         name=name,
         prompts=len(prompts),
         unscored=tuple(scored.unscored),
         mean=mean_interval(prompt_means(table), goals),
-        groups=group_means(table, classes, goals),
-        classes={kind: found for kind, found in zip(classes, shares, strict=True) if found},
+        groups=group_means(table, goals),
+        classes={kind: found for kind, found in zip(CORRUPTIONS, shares, strict=True) if found},
         alternative=known_share([win(one, ALTERNATIVE) for one in prompts], goals),
         over_relevance=None if relevance is None else difference(prompts, relevance.prompts),
         length_correlation=length_correlation(prompts),

@@ -2,8 +2,8 @@
 
 A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its true continuation c has n = M - t
 steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the same
-whichever others are audited, and a class the same in every edition. A corruption that a procedure does not admit is
-left out, such as the reverse of a continuation that reads the same backwards.
+whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
+continuation that reads the same backwards.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.audit.classes import EDITIONS, Edition
+from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.wordings import (
     fillers,
     generic_endings,
@@ -127,8 +127,6 @@ class AuditPrompt:
     variants: dict[str, Steps]
     padding: Steps = ()
     """Generic steps to append, for the reward as a function of their number."""
-    edition: Edition = "v2"
-    """Which classes of corruption were made."""
     samples: dict[str, tuple[Steps, ...]] = field(default_factory=dict)
     """System -> what it wrote for this prompt; an empty plan where a completion holds no step."""
 
@@ -161,20 +159,16 @@ class _Cut(NamedTuple):
 
 
 def audit_prompts(
-    procedures: Iterable[Procedure],
-    embed: Embed,
-    seed: int = 0,
-    limit: int | None = None,
-    edition: Edition = "v2",
+    procedures: Iterable[Procedure], embed: Embed, seed: int = 0, limit: int | None = None
 ) -> list[AuditPrompt]:
     """A prompt for each procedure of 5 to 20 steps, at most `limit` of each source; `embed` reads the goals."""
-    return build_prompts(select(procedures, seed, limit), embed, seed, edition)
+    return build_prompts(select(procedures, seed, limit), embed, seed)
 
 
-def build_prompts(selection: Selection, embed: Embed, seed: int = 0, edition: Edition = "v2") -> list[AuditPrompt]:
+def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[AuditPrompt]:
     """A prompt for each audited procedure; other goals are drawn from all usable ones of the same source."""
     others = _Others(selection.usable, embed)
-    return [_prompt(cut_at(performed, seed), others, edition) for performed in selection.audited]
+    return [_prompt(cut_at(performed, seed), others) for performed in selection.audited]
 
 
 def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
@@ -183,16 +177,15 @@ def cut_at(performed: AuditProcedure, seed: int) -> _Cut:
     return _Cut(performed, t, seed)
 
 
-def _prompt(cut: _Cut, others: "_Others", edition: Edition) -> AuditPrompt:
+def _prompt(cut: _Cut, others: "_Others") -> AuditPrompt:
     padding = fillers(PADDING, cut.random("true_plus_filler"))
     made = dict(_made_of_own_steps(cut, padding)) | dict(_made_of_others(cut, others))
-    if edition == "v2":
-        made |= dict(_made_as_policies_do(cut, others))
-    corrupted = {name: made[name] for name in EDITIONS[edition] if made.get(name, cut.true) != cut.true}
+    made |= dict(_made_as_policies_do(cut, others))
+    corrupted = {name: made[name] for name in CORRUPTIONS if made.get(name, cut.true) != cut.true}
     variants = {TRUE: cut.true} | corrupted
     variants |= {ALTERNATIVE: made[ALTERNATIVE]} if ALTERNATIVE in made else {}
     performed = cut.performed
-    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding, edition)
+    return AuditPrompt(performed.goal, performed.source, performed.video_id, cut.history, variants, padding)
 
 
 def _made_of_own_steps(cut: _Cut, padding: Steps) -> Iterator[tuple[str, Steps]]:
@@ -232,7 +225,7 @@ def _made_of_others(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]
 
 
 def _made_as_policies_do(cut: _Cut, others: "_Others") -> Iterator[tuple[str, Steps]]:
-    """Corruptions of the second edition."""
+    """Corruptions that policies were seen to write."""
     goal, true = cut.performed.goal, cut.true
     n = len(true)
     split = cut.random("split").randrange(n)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.audit.classes import EDITIONS, GROUP_OF, GROUPS, Group
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
 from recipe.audit.perturb import TRUE, same_goal
 from recipe.audit.score import ScoredPrompt, wins
-from recipe.errors import InputError
 from recipe.stats import Interval, mean_interval
 
 Array = NDArray[np.float64]
@@ -22,15 +21,9 @@ Key = tuple[str, str]
 
 
 def win_table(prompts: Sequence[ScoredPrompt]) -> Array:
-    """Wins of the true continuation [prompts, classes of their edition]; NaN where a prompt has no such corruption.
-
-    Raises InputError where the prompts are of two editions.
-    """
-    if len({prompt.prompt.edition for prompt in prompts}) > 1:
-        raise InputError("the prompts are of two editions of the classes; audit them apart.")
-    names = EDITIONS[prompts[0].prompt.edition] if prompts else ()
-    rows = [[win(prompt, name) for name in names] for prompt in prompts]
-    return np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    """Wins of the true continuation [prompts, classes]; NaN where a prompt has no such corruption."""
+    rows = [[win(prompt, name) for name in CORRUPTIONS] for prompt in prompts]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), len(CORRUPTIONS))
 
 
 def prompt_means(table: Array) -> Array:
@@ -46,11 +39,11 @@ def prompt_means(table: Array) -> Array:
     return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
 
 
-def group_means(table: Array, classes: Sequence[str], goals: Sequence[str]) -> dict[Group, Interval]:
+def group_means(table: Array, goals: Sequence[str]) -> dict[Group, Interval]:
     """The mean over the classes of each group that has any."""
     means = {}
     for group in GROUPS:
-        own = table[:, [GROUP_OF[name] == group for name in classes]]
+        own = table[:, [GROUP_OF[name] == group for name in CORRUPTIONS]]
         if np.isfinite(own).any():
             means[group] = mean_interval(prompt_means(own), goals)
     return means

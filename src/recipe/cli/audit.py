@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from recipe.stats import Interval
     from recipe.types import Procedure
 
-NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded", "grounded-1")
+NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
 """What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
 _PANEL = "Samples of a language model"
 WIDEST_NAME, WIDEST_CELL = 22, 9
@@ -51,9 +51,6 @@ def audit(
         ),
     ] = None,
     config: Config = None,
-    classes: Annotated[
-        Literal["v1", "v2"], typer.Option(help="Edition of the classes: v1 has 16, v2 adds what policies write.")
-    ] = "v2",
     limit: Annotated[int | None, typer.Option(min=1, help="Procedures of each source at most.")] = None,
     seed: Annotated[int, typer.Option(help="Draws procedures, cuts and corruptions.")] = 0,
     attacked: Annotated[int, typer.Option("--attacked", min=1, help="Prompts that the attacks are run on.")] = 40,
@@ -121,7 +118,7 @@ def audit(
     chosen, skipped = _read(procedures, skip_bad)
     corpus = Corpus.open(folder)
     embeddings = StepEmbeddings(corpus.encoder)
-    extent = Extent(limit, seed, 0 if skip_attack else attacked, classes, protocol)
+    extent = Extent(limit, seed, 0 if skip_attack else attacked, protocol)
     if prompts_output is not None:
         require_writable(prompts_output)
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)

@@ -1,7 +1,7 @@
 """`recipe reward coverage`: which tasks a corpus covers, before anything is trained."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ def coverage(
     folder: Folder,
     tasks: Annotated[Path, typer.Option(help="Examples or procedures, JSON lines; continuations are not needed.")],
     verifier: Annotated[
-        str, typer.Option(help="Reward whose quality is predicted: paper, grounded or grounded-1.")
+        Literal["paper", "grounded"], typer.Option(help="Reward whose quality is predicted.")
     ] = "grounded",
     config: Config = None,
     target: Annotated[
@@ -33,8 +33,6 @@ def coverage(
 
     Example: recipe reward coverage --corpus corpora/mine --tasks examples.jsonl --target 85 --output coverage
     """
-    if verifier not in (known := ("paper", "grounded", "grounded-1")):
-        raise typer.BadParameter(f"{verifier!r} is none of {', '.join(known)}.", param_hint="--verifier")
     from recipe.artifacts import require_writable
     from recipe.audit.coverage import coverage_table, report_json
 

@@ -159,7 +159,6 @@ def prepare(
     traces: Annotated[
         Path | None, typer.Option(help="Pseudo-traces of `recipe perceive`, JSON lines, for weak supervision.")
     ] = None,
-    pseudo: Annotated[Path | None, typer.Option(hidden=True, help="The earlier name of --traces.")] = None,
     weak: Annotated[
         float | None,
         typer.Option(min=0, max=100, metavar="PERCENT", help="Share of the training examples to take from --traces."),
@@ -217,7 +216,6 @@ def prepare(
     from recipe.errors import InputError
 
     train, test = _cut_count(cuts_train, "--cuts-train"), _cut_count(cuts_test, "--cuts-test")
-    traces = traces or pseudo
     if (traces is None) != (weak is None):
         raise typer.BadParameter("give --traces and --weak together.", param_hint="--weak")
     if traces is None and (paired or weak_cuts != "annotated"):

@@ -34,7 +34,7 @@ def report(
         Path | None, typer.Option(help="Corpus folder whose narrations explain plans.", rich_help_panel=_SCORES)
     ] = None,
     verifier: Annotated[
-        Literal["paper", "grounded", "grounded-1"],
+        Literal["paper", "grounded"],
         typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES),
     ] = "grounded",
     explain: Annotated[

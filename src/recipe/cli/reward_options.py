@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Option("--corpus", help="Corpus folder that the reward uses.")]
 Method = Annotated[
-    Literal["paper", "grounded", "grounded-1", "grounded-2", "r0", "length"] | None,
-    typer.Option(
-        "--verifier",
-        help="The paper's reward, or the grounded one; `grounded` is its newest version. r0 and length are controls.",
-    ),
+    Literal["paper", "grounded", "r0", "length"] | None,
+    typer.Option("--verifier", help="The paper's reward, or the grounded one. r0 and length are controls."),
 ]
 Pool = Annotated[
     Literal["history", "full", "own"] | None,
@@ -33,8 +30,8 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     from recipe.config import RewardConfig, load_config
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)
-    # Read anew, because the version decides what the settings that are not given are.
-    return RewardConfig.model_validate(chosen.model_dump(exclude_unset=True) | _given(verifier=method, pool=pool))
+    given = {name: value for name, value in (("verifier", method), ("pool", pool)) if value is not None}
+    return chosen.model_copy(update=given)
 
 
 def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: str | None = None) -> "Verifier":
@@ -44,10 +41,6 @@ def open_verifier(corpus: Path, config: Path | None, method: str | None, pool: s
 
     chosen = settings(config, method, pool)
     return Verifier(Corpus.open(corpus), chosen)
-
-
-def _given(**options: str | None) -> dict[str, str]:
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def after(history: Sequence[str]) -> str:

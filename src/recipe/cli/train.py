@@ -216,16 +216,14 @@ def _run(
     if not ranks.main():
         return
     *_, (_, last) = read_jsonl(model.parent / "metrics.jsonl")
-    # Runs of earlier versions have none.
-    card = str(model / "README.md") if (model / "README.md").is_file() else None
+    card = str(model / "README.md")
     notes = read_json(model.parent / "run.json").get("notes", [])
     if as_json:
         values = {"config": settings.model_dump(mode="json"), "last_step": last, "notes": notes}
         print_json({"model": str(model), "card": card, **values})
         return
     out.print(f"model: {model}", highlight=False, soft_wrap=True)
-    if card is not None:
-        out.print(f"card: {card}", highlight=False, soft_wrap=True)
+    out.print(f"card: {card}", highlight=False, soft_wrap=True)
     numbers = (f"{name} {value:.4g}" for name, value in last.items() if isinstance(value, int | float))
     out.print("last step: " + ", ".join(numbers), highlight=False, soft_wrap=True)
     for sentence in notes:

@@ -1,15 +1,8 @@
 """Settings of the verifier."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    field_serializer,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, field_validator
 
 from recipe.config.base import Fraction, Positive, Settings
 
@@ -31,10 +24,8 @@ class GroundedConfig(Settings):
     """phi, cost of each step of a plan, as a share of the score of a step of the history."""
     abstain_below: float | None = None
     """Coverage of a prompt below which the corpus is not used; the reward is then relevance alone."""
-    goal_said: bool = True
-    """The goal counts as a step that is done, so that restating it earns nothing. Off in version 1."""
     repeats: Fraction = 0.1
-    """Share of a step's similarities that it loses where it repeats a step that is done or planned; 0 in version 1."""
+    """Share of a step's similarities that it loses where it repeats a step that is done or planned."""
     order: Annotated[float, Field(ge=0)] = 1.0
     """lambda, weight of the vote of the corpus on the order of steps."""
     language_model: str = ""
@@ -55,25 +46,12 @@ class GroundedConfig(Settings):
             raise ValueError(f"the second coverage, {value[1]:g}, must be above the first, {value[0]:g}")
         return value
 
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As earlier records where the setting is off, because a run resumes only where its record equals these."""
-        values: dict[str, Any] = dump(self)
-        if self.trust is None:
-            values.pop("trust", None)
-        return values
-
-
-_VERSION_1 = {"goal_said": False, "repeats": 0.0}
-"""Settings of `grounded-1`, where they differ from the defaults."""
-
 
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
-    verifier: Literal["paper", "grounded", "grounded-1", "grounded-2", "r0", "length"] = "paper"
-    """The paper's reward, to which all settings below belong, or the grounded one with its own. `grounded` is read as
-    its newest version, `grounded-2`; `grounded-1` is the first one, to reproduce earlier runs. `r0` (relevance to goal
+    verifier: Literal["paper", "grounded", "r0", "length"] = "paper"
+    """The paper's reward, to which all settings below belong, or the grounded one with its own. `r0` (relevance to goal
     and history) and `length` (number of steps) read no narrations: they are controls, and no rewards to use."""
     grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
@@ -97,23 +75,13 @@ class RewardConfig(Settings):
     gate: Literal["on", "off", "plain"] = "on"
     """Off: R = rho. Plain: R = A(h + c). Both are readings of the ablation (docs/reward.md)."""
 
-    @property
-    def version(self) -> str:
-        """Name of the verifier and of its computation; the number rises where equal settings give other rewards."""
-        return self.verifier if self.is_grounded else f"{self.verifier}-1"
-
-    @property
-    def is_grounded(self) -> bool:
-        """Whether it is a version of the grounded verifier, to which `grounded` belongs."""
-        return self.verifier.startswith("grounded")
-
     def contrast_problem(self, narrations: int) -> str | None:
         """Why a corpus of so many narrations is too small for the grounded reward; None where it is not.
 
         It contrasts narrations near a prompt, P, with others far from it, Q, which is drawn from what is not in P.
         """
         near, far = self.grounded.pool_size, self.grounded.background_size
-        if not self.is_grounded or narrations >= near + far:
+        if self.verifier != "grounded" or narrations >= near + far:
             return None
         left = "none is" if narrations <= near else f"only {narrations - near} are"
         size = max(narrations // 4, 1)
@@ -129,7 +97,7 @@ class RewardConfig(Settings):
         """What the number of a reward means, in a few words."""
         if self.is_control:
             return "a control that reads no corpus"
-        if self.is_grounded:
+        if self.verifier == "grounded":
             return "0 is a plan that adds nothing"
         return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
 
@@ -137,29 +105,3 @@ class RewardConfig(Settings):
     def is_control(self) -> bool:
         """Whether it reads no narrations."""
         return self.verifier in ("r0", "length")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _versions(cls, given: Any) -> Any:
-        """The newest version of `grounded`, and the settings of the version that is named."""
-        if not isinstance(given, dict):
-            return given
-        if given.get("verifier") == "grounded":
-            return {**given, "verifier": "grounded-2"}
-        table = given.get("grounded", {})
-        if isinstance(table, GroundedConfig):
-            table = table.model_dump(exclude_unset=True)
-        if given.get("verifier") == "grounded-1" and isinstance(table, dict):
-            return {**given, "grounded": _VERSION_1 | table}
-        return given
-
-    @field_validator("gate", mode="before")
-    @classmethod
-    def _from_switch(cls, value: Any) -> Any:
-        """Settings and records written before the third value say true for "on" and false for "plain"."""
-        return {True: "on", False: "plain"}[value] if isinstance(value, bool) else value
-
-    @field_serializer("gate", when_used="json")
-    def _to_switch(self, value: str) -> str | bool:
-        """As earlier records, because a run resumes only where its record equals its settings."""
-        return {"on": True, "plain": False}.get(value, value)

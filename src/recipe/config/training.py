@@ -4,9 +4,9 @@
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from recipe.config.base import Config, Fraction, Positive, Settings
 from recipe.config.models import FrameConfig
@@ -60,10 +60,6 @@ class LoraSettings(Settings):
     """Stated (section 3.1): the query and value projections."""
 
 
-_LATER = ("prompt", "min_coverage", "kl_budget", "loss", "validation", "plans")
-"""Settings that the first records of runs do not hold."""
-
-
 class TrainingSettings(Settings):
     """What SFT, GRPO and best-of-N rounds share."""
 
@@ -106,15 +102,6 @@ class TrainingSettings(Settings):
     """Ours. Recompute activations in the backward pass: less memory, more time."""
     seed: int = 0
     """Ours."""
-
-    @model_serializer(mode="wrap")
-    def _without_later(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As earlier records where a later setting is at its default: a run resumes where its record equals these."""
-        values: dict[str, Any] = dump(self)
-        for name in _LATER:
-            if name in values and getattr(self, name) == type(self).model_fields[name].default:
-                del values[name]
-        return values
 
     @model_validator(mode="after")
     def _video_settings_have_a_use(self) -> Self:

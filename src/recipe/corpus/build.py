@@ -111,7 +111,7 @@ def build_corpus(
         exclusions=None if origin is None else origin.exclusions,
     )
     with locked(output):
-        plan = _bind(output, plan)
+        _bind(output, plan)
         staged = _stage(narrations, output, config, origin, progress)
         missing = [index for index in range(len(staged.shards)) if not _finished(output, index).is_dir()]
         if missing:
@@ -137,25 +137,18 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     return all(_finished(output, index).is_dir() for index in range(len(manifest["shards"])))
 
 
-def _bind(output: Path, plan: Plan) -> Plan:
-    """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun.
-
-    Returns the plan with the format that the folder was begun in, which may be an earlier one.
-    """
+def _bind(output: Path, plan: Plan) -> None:
+    """Bind the folder to one build: record `plan` in a new folder, compare it in one that was begun."""
     begun = next((output / name for name in (MANIFEST, PLAN) if (output / name).is_file()), None)
     if begun is None:
         if any(not path.name.startswith(".") for path in output.iterdir()):
             raise CorpusError(f"{output}: the folder is not empty and holds no corpus; choose another folder.")
         write_json(output / PLAN, plan)
-        return plan
-    recorded = read_manifest(begun)
-    plan = {**plan, "format": recorded["format"]}
-    if changed := _changed_setting(recorded, plan):
+    elif changed := _changed_setting(read_manifest(begun), plan):
         raise CorpusError(
             f"{output}: the folder holds a build with other settings: {changed}; "
             "choose another folder or delete this one."
         )
-    return plan
 
 
 def _changed_setting(recorded: Mapping[str, Any], plan: Plan) -> str:

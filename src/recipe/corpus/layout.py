@@ -38,8 +38,6 @@ from recipe.errors import CorpusError, InputError
 from recipe.types import Narration, Segment
 
 FORMAT = 3
-_READ_FORMATS = (2, FORMAT)
-"""In format 2 the id of a corpus did not cover what reading the input kept and dropped."""
 MANIFEST, INPUTS, SHARDS = "manifest.json", "inputs.json", "shards"
 PLAN, STAGED, STAGING, RECORD = "build.json", "staged.json", "staging", "shard.json"
 EMBEDDINGS, NARRATIONS, SEGMENTS = "embeddings.npy", "narrations.parquet", "segments.parquet"
@@ -58,7 +56,7 @@ _NARRATION_COLUMNS = pa.schema(
     ]
 )
 _WITH_URL = _NARRATION_COLUMNS.append(pa.field("url", pa.string()))
-"""A shard without addresses has no column for them, so that its bytes are those of corpora built before there were."""
+"""A shard without addresses has no column for them."""
 _SEGMENT_COLUMNS = pa.schema(
     [
         pa.field("narration", pa.int64(), nullable=False),
@@ -127,8 +125,7 @@ def total_counts(shards: Sequence[ShardRecord]) -> Counts:
 
 def corpus_id(manifest: Mapping[str, Any]) -> str:
     """The hash over all that defines a corpus: its settings, its reading and the checksums of its shards."""
-    keys = [*get_type_hints(Plan), *(["read"] if manifest["format"] > _READ_FORMATS[0] else [])]
-    return fingerprint([{key: manifest[key] for key in keys}, manifest["shards"]])
+    return fingerprint([{key: manifest[key] for key in (*get_type_hints(Plan), "read")}, manifest["shards"]])
 
 
 def padded(dimension: int) -> int:
@@ -265,11 +262,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise _unusable(path, reason) from None
     if not isinstance(values, dict):
         raise _unusable(path, "not a JSON object")
-    version = values.get("format")
-    if version not in _READ_FORMATS:
+    if values.get("format") != FORMAT:
         raise CorpusError(
-            f"{path}: the corpus is of format {version!r} where this version of recipe reads {FORMAT}; "
-            "install the version that wrote it, or build the corpus again."
+            f"{path}: the corpus is of format {values.get('format')!r} where this version of recipe reads {FORMAT}; "
+            "build the corpus again, or use the version that wrote it."
         )
     try:
         (_MANIFEST if path.name == MANIFEST else _PLAN).validate_python(values, strict=True)

@@ -565,7 +565,9 @@ def narration_source(
             "left_out": [*report.lines(), *excluded.lines()],
         }
 
-    reading: JsonObject = {**options.model_dump(), "duplicates": duplicates}
+    # The id of a corpus follows from this record, which names a language only where one is chosen.
+    unset = {"language"} if options.language is None else None
+    reading: JsonObject = {**options.model_dump(exclude=unset), "duplicates": duplicates}
     if known is not None:
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity

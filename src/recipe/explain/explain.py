@@ -122,7 +122,7 @@ def parts(explanation: Explanation) -> list[Part]:
     total = Part("R", reward.total, f"the reward; {explanation.config.scale}")
     if explanation.config.is_control:
         return [total]
-    meanings = _GROUNDED if explanation.config.is_grounded else _PAPER
+    meanings = _GROUNDED if explanation.config.verifier == "grounded" else _PAPER
     named = [
         total,
         Part("A(h)", reward.aligned_history, meanings["A(h)"]),
@@ -169,7 +169,7 @@ def _verdict(explanation: Explanation) -> str:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
     if config.is_control:
         return f"Reward {_number(reward.total)} for {_CONTROLS[config.verifier]}: a control, which reads no narrations."
-    if config.is_grounded:
+    if config.verifier == "grounded":
         gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))
         said = f"the plan adds {gain} to what narrations of this activity say, and {background} to random ones"
         return f"Reward {_number(reward.total)}: {said}."
@@ -190,7 +190,7 @@ def _verdict(explanation: Explanation) -> str:
 def _sources(explanation: Explanation) -> Iterator[str]:
     """Where a grounded reward comes from: the terms of its sum, the largest first."""
     reward, config = explanation.reward, explanation.config
-    if not config.is_grounded or not explanation.continuation:
+    if config.verifier != "grounded" or not explanation.continuation:
         return
     terms = grounded_terms(reward.parts, reward.steps, config.grounded)
     said = [
@@ -266,7 +266,7 @@ def as_row(explanation: Explanation, links: Links) -> JsonObject:
         "settings": explanation.config.model_dump(mode="json"),
         "summary": in_words(explanation),
         "terms": grounded_terms(explanation.reward.parts, explanation.reward.steps, explanation.config.grounded)
-        if explanation.config.is_grounded
+        if explanation.config.verifier == "grounded"
         else {},
         "reward": reward_row(explanation.reward) | {"best_video_id": best.narration.video_id if best else None},
         "steps": [

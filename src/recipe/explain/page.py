@@ -51,7 +51,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     settings = config.model_dump(exclude={"grounded"})
     if config.is_control:
         settings = {"verifier": config.verifier}
-    elif config.is_grounded:
+    elif config.verifier == "grounded":
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
     return (
         page_environment()

@@ -36,8 +36,6 @@ one: relevance, L, that repeats count less, and that lines near the goal count l
 goal all the time; step lists do neither, and their true steps may repeat or be named like the goal.
 
 All vectors are centred by the mean of the corpus, because sentence embeddings share a large common part.
-
-Version 1 (`grounded-1`) does not count the goal as done, rewards repeats in narrations like new steps, and has no L.
 """
 
 import hashlib
@@ -159,9 +157,10 @@ def order_agreement(precedence: ArrayLike) -> float:
 def grounded_reward(parts: Mapping[str, float], steps: int, config: GroundedConfig) -> float:
     """R of a plan of `steps` steps, -1 to 1, from its parts; 0 without steps.
 
-    The parts are gain, background, relevance, order (lambda O), price, and language_model (mu L) where there is one.
+    The parts are gain, background, relevance, that to the goal alone, order (lambda O), price, and language_model
+    (mu L) where there is one.
 
-    >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, order=0.0, price=0.0)
+    >>> parts = dict(gain=3.0, background=1.0, relevance=0.0, goal_relevance=0.0, order=0.0, price=0.0)
     >>> grounded_reward(parts, 4, GroundedConfig(horizon=4))
     0.25
     """
@@ -173,15 +172,12 @@ def grounded_terms(parts: Mapping[str, float], steps: int, config: GroundedConfi
 
     Relevance without order is that of goal and history; what gain and order add is the corpus's, and what the language
     model's factor changes in their sum is the language model's. Empty without steps, and for parts of another reward.
-    Records of version 1 may lack `goal_relevance`; goal and history are then one term, `relevance`.
     """
-    if not steps or not {"gain", "background", "relevance", "order", "price"} <= parts.keys():
+    if not steps or not {"gain", "background", "relevance", "goal_relevance", "order", "price"} <= parts.keys():
         return {}
     contrast, order = parts["gain"] - parts["background"], parts["order"]
-    topic = {"relevance": parts["relevance"]}
-    if (to_goal := parts.get("goal_relevance")) is not None:
-        topic = {"goal": to_goal, "history": parts["relevance"] - to_goal}
-    terms = {name: config.relevance * value for name, value in topic.items()}
+    to_goal = parts["goal_relevance"]
+    terms = {"goal": config.relevance * to_goal, "history": config.relevance * (parts["relevance"] - to_goal)}
     relevant = config.relevance * parts["relevance"]
     terms["corpus"] = contrast * (1.0 + order) + relevant * order
     if "language_model" in parts:
@@ -291,7 +287,7 @@ class _GroupTexts(NamedTuple):
     floors: Float32
     """[C]."""
     rows: list[list[int]]
-    """Columns of h, which begins with the goal where it counts as done, then of each plan."""
+    """Columns of h, which begins with the goal where there is one, then of each plan."""
     history: list[int]
     """Columns of the steps that are done."""
 
@@ -410,7 +406,7 @@ class GroundedMethod:
         place = {text: column for column, text in enumerate(texts)}
         history, *plans = ([place[step] for step in steps] for steps in (group.history, *group.plans))
         with_goal = bool(group.goal.strip())
-        rows = [[0, *history] if with_goal and self._config.goal_said else history, *plans]
+        rows = [[0, *history] if with_goal else history, *plans]
         if not texts:
             return _GroupTexts(None, np.zeros((0, 0), np.float32), np.zeros(0, np.float32), rows, history)
         X = centred(stacked(vectors, texts), self._baseline.mean)
@@ -458,7 +454,7 @@ class GroundedMethod:
             steps = texts.vectors[plan]
             relevant = novelty(history, steps, _NOVELTY)
             counted = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - relevant)
-            if texts.goal is not None and self._config.goal_said:
+            if texts.goal is not None:
                 to_goal = steps @ texts.goal
                 relevant = np.minimum(relevant, unlike(to_goal, _GOAL_NOVELTY))
                 counted = counted * (1.0 - (1.0 - theta) * (1.0 - unlike(to_goal, _GOAL_RESTATED)))

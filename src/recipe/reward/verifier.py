@@ -39,10 +39,10 @@ class Method(Protocol):
 
 _METHODS: Mapping[str, Callable[[NarrationIndex, RewardConfig, Backend], Method]] = {
     "paper": PaperMethod,
+    "grounded": GroundedMethod,
     "r0": RelevanceMethod,
     "length": LengthMethod,
 }
-"""The others are versions of the grounded one."""
 
 
 class Verifier:
@@ -66,8 +66,7 @@ class Verifier:
         self.corpus = corpus
         self.config = config
         self._embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        method = _METHODS.get(config.verifier, GroundedMethod)
-        self._method: Method = method(corpus, config, backends.load(backend))
+        self._method: Method = _METHODS[config.verifier](corpus, config, backends.load(backend))
 
     def use_likelihood(self, likelihood: Likelihood) -> None:
         """Let this language model judge the order of plans; the paper's reward does without."""

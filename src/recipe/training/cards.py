@@ -58,7 +58,7 @@ def run_card(stage: str, config: Settings, inputs: Mapping[str, Any]) -> Card:
             card["prompt"] = {"name": prompt.name, "text": prompt.text}
     if isinstance(config, RewardTrainingSettings):
         card["corpus"] = served["corpus"] if served else _corpus(config.corpus)
-        card["reward"] = served["version"] if served else config.reward.version
+        card["reward"] = served["settings"]["verifier"] if served else config.reward.verifier
         card["decoding"] = to_json(rollout_decoding(config.temperature, config.max_completion_tokens))
     return card
 

@@ -28,8 +28,8 @@ from recipe.training import ranks
 from recipe.training.cards import PLACES, Card, card_files, run_card
 
 KEPT_CHECKPOINTS = 2
-VERSION = 2
-"""Version of `run.json`; records without one are older."""
+VERSION = 3
+"""Version of `run.json`."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
 _VALIDATION_FILES: dict[str, Any] = {"validation": {"examples": True, "graphs": True}}
@@ -216,26 +216,36 @@ def held_run(stage: str, config: Settings, output: Path) -> Run | None:
     Its settings are compared; of its inputs, files and corpus are, as weights take long to read. Raises ConfigError
     where they differ, InputError for a damaged record.
     """
-    record = output / "run.json"
-    if not record.is_file():
+    if not (output / "run.json").is_file() or not _has_begun(output):
         return None
-    known = read_json(record)
-    if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
-        raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
-    run = Run(output, known)
-    if not run.model.exists() and not any(run.checkpoints.glob("checkpoint-*")):
-        return None
-    inputs = known.get("inputs", {})
+    run = Run(output, _read_record(output))
+    inputs = run.manifest["inputs"]
     settings = config.model_dump(mode="json", exclude=dict.fromkeys({*PLACES, *inputs}, True) | _VALIDATION_FILES)
     held = dict(inputs)
     for name in {"examples", "corpus"} & inputs.keys():
         if isinstance(path := getattr(config, name, None), Path) and path.exists():
             held[name] = _identity(path)
-    now = {"stage": stage, "config": settings, "inputs": held}
-    if (version := known.get("version", 0)) != VERSION:
-        known = _brought_up(output, known, now, version)
-    _require_same(output, known, now)
+    _require_same(output, run.manifest, {"stage": stage, "config": settings, "inputs": held})
     return run
+
+
+def _has_begun(output: Path) -> bool:
+    """Whether the folder holds more than the record of a run, so that its settings are no longer free."""
+    return (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
+
+
+def _read_record(output: Path) -> dict[str, Any]:
+    """The record of the run in a folder. Raises InputError where it is damaged, ConfigError for another version's."""
+    record = output / "run.json"
+    known = read_json(record)
+    if not isinstance(known, dict) or not all(isinstance(known.get(part), dict) for part in ("config", "inputs")):
+        raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
+    if known.get("version") != VERSION:
+        raise ConfigError(
+            f"{output}: the run is of another version of recipe; "
+            "set another `output`, or continue the run with the version that began it."
+        )
+    return known
 
 
 def _require_same(output: Path, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -266,58 +276,11 @@ def _opened(stage: str, config: Settings, output: Path, inputs: Mapping[str, Pat
     record = output / "run.json"
     if not record.is_file() and output.is_dir() and any(not path.name.startswith(".") for path in output.iterdir()):
         raise ConfigError(f"{output}: the folder is not empty and holds no run; set another `output`.")
-    begun = (output / "model").exists() or any((output / "checkpoints").glob("checkpoint-*"))
-    if not record.is_file() or not begun:
+    if not record.is_file() or not _has_begun(output):
         write_json(record, {**manifest, "finished": False})
-        return Run(output, manifest, card)
-    known = read_json(record)
-    if not isinstance(known, dict) or not isinstance(known.get("config"), dict):
-        raise InputError.at(record, "this is not the record of a run", "delete the folder to start over")
-    # Earlier records are of one process, and of roll-outs that were sampled as now.
-    known = {"processes": 1, "decoding": card.get("decoding"), **known}
-    if (version := known.get("version", 0)) != VERSION:
-        known = _brought_up(output, known, manifest, version)
-    _require_same(output, known, manifest)
+    else:
+        _require_same(output, _read_record(output), manifest)
     return Run(output, manifest, card)
-
-
-def _brought_up(output: Path, known: dict[str, Any], manifest: dict[str, Any], version: Any) -> dict[str, Any]:
-    """The record of another version of this program, to compare with ours: equal where only one of both has a setting.
-
-    Raises ConfigError for an unfinished run of other settings than this version's, and for a newer version.
-    """
-    remedy = "set another `output`, or delete the folder to start over."
-    if not isinstance(version, int) or version > VERSION:
-        raise ConfigError(f"{output}: the run was made by a newer version of recipe; update recipe, {remedy}")
-    old, new = known["config"], manifest["config"]
-    reward = old.get("reward")
-    if isinstance(reward, dict) and reward.get("verifier") == "grounded":  # before it had versions
-        old = {**old, "reward": {**reward, "verifier": "grounded-1"}}
-    if not known.get("finished"):
-        for names, fault in ((_keys(old) - _keys(new), "with the unknown"), (_keys(new) - _keys(old), "without the")):
-            if names:
-                raise ConfigError(
-                    f"{output}: an older version of recipe began the run {fault} setting {min(names)!r}; finish it "
-                    f"with that version, {remedy}"
-                )
-    return {**manifest, **known, "config": _overlaid(new, old), "version": VERSION}
-
-
-def _keys(settings: Mapping[str, Any], before: str = "") -> set[str]:
-    """Names of all settings, with those of tables in them."""
-    names = {before + name for name in settings}
-    tables = ((name, value) for name, value in settings.items() if isinstance(value, dict))
-    return names.union(*(_keys(value, f"{before}{name}.") for name, value in tables))
-
-
-def _overlaid(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings `new` with the values of `old` where both have them."""
-    return {
-        name: _overlaid(value, old[name])
-        if isinstance(value, dict) and isinstance(old.get(name), dict)
-        else old.get(name, value)
-        for name, value in new.items()
-    }
 
 
 def _identity(path: Path | str | JsonObject) -> Any:

@@ -76,9 +76,9 @@ def _client(config: RewardTrainingSettings) -> ServiceClient:
 def _reward(client: ServiceClient) -> JsonObject:
     """What a service says of its verifier. Raises ConfigError where it names none."""
     info: dict[str, Any] = client.info()
-    if not info.get("reward") or not info.get("corpus"):
+    if not info.get("verifier") or not info.get("corpus"):
         raise ConfigError(
             f"{client.url}: the service names no verifier and corpus; start it with this version's recipe reward serve."
         )
     corpus = corpus_card({**info["corpus"], "encoder": info["encoder"]})
-    return {"version": info["reward"], "settings": info["verifier"], "corpus": corpus}
+    return {"settings": info["verifier"], "corpus": corpus}

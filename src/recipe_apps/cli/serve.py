@@ -33,7 +33,7 @@ def serve(
     corpus: Annotated[Path | None, typer.Option(help="Corpus folder: each step is shown with its narrations.")] = None,
     method: Method = None,
     config: Annotated[
-        Path | None, typer.Option(help="Reward settings, a TOML file. Default: the newest grounded reward.")
+        Path | None, typer.Option(help="Reward settings, a TOML file. Default: the grounded reward.")
     ] = None,
     phi: Annotated[str | None, typer.Option(help="Model that reads clips for a planner that reads text.")] = None,
     phi_endpoint: Annotated[str | None, typer.Option(help="Address of the endpoint that serves --phi.")] = None,
@@ -179,7 +179,7 @@ def _goals(file: Path) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _witness(corpus: "Corpus", config: Path | None, method: str | None, link: str) -> "Witness":
-    """The verifier on the corpus, the newest grounded one unless another is named, with its memory warm."""
+    """The verifier on the corpus, the grounded one unless another is named, with its memory warm."""
     from recipe.explain.records import Links
     from recipe.reward.verifier import Verifier
     from recipe_apps.serving.evidence import Witness

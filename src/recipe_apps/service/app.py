@@ -97,7 +97,6 @@ class RewardService:
         about: dict[str, Any] = {
             "version": __version__,
             "verifier": None if self.config is None else self.config.model_dump(mode="json"),
-            "reward": None if self.config is None else self.config.version,
             "limits": self.settings.model_dump(mode="json", exclude={"token"}),
             "corpus": None,
             "encoder": None,

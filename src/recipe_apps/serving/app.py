@@ -200,7 +200,7 @@ class PlannerPage:
             "model": {"name": served.model, "sees_video": served.sees_video},
             "phi": None if served.phi is None else {"name": served.phi_name},
             "corpus": served.corpus,
-            "verifier": None if config is None else {"name": config.version, "scale": config.scale},
+            "verifier": None if config is None else {"name": config.verifier, "scale": config.scale},
             "default": served.default,
             "examples": [{"goal": goal, "history": list(history)} for goal, history in served.examples],
             "limits": {

@@ -69,7 +69,6 @@ GAIN = "GRPO minus SFT, video"
 REWARD_REGIMES = {
     "paper": "RL, paper",
     "grounded": "RL, grounded",
-    "grounded-1": "RL, grounded-1",
     "validity": "RL, exact validity",
 }
 """Regime of the runs that a reward trained."""
@@ -239,7 +238,7 @@ def design_of(config: AnyExperiment) -> Design:
         design = _comparison(config)
         rewards = [config.verifier(name) for name in config.rewards if name != "validity"]
         # The reward that is the most likely to need the right corpus.
-        reward = next((one for one in rewards if one.is_grounded), rewards[0] if rewards else RewardConfig())
+        reward = next((one for one in rewards if one.verifier == "grounded"), rewards[0] if rewards else RewardConfig())
         return _with_controls(design, config, reward) if config.controls else design
     design = _method(config)
     assert design.reward is not None
@@ -294,7 +293,7 @@ def _method(config: ExperimentConfig) -> Design:
         first = _run_config(GRPOConfig, config.grpo, paths, config.seed)
     else:
         first = _run_config(BestOfNConfig, config.best_of_n, paths, config.seed)
-    main, best = reward_name(first.reward), f"best of {config.best_of}"
+    main, best = first.reward.verifier, f"best of {config.best_of}"
     if main in config.compared:
         table = "grpo" if optimiser == "grpo" else "best_of_n"
         raise ConfigError(f"compared: {main!r} is the reward of [{table}] already; name others, or change that.")
@@ -338,16 +337,6 @@ def _method(config: ExperimentConfig) -> Design:
         compares_references=not config.has_world or bool(config.compared),
         settings={"SFT": config.sft} | ({"best-of-N rounds": config.best_of_n} if optimiser == "best-of-n" else {}),
     )
-
-
-def reward_name(reward: RewardConfig) -> str:
-    """What a reward is called: `grounded` for its newest version, any other by its version.
-
-    >>> reward_name(RewardConfig(verifier="grounded")), reward_name(RewardConfig(verifier="grounded-1"))
-    ('grounded', 'grounded-1')
-    """
-    newest = RewardConfig(verifier="grounded").verifier
-    return "grounded" if reward.verifier == newest else reward.verifier
 
 
 def _comparison(config: ComparisonConfig) -> Design:

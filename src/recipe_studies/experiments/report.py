@@ -49,7 +49,6 @@ from recipe_studies.experiments.design import (
     WORDS,
     Design,
     design_of,
-    reward_name,
 )
 from recipe_studies.experiments.findings import caveats, summary
 from recipe_studies.experiments.measure import Measurement, measure, rewarded_by, training_curve, training_rows
@@ -290,7 +289,7 @@ def _rerankings(measured: Measurement, config: AnyExperiment) -> Iterator[Rerank
     for split in measured.prompts:
         for choice in measured.design.choices:
             [base] = measured.of(split, BASE).values()
-            name = reward_name(reward) if reward is not None and choice.metric == "reward" else choice.metric
+            name = reward.verifier if reward is not None and choice.metric == "reward" else choice.metric
             paid = rewarded_by(base, choice.metric)
             yield reranking(split, BASE, paid, config.best_of, main, config.seed, name)
 

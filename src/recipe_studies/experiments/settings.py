@@ -28,12 +28,12 @@ from recipe.config import (
 )
 from recipe.errors import ConfigError, require_packages
 
-VerifierName = Literal["paper", "grounded", "grounded-1"]
-RewardName = Literal["paper", "grounded", "grounded-1", "validity"]
+VerifierName = Literal["paper", "grounded"]
+RewardName = Literal["paper", "grounded", "validity"]
 """Reward of a GRPO run: a verifier's, or the exact validity that only a world knows."""
 Optimiser = Literal["grpo", "best-of-n"]
 """What trains on a reward: GRPO, with the keys of `[grpo]`, or best-of-N rounds, with those of `[best_of_n]`."""
-RankerName = Literal["paper", "grounded", "grounded-1", "relevance"]
+RankerName = Literal["paper", "grounded", "relevance"]
 """What chooses among samples: a verifier, or R0, which reads no corpus (recipe.reward.relevance)."""
 
 # What --quick cuts an experiment down to.
@@ -234,13 +234,8 @@ class VisionSettings(Settings):
     """Optimiser steps of the second stage: pictures as word embeddings."""
     align_steps: Positive = 150
     """Optimiser steps of the third stage: planning from clips of the history."""
-    align_batch: Positive = 16
-    align_learning_rate: float = 1e-3
-    """Of the decoder."""
     merger_learning_rate: float = 1e-4
     """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
-    text_share: Fraction = 0.1
-    """Share of the batches of the third stage whose history is text."""
     bf16: bool = False
     """Of all stages; at these widths a CPU spends more on casts than it saves."""
 

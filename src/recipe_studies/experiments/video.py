@@ -27,6 +27,10 @@ ACCURACY = "seen.json"
 """File beside a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
 COLUMNS = 12
 """Frames of a clip that the report's picture shows, at most."""
+_ALIGN_BATCH, _ALIGN_RATE = 16, 1e-3
+"""Of the third stage: clips in a step, and the decoder's learning rate."""
+_TEXT_SHARE = 0.1
+"""Share of the batches of the third stage whose history is text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +122,12 @@ def align(run_dir: Path, settings: VisionPretraining, progress: Progress) -> Non
             checkpoint,
             world,
             Painter(world),
-            read_examples(run_dir / DOCUMENTS)[: vision.align_steps * vision.align_batch],
+            read_examples(run_dir / DOCUMENTS)[: vision.align_steps * _ALIGN_BATCH],
             Schedule(vision.align_steps, warmup=30, bf16=vision.bf16),
-            rate=vision.align_learning_rate,
+            rate=_ALIGN_RATE,
             merger_rate=vision.merger_learning_rate,
-            text_share=vision.text_share,
-            batch=vision.align_batch,
+            text_share=_TEXT_SHARE,
+            batch=_ALIGN_BATCH,
             seed=settings.seed,
             advance=advance,
         )

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer
+from pydantic import field_validator
 
 from recipe.config import Settings
 from recipe.data.narrations.marks import without_marks
@@ -80,16 +80,6 @@ class ReadingOptions(Settings):
         except LookupError:
             raise ValueError("the encoding is unknown; examples are utf-8, latin-1 and utf-16") from None
         return codecs.lookup(name).name
-
-    @model_serializer(mode="wrap")
-    def _as_before(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """As manifests from before a setting where it changes nothing, because a build resumes by equal records."""
-        values: dict[str, Any] = dump(self)
-        if self.marks == "keep":
-            values.pop("marks", None)
-        if self.language is None:
-            values.pop("language", None)
-        return values
 
 
 DEFAULTS = ReadingOptions()

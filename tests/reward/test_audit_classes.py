@@ -1,4 +1,4 @@
-"""The editions of the audit's classes: the first as it was published, the second with what policies write."""
+"""The audit's classes: their texts and figures, and what each puts in place of the true steps."""
 
 import hashlib
 import json
@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 from recipe.audit.attack import KINDS, composition, mixed_vocabulary
-from recipe.audit.classes import CORRUPTIONS, EDITIONS, GROUP_OF, GROUPS
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.measure import Extent, audit_rewards
 from recipe.audit.perturb import NEAREST, AuditPrompt, build_prompts, select
 from recipe.audit.results import rewards_json
-from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
-from recipe.audit.shares import prompt_means, win_table
+from recipe.audit.score import NamedScorer
 from recipe.audit.wordings import merged, told_in_phases, vague, wordings
 from recipe.corpus.encoders import HashEncoder
-from recipe.errors import InputError
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.types import Procedure, Reward, Step
 
@@ -37,8 +35,8 @@ PROCEDURES = [
     for goal in range(8)
     for video in range(2)
 ]
-GOLDEN = json.loads(Path(__file__).with_name("audit_v1.json").read_text())
-"""Digests of prompts and figures of the first edition, of the code that had no other."""
+GOLDEN = json.loads(Path(__file__).with_name("audit_classes.json").read_text())
+"""Digests of prompts, and figures, as version 0.2 gave them."""
 EMBED = HashEncoder(64).encode
 
 
@@ -58,61 +56,46 @@ def digest(steps: Sequence[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def first() -> list[AuditPrompt]:
-    return build_prompts(select(PROCEDURES, 7, 6), EMBED, 7, "v1")
-
-
-@pytest.fixture(scope="module")
-def second() -> list[AuditPrompt]:
+def prompts() -> list[AuditPrompt]:
     return build_prompts(select(PROCEDURES, 7, 6), EMBED, 7)
 
 
-def test_the_prompts_of_the_first_edition_are_those_of_old(first: list[AuditPrompt]) -> None:
+def test_the_prompts_are_those_of_old(prompts: list[AuditPrompt]) -> None:
     found = {
         f"{one.source}/{one.video_id}": {"history": digest(one.history), "padding": digest(one.padding)}
         | {name: digest(plan) for name, plan in one.variants.items()}
-        for one in first
+        for one in prompts
     }
     assert found == GOLDEN["prompts"]
     assert [list(one) for one in found.values()] == [list(one) for one in GOLDEN["prompts"].values()]
 
 
-def test_the_figures_of_the_first_edition_are_those_of_old(corpus: Any) -> None:
-    extent = Extent(limit=6, seed=7, attacked=3, classes="v1")
+def test_the_figures_are_those_of_old(corpus: Any) -> None:
+    extent = Extent(limit=6, seed=7, attacked=3)
     found = rewards_json(audit_rewards([NamedScorer("sums", Sums())], corpus, PROCEDURES, EMBED, extent))
     for name, expected in GOLDEN["rewards"].items():
-        attack = found[name]["attack"]
-        own = found[name] | {"attack": attack and {key: attack[key] for key in expected["attack"]}}
-        assert approximate({key: own[key] for key in expected}) == approximate(json.loads(json.dumps(expected)))
+        assert within(json.loads(json.dumps(found[name])), expected) == expected
 
 
-def approximate(value: Any) -> Any:
-    """Floats rounded to ten digits, tuples as lists; without bounds of intervals, which are computed as of today."""
-    if isinstance(value, dict):
-        return {key: approximate(own) for key, own in value.items() if not key.endswith(("low", "high", "reason"))}
-    if isinstance(value, list | tuple):
-        return [approximate(own) for own in value]
-    return round(value, 10) if isinstance(value, float) else value
+def within(found: Any, expected: Any) -> Any:
+    """Of the values the keys that `expected` holds: no bounds of intervals and no times; its floats to 1e-10."""
+    if isinstance(expected, dict):
+        return {key: within(found[key], value) for key, value in expected.items()}
+    if isinstance(expected, list) and len(found) == len(expected):
+        return [within(*pair) for pair in zip(found, expected, strict=True)]
+    return expected if isinstance(expected, float) and found == pytest.approx(expected, abs=1e-10) else found
 
 
-def test_a_class_is_the_same_in_both_editions(first: list[AuditPrompt], second: list[AuditPrompt]) -> None:
-    for old, new in zip(first, second, strict=True):
-        assert (old.history, old.padding) == (new.history, new.padding)
-        assert old.variants == {name: plan for name, plan in new.variants.items() if name in old.variants}
-        assert set(new.variants) - set(old.variants) <= set(EDITIONS["v2"]) - set(EDITIONS["v1"])
-
-
-def test_each_class_is_in_one_group_and_the_second_edition_holds_all() -> None:
-    assert set(GROUP_OF) == set(CORRUPTIONS) == set(EDITIONS["v2"])
-    assert set(EDITIONS["v1"]) < set(EDITIONS["v2"])
-    assert [len([name for name in EDITIONS["v2"] if GROUP_OF[name] == group]) for group in GROUPS] == [3, 4, 7, 7, 6]
+def test_each_class_is_in_one_group() -> None:
+    assert set(GROUP_OF) == set(CORRUPTIONS)
+    assert [len([name for name in CORRUPTIONS if GROUP_OF[name] == group]) for group in GROUPS] == [3, 4, 7, 7, 6]
     assert GROUP_OF["empty"] == "length"
 
 
-def test_every_class_of_the_second_edition_is_what_it_says(second: list[AuditPrompt]) -> None:
+def test_every_class_that_policies_write_is_what_it_says(prompts: list[AuditPrompt]) -> None:
     whole = {one.video_id: tuple(step.text for step in one.steps) for one in PROCEDURES}
     tables = wordings()
-    for prompt in second:
+    for prompt in prompts:
         made, true, goal, n = prompt.variants, prompt.true, prompt.goal, len(prompt.true)
         assert made["goal"] == (goal,)
         assert made["goal_generic"][0] == goal
@@ -148,9 +131,9 @@ def told_from(split: Sequence[str]) -> str:
     return told
 
 
-def test_near_ordered_is_the_beginning_of_a_near_goal(second: list[AuditPrompt]) -> None:
+def test_near_ordered_is_the_beginning_of_a_near_goal(prompts: list[AuditPrompt]) -> None:
     goals = {source: sorted({one.goal for one in PROCEDURES if one.source == source}) for source in ("home", "shop")}
-    for prompt in second:
+    for prompt in prompts:
         vectors = EMBED([prompt.goal, *(others := [goal for goal in goals[prompt.source] if goal != prompt.goal])])
         order = np.argsort(-(vectors[1:] @ vectors[0]), kind="stable")
         near = {others[i] for i in order[:NEAREST]}
@@ -190,12 +173,10 @@ def test_merged_and_split_steps_read_as_sentences() -> None:
     assert told_in_phases("Pour it.")[0] == "start to pour it"
 
 
-def test_the_attack_of_the_second_edition_may_use_the_goal(first: list[AuditPrompt], second: list[AuditPrompt]) -> None:
-    for old, new in zip(first, second, strict=True):
-        kinds = mixed_vocabulary(new)
-        restated = {step for step, kind in kinds.items() if kind == "goal"}
-        assert restated == {new.goal, *new.variants["goal_reworded"][:4]}
-        assert list(mixed_vocabulary(old).items()) == [one for one in kinds.items() if one[1] != "goal"]
+def test_the_attack_may_use_the_goal(prompts: list[AuditPrompt]) -> None:
+    for prompt in prompts:
+        restated = {step for step, kind in mixed_vocabulary(prompt).items() if kind == "goal"}
+        assert restated == {prompt.goal, *prompt.variants["goal_reworded"][:4]}
     assert composition([]) == {}
     assert KINDS[-1] == "goal"
 
@@ -219,12 +200,3 @@ def rewards_json_of(one: Any) -> dict[str, Any]:
     from recipe.audit.results import Audit
 
     return rewards_json(Audit({}, {}, {}, "", (), None, (one,)))[one.name]
-
-
-def test_editions_are_not_mixed(first: list[AuditPrompt], second: list[AuditPrompt]) -> None:
-    scored = score_prompts(NamedScorer("length", LengthScorer()), [*first, *second]).prompts
-    with pytest.raises(InputError, match="two editions"):
-        win_table(scored)
-    assert win_table(scored[:3]).shape == (3, 16)
-    assert win_table(scored[-3:]).shape == (3, 27)
-    assert prompt_means(win_table(scored[:3])).mean() == pytest.approx(0.5)
