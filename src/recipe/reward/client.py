@@ -14,12 +14,11 @@ from typing import Any, Self
 
 import httpx2
 import tenacity
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from recipe.errors import ComputeError, ConfigError, InputError, ServiceUnavailable
 from recipe.models.endpoint.host import retry_after
-from recipe.reward.scorer import Outcome, PromptGroup, try_groups
-from recipe.reward.wire import rewards_of_rows
+from recipe.reward.scorer import Outcome, PromptGroup, outcomes_of
 from recipe.text import whole_text
 from recipe.types import Plan, Reward
 
@@ -30,6 +29,7 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 """Seconds."""
 # Of its own, so that waiting leaves the draws of a training run alone; unseeded, so that clients do not wait alike.
 _JITTER = random.Random()
+_REWARDS = TypeAdapter(list[Reward])
 _COMPUTE_TRIES = 4
 """Tries after which a reward that could not be computed is given up."""
 
@@ -77,17 +77,15 @@ class ServiceClient:
             "retry_error_callback": self._give_up,
         }
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward.
 
-        Raises ServiceUnavailable where it does not answer.
+        Raises ServiceUnavailable where the service does not answer, and the failure of a group that is alone.
         """
-
-        def outcomes(group: PromptGroup) -> list[Outcome]:
-            return try_groups([group], lambda tried: [self._score(one) for one in tried])[0]
-
+        if len(groups) == 1:
+            return [self._score(groups[0])]
         with ThreadPoolExecutor(self._concurrency) as pool:
-            return list(pool.map(outcomes, groups))
+            return [own for [own] in pool.map(lambda group: outcomes_of(self, [group]), groups)]
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
@@ -143,7 +141,7 @@ class ServiceClient:
 
     def _rewards(self, body: Any, expected: int) -> list[Reward]:
         try:
-            rewards = rewards_of_rows(body.get("rewards") if isinstance(body, dict) else body)
+            rewards = _REWARDS.validate_python(body.get("rewards") if isinstance(body, dict) else body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
