@@ -338,6 +338,7 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
         ({"completion": ["pour"]}, r"line 1, field 'completion': no text; give the completion as a string"),
         ({"reward": "high"}, r"line 1, field 'reward': no reward; give a number, null, or an object with 'total'"),
         ({"reward": {}}, r"line 1, field 'reward': no reward"),
+        ({"reward": {"total": 1.0, "rho": "high"}}, r"line 1, field 'reward.rho'"),
     ],
 )
 def test_a_record_that_cannot_be_read_is_located(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -146,7 +146,8 @@ class CompletionRecord:
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 name = ".".join(map(str, ("reward", *first["loc"])))
-                raise refuse(name, f"{first['msg']}", "write it as in a run's records") from None
+                problem = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+                raise refuse(name, problem, "write it as in a run's records") from None
         return cls(
             step=number,
             example_id=str(row.get("example_id", "")),
