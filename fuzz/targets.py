@@ -42,7 +42,7 @@ from recipe.perception.frames import read_frames
 from recipe.perception.phi import read_history, read_steps, read_trace
 from recipe.planning.predictions import read_predictions
 from recipe.planning.vidassist.models import read_score
-from recipe.reward.watchdog.rollouts import read_records
+from recipe.reward.watchdog import read_records
 from recipe.text import parse_plan
 from recipe.types import Example
 from recipe_apps.board.validation import check_submission

@@ -7,28 +7,37 @@ import math
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from prompt_scorer import PromptScorer
+from prompt_scorer import PromptScorer, trainer_reward
 
 from recipe.config import RewardConfig
-from recipe.errors import ComputeError, CorpusError, InputError
-from recipe.reward.scorer import Row, score_rows
-from recipe.reward.trainers import ms_swift, trainer_reward
-from recipe.reward.trainers.source import MicroBatcher, RewardSource, text_of
+from recipe.errors import (
+    BudgetSpent,
+    ComputeError,
+    ConfigError,
+    CorpusError,
+    InputError,
+    MissingExtra,
+    ServiceUnavailable,
+)
+from recipe.reward.scorer import PromptGroup, outcomes_of
+from recipe.reward.trainers import ms_swift
+from recipe.reward.trainers.openrlhf import response_text
+from recipe.reward.trainers.source import MicroBatcher, RewardSource, Row, text_of
 from recipe.reward.trainers.trl import alignment_reward
 from recipe.reward.verifier import Verifier
 from recipe.text import plan_steps
 from recipe.types import Reward
-from recipe_apps.service.openrlhf import response_text
 
 
 class StepCounter(PromptScorer):
     """Rewards the number of steps; a goal of its own making fails."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: BaseException | None = None) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.failure = failure
 
@@ -72,13 +81,35 @@ def test_a_failure_is_none_for_its_own_group_only(failure: Exception, caplog: py
     assert str(failure) in caplog.text
 
 
-def test_other_errors_stop_the_training() -> None:
-    with pytest.raises(ZeroDivisionError):
-        trainer_reward(StepCounter(ZeroDivisionError()))(["fail"], [[]], ["- a"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceUnavailable("no answer"),
+        BudgetSpent("spent"),
+        MissingExtra("the encoder", "encoder"),
+        ConfigError("another verifier answers"),
+        BrokenProcessPool("a worker died"),
+        KeyboardInterrupt(),
+        ZeroDivisionError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_the_run_ends_it_and_is_the_failure_of_no_plan(error: BaseException) -> None:
+    scorer = StepCounter(error)
+    with pytest.raises(type(error)):
+        trainer_reward(scorer)(["tea", "fail"], [[]] * 2, ["- a"] * 2)
+    source = RewardSource(scorer)
+    rows = [Row("tea", (), "- a"), Row("fail", (), "- a")]
+    with pytest.raises(type(error)):
+        source.score_or_none(rows)
+    if isinstance(error, Exception):  # Ctrl-C reaches the main thread only
+        with pytest.raises(type(error)):
+            source.score_each(rows)
+    assert source.failures == 0
 
 
 def test_rows_must_be_aligned() -> None:
-    with pytest.raises(ValueError, match="argument 3 is shorter"):
+    with pytest.raises(ValueError, match="argument 2 is longer"):
         trainer_reward(StepCounter())(["tea", "tea"], [[], []], ["- a"])
 
 
@@ -192,7 +223,7 @@ def test_the_log_names_row_and_field_of_what_cannot_be_read(
 
 def test_a_failure_to_compute_is_not_asked_for_plan_by_plan() -> None:
     scorer = StepCounter(ComputeError("encoder down"))
-    failures = score_rows(scorer, [Row("fail", (), "- a"), Row("fail", (), "- b")])
+    [failures] = outcomes_of(scorer, [PromptGroup("fail", (), [("a",), ("b",)])])
     assert [str(failure) for failure in failures] == ["encoder down"] * 2
     assert len(scorer.calls) == 1
 

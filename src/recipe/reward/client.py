@@ -14,12 +14,11 @@ from typing import Any, Self
 
 import httpx2
 import tenacity
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.errors import ComputeError, ConfigError, InputError, ServiceUnavailable
 from recipe.models.endpoint.host import retry_after
-from recipe.reward.scorer import Outcome, PromptGroup, try_groups
-from recipe.reward.wire import rewards_of_rows
+from recipe.reward.scorer import Outcome, PromptGroup, outcomes_of
 from recipe.text import whole_text
 from recipe.types import Plan, Reward
 
@@ -30,12 +29,9 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 """Seconds."""
 # Of its own, so that waiting leaves the draws of a training run alone; unseeded, so that clients do not wait alike.
 _JITTER = random.Random()
+_REWARDS = TypeAdapter(list[Reward])
 _COMPUTE_TRIES = 4
 """Tries after which a reward that could not be computed is given up."""
-
-
-class ServiceAway(ComputeError):
-    """The service did not answer for as long as its client waits."""
 
 
 class _Busy(Exception):
@@ -81,23 +77,23 @@ class ServiceClient:
             "retry_error_callback": self._give_up,
         }
 
-    def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward,
-        which is a ServiceAway where it does not answer.
+    def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
+        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward.
+
+        Raises ServiceUnavailable where the service does not answer, and the failure of a group that is alone.
         """
-
-        def outcomes(group: PromptGroup) -> list[Outcome]:
-            return try_groups([group], lambda tried: [self._score(one) for one in tried])[0]
-
+        if len(groups) == 1:
+            return [self._score(groups[0])]
         with ThreadPoolExecutor(self._concurrency) as pool:
-            return list(pool.map(outcomes, groups))
+            return [own for [own] in pool.map(lambda group: outcomes_of(self, [group]), groups)]
 
     def score(
         self, *, goal: str, history: Sequence[str], continuations: Sequence[Sequence[str] | Plan]
     ) -> list[Reward]:
         """The reward of each continuation of one prompt, in order.
 
-        Raises InputError where the service refuses the request, ComputeError where it gives no reward.
+        Raises InputError where the service refuses the request, ComputeError where it gives no reward, and
+        ServiceUnavailable where it does not answer.
         """
         return self._score(PromptGroup.of(goal, history, continuations))
 
@@ -125,7 +121,7 @@ class ServiceClient:
         self.close()
 
     def _send(self, method: str, path: str, **body: Any) -> Any:
-        """The body of the answer, after as many tries as it takes. Raises InputError, ComputeError."""
+        """The body of the answer, after as many tries as it takes. Raises as `score`."""
 
         def once() -> httpx2.Response:
             answer = self._http.request(method, path, **body)
@@ -145,7 +141,7 @@ class ServiceClient:
 
     def _rewards(self, body: Any, expected: int) -> list[Reward]:
         try:
-            rewards = rewards_of_rows(body.get("rewards") if isinstance(body, dict) else body)
+            rewards = _REWARDS.validate_python(body.get("rewards") if isinstance(body, dict) else body)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -163,7 +159,7 @@ class ServiceClient:
     def _give_up(self, state: tenacity.RetryCallState) -> Any:
         tries, spent = state.attempt_number, state.seconds_since_start or 0.0
         what = f"no answer in {tries} {'try' if tries == 1 else 'tries'} and {spent:.0f} s ({_reason(state)})"
-        kind = ComputeError if _in_vain(state) else ServiceAway
+        kind = ComputeError if _in_vain(state) else ServiceUnavailable
         raise kind(f"{self.url}: {what}; check that the service runs.")
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from recipe.errors import ComputeError, CorpusError
-from recipe.reward.scorer import PromptGroup, Scorer, Steps, logged_outcomes
+from recipe.reward.scorer import PromptGroup, Scorer, Steps, outcomes_of
 from recipe.types import Reward
 from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.service.metrics import ServiceMetrics
@@ -293,7 +293,7 @@ class Batcher:
         """
         if not groups:
             return []
-        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: logged_outcomes(self._scorer, groups))
+        outcomes = attempt(f"scoring {len(groups)} prompts", lambda: outcomes_of(self._scorer, groups, log=True))
         plans = sum(len(group.plans) for group in groups)
         if isinstance(outcomes, Refusal):
             if plans == 1 or outcomes.code != "internal":
