@@ -7,6 +7,7 @@ RecipeError            the base: one clear sentence, exit code 1
 |  `- EncoderMismatch  a corpus built with another encoder than the one asked for
 |- MissingExtra        a feature whose optional packages are not installed
 |- BudgetSpent         the requested answers would cost more than the budget
+|- ServiceUnavailable  the reward service did not answer for as long as its caller waits
 `- ComputeError        a result that could not be computed: never turned into a number
 """
 
@@ -68,6 +69,10 @@ class EncoderMismatch(CorpusError):
 
 class BudgetSpent(RecipeError):
     """The budget does not suffice; answers that were paid for are kept where there is a cache."""
+
+
+class ServiceUnavailable(RecipeError):
+    """The reward service did not answer for as long as its caller waits: an error of the run and of no plan in it."""
 
 
 class ComputeError(RecipeError):

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,15 @@ import pytest
 from prompt_scorer import PromptScorer
 
 from recipe.config import RewardConfig
-from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.errors import (
+    BudgetSpent,
+    ComputeError,
+    ConfigError,
+    CorpusError,
+    InputError,
+    MissingExtra,
+    ServiceUnavailable,
+)
 from recipe.reward.scorer import Row, score_rows
 from recipe.reward.service.openrlhf import response_text
 from recipe.reward.trainers import ms_swift, trainer_reward
@@ -28,7 +37,7 @@ from recipe.types import Reward
 class StepCounter(PromptScorer):
     """Rewards the number of steps; a goal of its own making fails."""
 
-    def __init__(self, failure: Exception | None = None) -> None:
+    def __init__(self, failure: BaseException | None = None) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.failure = failure
 
@@ -72,9 +81,31 @@ def test_a_failure_is_none_for_its_own_group_only(failure: Exception, caplog: py
     assert str(failure) in caplog.text
 
 
-def test_other_errors_stop_the_training() -> None:
-    with pytest.raises(ZeroDivisionError):
-        trainer_reward(StepCounter(ZeroDivisionError()))(["fail"], [[]], ["- a"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ServiceUnavailable("no answer"),
+        BudgetSpent("spent"),
+        MissingExtra("the encoder", "encoder"),
+        ConfigError("another verifier answers"),
+        BrokenProcessPool("a worker died"),
+        KeyboardInterrupt(),
+        ZeroDivisionError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_the_run_ends_it_and_is_the_failure_of_no_plan(error: BaseException) -> None:
+    scorer = StepCounter(error)
+    with pytest.raises(type(error)):
+        trainer_reward(scorer)(["tea", "fail"], [[]] * 2, ["- a"] * 2)
+    source = RewardSource(scorer)
+    rows = [Row("tea", (), "- a"), Row("fail", (), "- a")]
+    with pytest.raises(type(error)):
+        source.score_or_none(rows)
+    if isinstance(error, Exception):  # Ctrl-C reaches the main thread only
+        with pytest.raises(type(error)):
+            source.score_each(rows)
+    assert source.failures == 0
 
 
 def test_rows_must_be_aligned() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.errors import ComputeError, ConfigError, InputError, ServiceUnavailable
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.wire import reward_row
 from recipe.types import Hit, Reward
@@ -127,14 +127,14 @@ def test_the_wait_is_what_the_service_says(waits: list[float]) -> None:
 
 def test_a_wait_beyond_patience_is_not_begun(waits: list[float]) -> None:
     script = Script(told(503, "not_ready", Retry_After="3600"))
-    with pytest.raises(ComputeError, match=r"no answer in 1 try and 0 s \(503 \(not_ready\) about not_ready\)"):
+    with pytest.raises(ServiceUnavailable, match=r"no answer in 1 try and 0 s \(503 \(not_ready\) about not_ready\)"):
         asked(script, patience=60).score(history=[], continuations=[["a"]], goal="tea")
     assert not waits
 
 
 def test_patience_ends_in_an_error_and_never_in_a_number() -> None:
     script = Script(*[httpx2.ConnectError("refused")] * 100)
-    with pytest.raises(ComputeError, match=r" and \d+ s \(ConnectError: refused\); check that the service runs"):
+    with pytest.raises(ServiceUnavailable, match=r" and \d+ s \(ConnectError: refused\); check that the service runs"):
         asked(script, patience=0.4).score(history=[], continuations=[["a"]], goal="tea")
     assert 1 <= len(script.requests) < 100
 

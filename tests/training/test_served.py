@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from recipe.cli import app
 from recipe.cli.console import run
 from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
-from recipe.errors import ComputeError, ConfigError
+from recipe.errors import ConfigError, ServiceUnavailable
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
@@ -134,6 +135,17 @@ def recorded(config: GRPOConfig) -> list[list[dict[str, Any]]]:
     return [[row for _, row in read_jsonl(file)] for file in sorted((config.output / "completions").iterdir())]
 
 
+def command(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    """The exit code of `recipe train grpo` with these settings."""
+    file = config.output.parent / "grpo.toml"
+    settings = config.model_dump(mode="json", exclude_unset=True)
+    file.write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()))
+    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", str(file), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        raise SystemExit(run(app))
+    return ended.value.code or 0
+
+
 def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     services: Services,
     world_run: dict[str, Any],
@@ -148,10 +160,21 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     address = services.start()
     config = GRPOConfig(**settings, output=tmp_path / "served", reward_service=address, reward_patience=0.3)
 
-    # The service ends after the first step and stays away: the run ends with one sentence.
-    with pytest.raises(ComputeError, match=r"no answer in .* run the same command again to resume\.$"):
-        train_grpo(config, None, At(1, services.stop))
+    # The service ends once the first step is scored, and stays away: the command ends with one sentence and code 1.
+    score_groups = served.ServedReward.score_groups
+
+    def last_answer(scorer: Any, groups: Sequence[PromptGroup]) -> Any:
+        outcomes = score_groups(scorer, groups)
+        services.stop()
+        return outcomes
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served.ServedReward, "score_groups", last_answer)
+        assert command(config, monkeypatch) == 1
+    assert re.search(r"no answer in .* run the same command again to resume\.$", capsys.readouterr().err.strip(), re.S)
     assert (config.output / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
+    # What the service did not answer is recorded neither as a reward nor as a completion without one.
+    assert recorded(config) == recorded(local)[:1]
 
     # It comes back with other settings: refused. As it was, and away for a moment after the second step: waited for.
     services.start(tau=0.2)
@@ -170,16 +193,7 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
 
     # The same command on the finished run needs no service.
     services.stop()
-    file = tmp_path / "grpo.toml"
-    given = {name: str(value) for name, value in settings.items() if name in ("model", "examples")}
-    given |= {"output": str(config.output), "reward_service": address}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
-    lines += [f"{name} = {settings[name]}" for name in settings if name not in (*given, "metrics")]
-    file.write_text("\n".join([*lines, "metrics = []"]))
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", str(file), "--json"])
-    with pytest.raises(SystemExit) as ended:
-        raise SystemExit(run(app))
-    assert not ended.value.code
+    assert command(config, monkeypatch) == 0
     assert json.loads(capsys.readouterr().out)["last_step"]["step"] == 3
 
 
@@ -231,7 +245,7 @@ def test_a_service_that_becomes_another_ends_the_run(asked: Callable[..., Any], 
 def test_a_service_that_leaves_while_it_scores_leaves_no_gaps(asked: Callable[..., Any]) -> None:
     config = asked(said())
     scorer = served.ServedReward(config, served.served_reward(config))
-    with pytest.raises(ComputeError, match=r"no answer in .* run the same command again to resume\.$"):
+    with pytest.raises(ServiceUnavailable, match=r"no answer in .* run the same command again to resume\.$"):
         scorer.score_groups([PromptGroup("tea", (), [("pour",)])])
 
 

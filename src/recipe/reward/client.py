@@ -16,7 +16,7 @@ import httpx2
 import tenacity
 from pydantic import ValidationError
 
-from recipe.errors import ComputeError, ConfigError, InputError
+from recipe.errors import ComputeError, ConfigError, InputError, ServiceUnavailable
 from recipe.models.endpoint.host import retry_after
 from recipe.reward.scorer import Outcome, PromptGroup, try_groups
 from recipe.reward.wire import rewards_of_rows
@@ -32,10 +32,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 _JITTER = random.Random()
 _COMPUTE_TRIES = 4
 """Tries after which a reward that could not be computed is given up."""
-
-
-class ServiceAway(ComputeError):
-    """The service did not answer for as long as its client waits."""
 
 
 class _Busy(Exception):
@@ -82,8 +78,9 @@ class ServiceClient:
         }
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
-        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward,
-        which is a ServiceAway where it does not answer.
+        """The outcome of each plan: InputError where the service refuses it, ComputeError where it gives no reward.
+
+        Raises ServiceUnavailable where it does not answer.
         """
 
         def outcomes(group: PromptGroup) -> list[Outcome]:
@@ -97,7 +94,8 @@ class ServiceClient:
     ) -> list[Reward]:
         """The reward of each continuation of one prompt, in order.
 
-        Raises InputError where the service refuses the request, ComputeError where it gives no reward.
+        Raises InputError where the service refuses the request, ComputeError where it gives no reward, and
+        ServiceUnavailable where it does not answer.
         """
         return self._score(PromptGroup.of(goal, history, continuations))
 
@@ -125,7 +123,7 @@ class ServiceClient:
         self.close()
 
     def _send(self, method: str, path: str, **body: Any) -> Any:
-        """The body of the answer, after as many tries as it takes. Raises InputError, ComputeError."""
+        """The body of the answer, after as many tries as it takes. Raises as `score`."""
 
         def once() -> httpx2.Response:
             answer = self._http.request(method, path, **body)
@@ -163,7 +161,7 @@ class ServiceClient:
     def _give_up(self, state: tenacity.RetryCallState) -> Any:
         tries, spent = state.attempt_number, state.seconds_since_start or 0.0
         what = f"no answer in {tries} {'try' if tries == 1 else 'tries'} and {spent:.0f} s ({_reason(state)})"
-        kind = ComputeError if _in_vain(state) else ServiceAway
+        kind = ComputeError if _in_vain(state) else ServiceUnavailable
         raise kind(f"{self.url}: {what}; check that the service runs.")
 
 

@@ -99,8 +99,8 @@ def train_best_of_n(
 
     Scorer, reward service, `use_likelihood` and `measure` are as in `train_grpo`. A finished run returns at once, a
     killed one resumes with the same result. Raises InputError for a model or examples that cannot be read, ConfigError
-    for a run folder of other settings and in one of several processes, ComputeError where a round has no reward, where
-    training diverges or where the service stays away.
+    for a run folder of other settings and in one of several processes, ComputeError where a round has no reward or
+    where training diverges, ServiceUnavailable.
     """
     ranks.single("recipe train best-of-n")
     with ExitStack() as stack:

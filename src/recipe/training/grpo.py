@@ -99,7 +99,7 @@ def train_grpo(
     With `input = "video"`, `histories` show the examples' histories in place of the videos of `config.videos`. A
     finished run returns at once, a killed one resumes from its newest checkpoint with the same result.
     Raises InputError for a model, examples or videos that cannot be read, ConfigError for a run folder of other
-    settings or of another service's verifier, ComputeError where training diverges or the service stays away.
+    settings or of another service's verifier, ComputeError where training diverges, ServiceUnavailable.
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made

@@ -6,12 +6,12 @@ from typing import Any
 
 from recipe.artifacts import JsonObject, read_json
 from recipe.config import RewardTrainingSettings
-from recipe.errors import ComputeError, ConfigError, MissingExtra
+from recipe.errors import ConfigError, MissingExtra, ServiceUnavailable
 from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.training.cards import corpus_card
 
 try:
-    from recipe.reward.client import ServiceAway, ServiceClient
+    from recipe.reward.client import ServiceClient
 except ModuleNotFoundError as error:
     raise MissingExtra("the client of the reward service", "client") from error
 
@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 def served_reward(config: RewardTrainingSettings) -> JsonObject:
     """What rewards a run by a service: version and settings of its verifier, id, size and encoder of its corpus.
 
-    Of a finished run its record says it, so that no service is needed. Raises ComputeError where the service does not
+    Of a finished run its record says it, so that no service is needed. Raises ServiceUnavailable where it does not
     answer, ConfigError where it names no verifier, InputError where it refuses to answer.
     """
     record = config.output / "run.json"
@@ -40,17 +40,15 @@ class ServedReward:
     def score_groups(self, groups: Sequence[PromptGroup]) -> list[list[Outcome]]:
         """The outcome of each plan, once the service answers.
 
-        Raises ComputeError where it does not for as long as the run waits: to leave some completions out would make
-        the run depend on when the service was away. Raises ConfigError where another verifier answers.
+        Raises ServiceUnavailable where it does not for as long as the run waits: to leave some completions out would
+        make the run depend on when the service was away. Raises ConfigError where another verifier answers.
         """
         try:
             self._require_same()
             outcomes = self._client.score_groups(groups)
-            for away in (outcome for own in outcomes for outcome in own if isinstance(outcome, ServiceAway)):
-                raise away
             self._require_same()  # it may have been restarted in between
-        except ServiceAway as away:
-            raise ComputeError(f"{str(away).rstrip('.')}, and run the same command again to resume.") from None
+        except ServiceUnavailable as error:
+            raise ServiceUnavailable(f"{str(error).rstrip('.')}, and run the same command again to resume.") from None
         return outcomes
 
     def close(self) -> None:
