@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recipe.corpus.index import Index
 from recipe.corpus.layout import Manifest, padded
 from recipe.corpus.scan.certificate import Scores
-from recipe.corpus.scan.shards import DiskArray, Shard
+from recipe.corpus.scan.shards import MappedArray, Shard, StreamedArray
 from recipe.errors import ConfigError, MissingExtra
 from recipe.progress import SILENT, Progress
 
@@ -96,7 +96,7 @@ def place(
     return Part(here, _narration_bounds(np.concatenate([shard.bounds for shard in shards]), precision, device), first)
 
 
-def _pieces(arrays: Iterable[DiskArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
+def _pieces(arrays: Iterable[MappedArray | StreamedArray]) -> Iterator[NDArray[np.int8 | np.float16]]:
     """Consecutive rows, copied: torch takes no array that is mapped to be read only."""
     for array in arrays:
         rows, d = array.shape

@@ -17,6 +17,7 @@ from recipe.planning.predictions import write_predictions
 from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
+    ModelProposer,
     TaskGraph,
     agent,
     language_model,
@@ -30,7 +31,6 @@ from recipe.planning.vidassist.search import (
     Options,
     PartialPlan,
     Proposal,
-    Proposer,
     Search,
     State,
     TextGeneration,
@@ -196,9 +196,9 @@ def _assisted(config: VidAssistConfig, models: Models, actions: ActionsOf, shown
     )
 
 
-def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[Proposer, ...]:
+def _proposers(config: VidAssistConfig, models: Models, shown: Demonstrations) -> tuple[ModelProposer, ...]:
     sampling = config.sampling(config.temperature)
-    found: list[Proposer] = []
+    found: list[ModelProposer] = []
     if config.proposers != "recipe":
         found.append(language_model(models.model, sampling, shown))
     if config.proposers != "original":
