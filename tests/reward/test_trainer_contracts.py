@@ -36,7 +36,6 @@ from recipe.types import Narration, Segment
 
 httpx2 = pytest.importorskip("httpx2")
 uvicorn = pytest.importorskip("uvicorn")
-pytest.importorskip("tenacity")
 pytest.importorskip("fastapi")
 
 from recipe.reward.client import ServiceClient  # noqa: E402

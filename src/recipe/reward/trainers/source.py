@@ -244,7 +244,7 @@ def _open(named: _Settings) -> RewardSource:
         try:
             from recipe.reward.client import ServiceClient  # noqa: PLC0415  # a local verifier needs none of its packages
         except ModuleNotFoundError as error:
-            if error.name in ("httpx2", "tenacity"):
+            if error.name == "httpx2":
                 raise MissingExtra("the client of the reward service", "client") from None
             raise
         client = ServiceClient(named.service, named.token or None)
