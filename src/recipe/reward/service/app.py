@@ -20,7 +20,7 @@ from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError, MissingExtra
 from recipe.reward.scorer import PromptGroup, Scorer
 from recipe.reward.service import nemo_gym, openrlhf
-from recipe.reward.service.batching import Batcher, Rewards
+from recipe.reward.service.batching import Batcher
 from recipe.reward.service.messages import ScoreRequest, ServiceSettings
 from recipe.reward.service.metrics import ServiceMetrics
 from recipe.reward.wire import reward_row
@@ -74,7 +74,7 @@ class RewardService:
         """Why requests should go elsewhere; None where they are welcome."""
         return "Draining: accepted requests are being finished." if self.draining else self.batcher.unready
 
-    async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> Rewards:
+    async def rewards(self, request: Request, groups: Sequence[PromptGroup]) -> list[list[Reward]]:
         """The rewards of each group's plans. Raises Refusal."""
         client = client_of(request.client.host if request.client else "")
         return await self.batcher.rewards(groups, request.is_disconnected, client) if groups else []
