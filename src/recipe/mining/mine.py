@@ -60,7 +60,7 @@ _VERSION = 2
 _SETTINGS = MiningConfig()
 
 
-class Origin(NamedTuple):
+class ExampleOrigin(NamedTuple):
     """Where a mined example comes from."""
 
     example_id: str
@@ -83,7 +83,7 @@ class Mined:
     mode: str
     """`histories` or `titles`."""
     examples: list[Example] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[ExampleOrigin] = field(default_factory=list)
     considered: int = 0
     """Examples of the input, or narrations of the corpus."""
     dropped: Counter[str] = field(default_factory=Counter)
@@ -152,7 +152,7 @@ def mine(
 class _Found(NamedTuple):
     place: int
     example: Example
-    origin: Origin
+    origin: ExampleOrigin
 
 
 class _Source(ABC):
@@ -358,6 +358,8 @@ def _outcomes(source: _Source, places: Sequence[int], store: AnswerStore | None)
     return outcomes
 
 
-def _origin(example_id: str, row: JsonObject) -> Origin:
+def _origin(example_id: str, row: JsonObject) -> ExampleOrigin:
     segments = tuple(row["segments"])
-    return Origin(example_id, row["video_id"], row["narration"], segments, row.get("similarity"), row.get("score"))
+    return ExampleOrigin(
+        example_id, row["video_id"], row["narration"], segments, row.get("similarity"), row.get("score")
+    )

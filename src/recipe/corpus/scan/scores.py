@@ -106,7 +106,7 @@ _PACK: dict[str, Callable[[NDArray[np.int16]], NDArray[Any]]] = {
 
 
 class ApproximateScores(NamedTuple):
-    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.Scores`.
+    """Scores of Q queries with N narrations, each within a bound: see `recipe.corpus.scan.certificate.BoundedScores`.
 
     A score is sums [N, >= Q] * scales [N] * factors [Q]; its bound is errors [N, 2] . weights [Q, 2].
     """

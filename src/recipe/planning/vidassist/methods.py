@@ -18,7 +18,7 @@ from recipe.planning.vidassist.models import (
     Demonstrations,
     Evaluation,
     ModelProposer,
-    TaskGraph,
+    TaskGraphScore,
     agent,
     language_model,
     plan_chat,
@@ -219,4 +219,4 @@ def _value(
         case "evaluation":
             return Evaluation(models.model, config.sampling(0.0), shown)
         case "task_graph":
-            return TaskGraph(shown, actions)
+            return TaskGraphScore(shown, actions)

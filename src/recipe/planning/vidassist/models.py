@@ -205,7 +205,7 @@ def demonstrations(
     return drawn
 
 
-class TaskGraph:
+class TaskGraphScore:
     """The share of the times that the last step was followed by the candidate, in the shown videos of the goal.
 
     VidAssist has a task-graph score with few shots; ours is first-order. In the zero-shot setting it is off.
