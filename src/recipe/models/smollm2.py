@@ -6,8 +6,10 @@ llama-cpp-python, is never imported.
 """
 
 import logging
+from base64 import urlsafe_b64encode
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
@@ -41,11 +43,17 @@ class PackagedModel(TypedDict):
 def smollm2_identity() -> PackagedModel:
     """The installed weights. Raises MissingExtra, and InputError for a damaged package."""
     file = _file()
-    try:
-        release = version(_PACKAGE)
-    except PackageNotFoundError:
-        release = "of unknown version"
-    return {"model": NAME, "package": f"{_PACKAGE} {release}", "sha256": file_sha256(file)}
+    sha256, release = file_sha256(file), "of unknown version"
+    # The libraries that read a GGUF file trust its header, and read on for ever where it names too large a count.
+    with suppress(PackageNotFoundError):
+        package = distribution(_PACKAGE)
+        release = package.version
+        digest = urlsafe_b64encode(bytes.fromhex(sha256)).decode().rstrip("=")
+        for entry in package.files or ():
+            if entry.hash and Path(entry.locate()) == file and entry.hash.value != digest:
+                problem = f"the file differs from the one that {_PACKAGE} {release} came with"
+                raise InputError.at(file, problem, f"install it again: {INSTALL}")
+    return {"model": NAME, "package": f"{_PACKAGE} {release}", "sha256": sha256}
 
 
 def smollm2_folder() -> Path:
